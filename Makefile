@@ -1,0 +1,64 @@
+# Everything runs in VENV, which the stamps below fill: `make report` never installs what only tests need.
+VENV ?= .venv
+SPEC ?= specs/70b.yaml
+TESTS ?= tests
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+bin := $(VENV)/bin
+python := $(VENV)/bin/python
+runnable := $(VENV)/.report
+testable := $(VENV)/.test
+.DELETE_ON_ERROR:
+.PHONY: help report test check fix schema bench-compile lock clean
+
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+report: $(runnable) $(VENV)/.pango ## write the report of SPEC=specs/70b.yaml to reports/
+	@$(bin)/ledger report "$(SPEC)"
+
+test: $(testable) $(VENV)/.pango ## run all tests (TESTS=tests/spec for a part)
+	$(python) -m pytest $(TESTS)
+
+check: $(testable) $(VENV)/.pango ## formatting, lint, types, tests: what a change must pass
+	$(python) -m ruff format --check
+	$(python) -m ruff check
+	$(python) -m mypy
+	$(python) -m pytest $(TESTS)
+
+fix: $(testable) ## format, and mend what lint can mend
+	$(python) -m ruff format
+	$(python) -m ruff check --fix
+
+schema: $(runnable) ## say which JSON Schemas there are; `ledger schema KIND` prints one
+	@$(bin)/ledger schema
+
+bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start
+	@$(python) benchmarks/compile.py "$(SPEC)"
+
+lock: ## resolve the dependencies anew and pin them in requirements/
+	@scripts/lock requirements
+
+clean: ## remove the virtual environment, caches and generated reports
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find reports -mindepth 1 ! -name .gitkeep -delete
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is younger than what it was made from; installs are pinned by the constraint files.
+
+$(python):
+	@interpreter=$$(scripts/python) && "$$interpreter" -m venv $(VENV)
+
+$(runnable): pyproject.toml requirements/report.txt | $(python)
+	@echo "installing ledger into $(VENV)" >&2
+	@$(python) -m pip install --quiet --constraint requirements/report.txt --editable .
+	@touch $@
+
+$(testable): pyproject.toml requirements/test.txt $(runnable)
+	@echo "installing the test tools and PyTorch into $(VENV)" >&2
+	@$(python) -m pip install --quiet --constraint requirements/test.txt --editable '.[test]'
+	@touch $@
+
+$(VENV)/.pango: scripts/pango $(runnable)
+	@scripts/pango $(python)
+	@touch $@
