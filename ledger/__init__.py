@@ -1,0 +1,20 @@
+"""A compiler for training plans: `compile` reads a spec and closes its books."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+
+def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001 - the verb of this package
+    """The plan at `path` (also `REV:path`, or `-`) with its books closed; `overrides` are `key=value` texts.
+
+    Raises `ledger.spec.problems.SpecError` with everything that is wrong with the input.
+    """
+    from ledger.books import compile_plan
+    from ledger.spec import load_plan
+
+    return compile_plan(load_plan(path, tuple(overrides)))

@@ -1,0 +1,31 @@
+"""The command line: a verb per module, imported when it is named."""
+
+from __future__ import annotations
+
+import click
+
+from ledger.cli.verbs import Verbs
+
+# verb -> module that holds its `command`, in the order of the help
+VERBS = {
+    "report": "ledger.cli.report",
+    "check": "ledger.cli.check",
+    "show": "ledger.cli.show",
+    "explain": "ledger.cli.explain",
+    "init": "ledger.cli.init",
+    "import": "ledger.cli.import_",
+    "list": "ledger.cli.list_",
+    "schema": "ledger.cli.schema",
+}
+
+
+@click.group(cls=Verbs, table=VERBS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="ledger", message="%(prog)s %(version)s")
+def main() -> None:
+    """Compile a training plan: what it computes, holds, sends, takes and costs.
+
+    SPEC is a path, REV:path for a git revision, or - for standard input.
+    Results go to standard output, everything else to standard error.
+
+    Exit codes: 0 done, 1 a check failed, 2 bad input or usage.
+    """

@@ -1,0 +1,59 @@
+"""A click group that imports a command when it is named, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ledger.spec.problems import SpecError
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class Verbs(click.Group):
+    """The verbs of `table` (verb -> module with a `command`); an error of the input leaves with exit code 2."""
+
+    def __init__(self, *args: Any, table: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The verbs in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """The command of that name, or None."""
+        if cmd_name not in self.table:
+            return None
+        command: click.Command = import_module(self.table[cmd_name]).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; what the user caused is told on stderr without a traceback."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except SpecError as error:
+            from ledger.cli.problems import tell
+
+            tell(error.problems)
+            ctx.exit(BAD_INPUT)
+        except BrokenPipeError:
+            # The reader has left; what is still buffered must not raise again when Python closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(BROKEN_PIPE)
+        except OSError as error:
+            subject = f"{error.filename}: " if error.filename else ""
+            click.echo(f"error: {subject}{error.strerror or error}", err=True)
+            ctx.exit(BAD_INPUT)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        return result
