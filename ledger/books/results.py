@@ -1,0 +1,141 @@
+"""What a compiled plan holds: plain frozen data, the contract between the books and every view of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sympy
+
+    from ledger.spec.plan import Plan
+
+Number = int | Fraction | float
+
+
+@dataclass(frozen=True)
+class Account:
+    """One leaf of the ledger with its value: `amount` in `unit`, per occurrence; it happens `times` a step.
+
+    `formula` is plain text in the form its author wrote (`2*B*S*D*H*E`), `expression` the same in sympy;
+    `basis` says by which rule it was posted, with citation. `when` is a phase, or `first..last` moment of a stock.
+    """
+
+    account: str
+    role: str
+    resource: str
+    unit: str
+    when: str
+    amount: Number
+    times: int
+    formula: str
+    basis: str
+    expression: sympy.Expr = field(repr=False)
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel or collective: work of one occurrence, and the seconds of one occurrence under each price list.
+
+    `kind` is the class that prices it (`matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce.tensor`, ...);
+    `bound` is what limits it: `compute`, `memory`, `network`, `launch`. `calibrated` is False where only a data sheet
+    stands behind `seconds`; `error` is the relative error of the fit.
+    """
+
+    account: str
+    when: str  # forward | backward | recompute | optimizer | step
+    kind: str
+    times: int
+    flops: float
+    bytes: float
+    payload: float  # bytes sent, for collectives
+    seconds: float
+    roofline: float
+    bound: str
+    error: float
+    calibrated: bool
+    exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Bytes alive at one moment of a step, by category; `title` says which moment in words."""
+
+    name: str
+    title: str
+    parts: Mapping[str, int]  # weights, master, gradients, optimizer, activations, logits, workspace, unsharded
+    details: tuple[tuple[str, int], ...] = ()  # largest stocks by account
+
+    @property
+    def total(self) -> int:
+        """The bytes alive."""
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class RoleResult:
+    """One kind of device: `stages` it stands for, how many `devices` play it, its memory and its time."""
+
+    name: str
+    stages: tuple[int, ...]
+    devices: int
+    moments: tuple[Moment, ...]  # in the order of a step
+    peak: Moment
+    reserved: int
+    kernels: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """One part of the step's waterfall: `seconds` on the critical path."""
+
+    name: str
+    title: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the checklist: `status` is pass, warn or fail; `figure` is printed, `detail` says why."""
+
+    name: str
+    title: str
+    status: str
+    figure: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reviewer reads first. `evidence` is `calibrated`, `partly calibrated` or `uncalibrated`."""
+
+    fits: bool
+    bottleneck: str
+    evidence: str
+    headline: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A plan with its books closed. `totals` has the keys of the published contract, in SI base units."""
+
+    plan: Plan
+    totals: Mapping[str, Number]
+    accounts: tuple[Account, ...]
+    roles: tuple[RoleResult, ...]
+    waterfall: tuple[Span, ...]
+    verdict: Verdict
+    symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol of the formulas: printed name, meaning, value, and the spec path it comes from."""
+
+    name: str
+    meaning: str
+    value: Number
+    path: str

@@ -1,0 +1,190 @@
+"""Attention: projections, rotary positions, and the core that each kernel runs in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.dims import Dim, symbol
+from ledger.model.operations import Contraction, FusedAttention
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Attention
+
+SCORES = "batch seq heads head_dim, batch key heads head_dim -> batch heads seq key"
+CONTEXT = "batch heads seq key, batch key heads head_dim -> batch seq heads head_dim"
+
+
+def attention(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
+    query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    if spec.rotary:
+        query = _rotated(tape, "attention/rotary_q", query, spec)
+        key = _rotated(tape, "attention/rotary_k", key, spec)
+    context = CORES[tape.kernels.attention](tape, query, key, value, spec)
+    weight = tape.weight("attention/out.weight", "d_model heads head_dim")
+    bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
+    einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
+    return tape.contract("attention/out", einsum, context, weight, bias=bias)
+
+
+def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    def project(name: str, heads: str) -> Tensor:
+        weight = tape.weight(f"attention/{name}.weight", f"{heads} head_dim d_model", lead=2)
+        bias = tape.weight(f"attention/{name}.bias", f"{heads} head_dim", lead=2) if spec.qkv_bias else None
+        einsum = f"batch seq d_model, {heads} head_dim d_model -> batch seq {heads} head_dim"
+        return tape.contract(f"attention/{name}", einsum, x, weight, bias=bias)
+
+    return project("q", "heads"), project("k", "kv_heads"), project("v", "kv_heads")
+
+
+def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """One matrix for query, key and value, whose results are three views of one tensor."""
+    three = Dim("three", sympy.Integer(3))
+    heads, head_dim, d_model = tape.dims("heads head_dim d_model")
+    weight = tape.weight("attention/qkv.weight", (heads, three, head_dim, d_model), lead=3)
+    bias = tape.weight("attention/qkv.bias", (heads, three, head_dim), lead=3) if spec.qkv_bias else None
+    einsum = "batch seq d_model, heads three head_dim d_model -> batch seq heads three head_dim"
+    joint = tape.contract("attention/qkv", einsum, x, weight, bias=bias)
+    query, key, value = (tape.view(joint, "batch seq heads head_dim", f"attention/{n}") for n in "qkv")
+    return query, key, value
+
+
+# --- rotary positions ---------------------------------------------------------------------------
+
+
+def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """x cos + rotate_half(x) sin on the rotated part of each head; only the shared tables are saved."""
+    part = spec.rotary < 1
+    wide = "rotary_dim" if part else "head_dim"
+    tables = [Tensor(f"rotary/{t}.table", tape.dims(f"batch seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")]
+    heads = x.dims[2].name
+    rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
+    if tape.kernels.rotary == "fused":
+        turned = tape.pointwise(name, rotating, *tables, dtype=x.dtype, flops=3, saves=tables)
+    else:
+        even = tape.pointwise(f"{name}.cos", rotating, tables[0], saves=[tables[0]])
+        swapped = tape.pointwise(f"{name}.rotate", rotating, kernel="copy")
+        odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
+        turned = tape.pointwise(f"{name}.add" if part else name, even, odd, add=True)
+    if part:
+        turned = tape.pointwise(name, turned, x, like=x, kernel="copy", add=True)
+    return turned
+
+
+def _table_dtype(tape: Tape) -> str:
+    return tape.precision.weights if tape.precision.autocast else tape.precision.activations
+
+
+# --- the core -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """What sets one fused attention kernel apart from the others."""
+
+    repeats: bool  # needs keys and values repeated for every query head
+    skips: bool  # leaves out masked blocks
+    random_state: int  # bytes of random-number state saved
+
+
+def density(spec: Attention) -> sympy.Expr:
+    """The share of the (query, key) square that the causal mask and the window leave, exactly."""
+    seq, window = symbol("seq"), symbol("window")
+    if spec.window is None:
+        return (seq + 1) / (2 * seq)
+    return window * (2 * seq - window + 1) / (2 * seq**2)
+
+
+def _parts(query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
+    """The two contractions inside a fused kernel, over the heads of the query."""
+    batch, seq, heads, head_dim = query.dims
+    keys = Dim("key", seq.symbol)
+    scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
+    wide = [Tensor(t.name, (batch, keys, heads, head_dim), t.dtype, split=query.split) for t in (key, value)]
+    result = Tensor("context", query.dims, query.dtype, split=query.split)
+    share = density(spec)
+    return (
+        Contraction("scores", "", (query, wide[0]), (scores,), einsum=SCORES, density=share),
+        Contraction("context", "", (scores, wide[1]), (result,), einsum=CONTEXT, density=share),
+    )
+
+
+def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]:
+    def core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+        """Query, key, value, result and the log of each row's sum are saved; scores never leave the chip."""
+        query, key, value = (tape.cast(t, tape.matmul_result) for t in (query, key, value))
+        if kernel.repeats:
+            key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
+        name = "attention/core"
+        batch, seq, heads, _ = query.dims
+        out = tape.activation(name, query.dims, query.dtype, query.split)
+        sums = Tensor(f"{name}.logsumexp", (batch, heads, seq), "fp32", "statistic", query.split)
+        words = Dim("words", sympy.Integer(kernel.random_state))
+        state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
+        extras = (sums, state)
+        return tape.record(
+            FusedAttention(
+                name,
+                f"attention.{kind}.forward",
+                (query, key, value),
+                (out, *extras),
+                (query, key, value, out, *extras),
+                parts=_parts(query, key, value, spec),
+                skips=kernel.skips,
+            )
+        )
+
+    return core
+
+
+def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """Keys or values copied once for each query head that shares them."""
+    if spec.heads == spec.kv_heads:
+        return x
+    table = {d.name: d for d in (*x.dims, *tape.dims("heads"))}
+    dims = tuple(table[n] for n in ("batch", "seq", "heads", "head_dim"))
+    split = tuple(("heads", axis) if n == "kv_heads" else (n, axis) for n, axis in x.split)
+    wide = Tensor(f"{x.name}.repeated", dims, x.dtype, split=split)
+    return tape.pointwise(f"{x.name}.repeated", x, like=wide, kernel="copy", add=True)
+
+
+def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
+    key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
+    names = "batch key heads head_dim"
+    key, value = (_as_keys(t) for t in (key, value))
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec))
+    scores = tape.pointwise("attention/scale", scores)
+    if spec.softcap:
+        tanh = tape.pointwise("attention/softcap.tanh", tape.pointwise("attention/softcap.divide", scores), flops=6, saves=["out"])
+        scores = tape.pointwise("attention/softcap.multiply", tanh)
+    scores = tape.pointwise("attention/mask", scores, add=True)
+    wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
+    shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel="softmax", flops=5, saves=["out"])
+    if spec.softmax == "fp32" or not tape.precision.autocast:
+        shares = tape.cast(shares, value.dtype)
+    if spec.dropout:
+        mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
+        shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
+    context = tape.contract("attention/context", CONTEXT, shares, value, density=density(spec))
+    return tape.pointwise("attention/core", context, kernel="copy", add=True)
+
+
+def _as_keys(x: Tensor) -> Tensor:
+    """The sequence dimension of keys and values runs on its own."""
+    from dataclasses import replace
+
+    dims = tuple(Dim("key", d.symbol) if d.name == "seq" else d for d in x.dims)
+    return replace(x, name=x.name, dims=dims, view_of=x.storage)
+
+
+CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
+    "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16)),
+    "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
+    "eager": _eager,
+}

@@ -1,0 +1,204 @@
+"""Components of a decoder as functions that write operations: norms, attention, feed-forward, embedding, head, loss.
+
+Each kernel choice (`fused`, `eager`, ...) writes the operations that the real code runs, so that what is saved, moved
+and launched follows from the operations and is stated nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ledger.model.dims import Dim, symbol
+from ledger.model.operations import Lookup
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import MLP, Attention, Group, Model, Norm
+
+from ledger.model.attention import attention  # isort: skip
+
+__all__ = ["attention", "embedding", "head", "layer", "loss", "mlp", "norm"]
+
+
+# --- norms --------------------------------------------------------------------------------------
+
+
+def norm(tape: Tape, name: str, x: Tensor, spec: Norm) -> Tensor:
+    """RMSNorm or LayerNorm of the residual stream (batch seq d_model); LayerNorm is one kernel in every stack."""
+    weight = tape.weight(f"{name}.weight", "d_model")
+    weights = [weight, *([tape.weight(f"{name}.bias", "d_model")] if spec.bias else [])]
+    if spec.kind == "rms" and tape.kernels.norm == "eager":
+        return _rms_eager(tape, name, x, weight, spec)
+    source = tape.cast(x, "fp32") if tape.precision.autocast else x
+    statistics = ("rstd",) if spec.kind == "rms" else ("mean", "rstd")
+    extras = [Tensor(f"{name}.{s}", x.dims[:2], "fp32", "statistic", x.split) for s in statistics]
+    flops = 4 if spec.kind == "rms" else 7
+    return tape.pointwise(
+        name, source, *weights, dtype=source.dtype, kernel="norm", flops=flops, saves=[source], extras=extras
+    )
+
+
+def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
+    """RMSNorm written in Python, in fp32, as transformers ships it."""
+    wide = tape.cast(x, "fp32")
+    square = tape.pointwise(f"{name}.square", wide, saves=[wide])
+    mean = tape.pointwise(f"{name}.mean", square, dims=x.dims[:2], kernel="reduction")
+    rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
+    normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd])
+    if spec.unit_offset:
+        offset = tape.pointwise(f"{name}.offset", tape.cast(weight, "fp32"), add=True)
+        scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset])
+        return tape.cast(scaled, x.dtype)
+    narrow = tape.cast(normed, x.dtype)
+    return tape.pointwise(f"{name}.weigh", narrow, weight, saves=[narrow])
+
+
+# --- feed-forward -------------------------------------------------------------------------------
+
+
+def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """The feed-forward layer: plain (up, activation, down) or gated (gate and up, product, down)."""
+    return MLPS[spec.kind](tape, x, spec)
+
+
+def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    up = _into(tape, x, "mlp/up", spec)
+    return _out_of(tape, activation(tape, "mlp/activation", up, spec.activation), spec)
+
+
+def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    gate = _into(tape, x, "mlp/gate", spec)
+    up = _into(tape, x, "mlp/up", spec)
+    active = activation(tape, "mlp/activation", gate, spec.activation)
+    return _out_of(tape, tape.pointwise("mlp/product", active, up, saves=[active, up]), spec)
+
+
+def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:
+    weight = tape.weight(f"{name}.weight", "d_ff d_model")
+    bias = tape.weight(f"{name}.bias", "d_ff") if spec.bias else None
+    return tape.contract(name, "batch seq d_model, d_ff d_model -> batch seq d_ff", x, weight, bias=bias)
+
+
+def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    weight = tape.weight("mlp/down.weight", "d_model d_ff")
+    bias = tape.weight("mlp/down.bias", "d_model") if spec.bias else None
+    return tape.contract("mlp/down", "batch seq d_ff, d_model d_ff -> batch seq d_model", x, weight, bias=bias)
+
+
+MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {"plain": _plain, "gated": _gated}
+
+
+def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
+    """The nonlinearity: one kernel that saves its input, or tanh-GELU spelt out in Python (transformers' gelu_new)."""
+    if kind == "gelu_tanh" and tape.kernels.activation == "eager":
+        return _gelu_eager(tape, name, x)
+    return tape.pointwise(name, x, flops=8, saves=[x])
+
+
+def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """0.5 x (1 + tanh(c (x + 0.044715 x^3))), one kernel for each operator."""
+    half = tape.pointwise(f"{name}.half", x)
+    cube = tape.pointwise(f"{name}.cube", _wide(tape, x), saves=[_wide(tape, x)])
+    scaled = tape.pointwise(f"{name}.scale_cube", cube)
+    inner = tape.pointwise(f"{name}.inner", x, scaled, add=True)
+    scaled = tape.pointwise(f"{name}.scale_inner", inner)
+    tanh = tape.pointwise(f"{name}.tanh", scaled, flops=6, saves=["out"])
+    shifted = tape.pointwise(f"{name}.shift", tanh, add=True)
+    return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted])
+
+
+def _wide(tape: Tape, x: Tensor) -> Tensor:
+    """Under autocast, powers run in fp32."""
+    return tape.cast(x, "fp32", keep=True) if tape.precision.autocast else x
+
+
+# --- the layer ----------------------------------------------------------------------------------
+
+
+def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
+    """One decoder layer: attention and feed-forward, each normed before, and after where norms are a sandwich."""
+    if group.residual == "parallel":
+        inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
+        outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
+        both = _add(tape, "residual/both", _dropped(tape, "mlp/dropout", outer, model), _dropped(
+            tape, "attention/dropout", inner, model))
+        return _add(tape, "residual/add", both, x)
+    inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
+    x = _joined(tape, "attention", x, inner, group, model)
+    outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
+    return _joined(tape, "mlp", x, outer, group, model)
+
+
+def _joined(tape: Tape, part: str, x: Tensor, update: Tensor, group: Group, model: Model) -> Tensor:
+    if group.norms == "sandwich":
+        update = norm(tape, f"{part}_post_norm/norm", update, model.norm)
+    return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
+
+
+def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
+    return tape.pointwise(name, x, y, add=True)
+
+
+def _dropped(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
+    return dropout(tape, name, x) if model.residual_dropout else x
+
+
+def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """Dropout saves its mask, a byte an element."""
+    mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
+    return tape.pointwise(name, x, kernel="dropout", flops=2, extras=[mask])
+
+
+# --- both ends ----------------------------------------------------------------------------------
+
+
+def embedding(tape: Tape, model: Model) -> Tensor:
+    """Token rows, plus learned position rows, scaled and dropped out where the model does so."""
+    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index")
+    x = _looked_up(tape, "embedding/tokens", tokens, tape.weight("embedding/tokens.weight", "vocab d_model"))
+    if model.scale_embedding:
+        x = tape.pointwise("embedding/scale", x)
+    if model.learned_positions:
+        places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index")
+        table = tape.weight("embedding/positions.weight", "positions d_model")
+        x = _add(tape, "embedding/add", x, _looked_up(tape, "embedding/positions", places, table))
+    return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
+
+
+def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
+    """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
+    rows, width = table.dims
+    result = tape.activation(name, (*index.dims, width), table.dtype)
+    result = tape.record(Lookup(name, "embedding", (index, table), (result,), (index,)))
+    for axis in [axis for dim, axis in table.split if dim == rows.name]:
+        result = tape.reduced(result, axis)
+    if not table.split and len(result.dims) == 3:
+        result = result.on(tape.layout.stream)
+    return result
+
+
+def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """The final norm and the output head: logits (batch seq vocab)."""
+    x = norm(tape, "final_norm/norm", x, model.norm)
+    table = "embedding/tokens.weight" if model.tied else "head/logits.weight"
+    weight = tape.weight(table, "vocab d_model")
+    bias = tape.weight("head/logits.bias", "vocab") if model.head_bias else None
+    logits = tape.contract("head/logits", "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
+    if model.head_softcap:
+        scaled = tape.pointwise("head/softcap.divide", logits)
+        tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
+        logits = tape.pointwise("head/softcap.multiply", tanh)
+    return logits
+
+
+def loss(tape: Tape, logits: Tensor) -> Tensor:
+    """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
+    labels = Tensor("loss/labels.index", logits.dims[:2], "int64", "index")
+    total = Tensor("loss/weight", (Dim("one", symbol("batch") ** 0),), "fp32", "statistic")
+    if tape.kernels.loss == "eager":
+        logits = tape.cast(logits, tape.precision.logits)
+    logs = tape.pointwise("loss/log_softmax", logits, kernel="cross_entropy", flops=5, saves=["out"])
+    for axis in sorted({axis for dim, axis in logits.split if dim == "vocab"}):
+        for step in ("maximum", "sum", "target"):
+            part = Tensor(f"loss/{step}", logits.dims[:2], "fp32", "statistic")
+            tape.reduced(part, axis)
+    return tape.pointwise("loss/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total])

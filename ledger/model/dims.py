@@ -1,0 +1,63 @@
+"""The table of symbols: every letter that a formula may use, its meaning, and the spec path its value comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+
+@dataclass(frozen=True)
+class Dim:
+    """A named dimension: `symbol` stands for its whole size, before any layout splits it."""
+
+    name: str
+    symbol: sympy.Symbol
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One row of the table of symbols. `{group}` in `path` is the index of a layer group."""
+
+    name: str
+    letter: str
+    meaning: str
+    path: str
+
+
+LETTERS = (
+    Letter("batch", "B", "sequences in a micro-batch on one device", "run.micro_batch"),
+    Letter("seq", "S", "tokens in a sequence", "run.seq_len"),
+    Letter("key", "S", "tokens in a sequence", "run.seq_len"),
+    Letter("d_model", "D", "width of the residual stream", "model.d_model"),
+    Letter("heads", "H", "query heads of a layer", "model.layers.{group}.attention.heads"),
+    Letter("kv_heads", "K", "key and value heads of a layer", "model.layers.{group}.attention.kv_heads"),
+    Letter("head_dim", "E", "width of one head", "model.layers.{group}.attention.head_dim"),
+    Letter("rotary_dim", "R", "width of the rotated part of one head", "model.layers.{group}.attention.rotary"),
+    Letter("d_ff", "F", "width of the feed-forward layer", "model.layers.{group}.mlp.d_ff"),
+    Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
+    Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
+    Letter("window", "W", "tokens a query may look back", "model.layers.{group}.attention.window"),
+    Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
+    Letter("data", "dp", "data-parallel degree", "parallelism.data"),
+    Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
+    Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),
+    Letter("context", "cp", "context-parallel degree", "parallelism.context"),
+    Letter("micro_batches", "M", "micro-batches of a step on one device", "run.global_batch"),
+    Letter("in_flight", "A", "micro-batches whose activations one device holds", "parallelism.pipeline"),
+)
+BY_NAME = {row.name: row for row in LETTERS}
+PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path)
+# Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
+RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
+
+
+def symbol(name: str, suffix: str = "") -> sympy.Symbol:
+    """The symbol of a row of the table; `suffix` tells the layer groups of one model apart (`F_dense`)."""
+    letter = BY_NAME[name].letter
+    return sympy.Symbol(f"{letter}_{suffix}" if suffix and name in PER_GROUP else letter, positive=True, integer=True)
+
+
+def dim(name: str, suffix: str = "") -> Dim:
+    """The named dimension of a row of the table."""
+    return Dim(name, symbol(name, suffix))

@@ -1,0 +1,81 @@
+"""Number formats: bytes per element (scales included) and range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A number format: exponent and mantissa bits without the sign, bytes per element with its block scales."""
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    size: Fraction
+    finite_only: bool = False  # no infinity: the top exponent holds numbers (OCP FP8 e4m3, FP4)
+    source: str = ""
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        bias = 2 ** (self.exponent_bits - 1) - 1
+        top = 2**self.exponent_bits - 1 - (0 if self.finite_only else 1)
+        significand = 2.0 - 2.0**-self.mantissa_bits
+        if self.finite_only and self.mantissa_bits == 3:  # e4m3 keeps its very last code for NaN
+            significand -= 2.0**-self.mantissa_bits
+        return significand * 2.0 ** (top - bias)
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive normal value."""
+        return 2.0 ** (2 - 2 ** (self.exponent_bits - 1))
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive value."""
+        return self.smallest_normal * 2.0**-self.mantissa_bits
+
+    def holds(self, value: float) -> bool:
+        """Whether a positive value neither rounds to zero nor overflows."""
+        return self.smallest_subnormal / 2 < value <= self.largest
+
+
+IEEE = "IEEE 754-2019, table 3.5"
+OCP8 = "OCP 8-bit Floating Point Specification 1.0, table 1"
+OCPMX = "OCP Microscaling Formats 1.0, table 1"
+DTYPES = {
+    row.name: row
+    for row in (
+        Dtype("fp64", 11, 52, Fraction(8), source=IEEE),
+        Dtype("fp32", 8, 23, Fraction(4), source=IEEE),
+        Dtype("tf32", 8, 10, Fraction(4), source="NVIDIA A100 whitepaper, 2020"),
+        Dtype("bf16", 8, 7, Fraction(2), source="Google Cloud TPU documentation, bfloat16"),
+        Dtype("fp16", 5, 10, Fraction(2), source=IEEE),
+        Dtype("fp8_e4m3", 4, 3, Fraction(1), finite_only=True, source=OCP8),
+        Dtype("fp8_e5m2", 5, 2, Fraction(1), source=OCP8),
+        Dtype("mxfp8", 4, 3, Fraction(33, 32), finite_only=True, source=OCPMX),
+        Dtype("mxfp4", 2, 1, Fraction(17, 32), finite_only=True, source=OCPMX),
+        Dtype("nvfp4", 2, 1, Fraction(9, 16), finite_only=True, source="NVIDIA cuDNN documentation, block scaling"),
+        Dtype("int64", 0, 63, Fraction(8), source="two's complement"),
+        Dtype("bool", 0, 1, Fraction(1), source="torch.bool"),
+    )
+}
+FLOATS = ("fp8_e5m2", "fp8_e4m3", "fp16", "bf16", "tf32", "fp32", "fp64")
+
+
+def size(name: str) -> Fraction:
+    """Bytes per element, block scales included."""
+    return DTYPES[name].size
+
+
+def promote(*names: str) -> str:
+    """The dtype of a result of several operands: the widest (torch's type promotion among floats)."""
+    floats = [name for name in names if name in FLOATS]
+    return max(floats, key=FLOATS.index)
+
+
+def rate(name: str) -> str:
+    """The key of an accelerator's peak table for a matmul in this dtype."""
+    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}.get(name, name)

@@ -1,0 +1,43 @@
+"""Layouts: which named dim is cut over which mesh axis, in weights and inside operations, and in the residual stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledger.model.dims import Dim
+from ledger.model.tensors import Split
+from ledger.spec.plan import Parallelism
+
+# A row per axis that splits operations: which dims it cuts where they are computed with.
+SPLITS: Mapping[str, tuple[str, ...]] = {
+    "tensor": ("heads", "kv_heads", "d_ff", "vocab"),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`splits` maps dim names to axes; `stream` is how the residual stream is held between operations.
+
+    `regather`: backward gathers a held input again instead of keeping the gathered one.
+    """
+
+    splits: Mapping[str, str]
+    stream: Split = ()
+    regather: bool = False
+
+    def of(self, dims: tuple[Dim, ...]) -> Split:
+        """The split of a tensor whose dims are cut wherever this layout cuts them."""
+        return tuple((dim.name, self.splits[dim.name]) for dim in dims if dim.name in self.splits)
+
+
+WHOLE = Layout({})
+
+
+def layout(parallelism: Parallelism) -> Layout:
+    """The layout of operations on one device of a plan."""
+    degrees = {"tensor": parallelism.tensor}
+    splits = {dim: axis for axis, dims in SPLITS.items() if degrees[axis] > 1 for dim in dims}
+    if parallelism.sequence == "off" or parallelism.tensor == 1:
+        return Layout(splits)
+    return Layout(splits, (("seq", "tensor"),), parallelism.sequence == "regather")

@@ -1,0 +1,198 @@
+"""The tape: components write operations on it; it settles dtypes (the precision policy) and transfers (the layout)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.dims import Dim, dim
+from ledger.model.layout import Layout
+from ledger.model.operations import ONE, Addition, Collective, Contraction, Operation, Pointwise
+from ledger.model.tensors import Split, Tensor
+from ledger.spec.plan import Kernels, Precision
+
+
+@dataclass(frozen=True)
+class Tape:
+    """Operations in execution order, the weights they use, and what was already cast or gathered.
+
+    `suffix` tells the symbols of one layer group from another's.
+    """
+
+    precision: Precision
+    layout: Layout
+    kernels: Kernels
+    suffix: str = ""
+    operations: list[Operation] = field(default_factory=list)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+
+    # --- tensors ---
+
+    def dims(self, names: str) -> tuple[Dim, ...]:
+        """The dims of these names in this group."""
+        return tuple(dim(name, self.suffix) for name in names.split())
+
+    def weight(self, name: str, names: str | tuple[Dim, ...], lead: int = 1) -> Tensor:
+        """A weight, cut as the layout says; the same name is the same weight."""
+        dims = self.dims(names) if isinstance(names, str) else names
+        made = Tensor(name, dims, self.precision.weights, "weight", self.layout.of(dims), lead)
+        return self.weights.setdefault(name, made)
+
+    def activation(self, name: str, dims: tuple[Dim, ...], dtype: str, split: Split = ()) -> Tensor:
+        """A new activation."""
+        return Tensor(name, dims, dtype, "activation", split)
+
+    def record(self, operation: Operation) -> Tensor:
+        """Writes an operation and hands on its main result."""
+        self.operations.append(operation)
+        return operation.output
+
+    # --- dtypes ---
+
+    @property
+    def matmul_result(self) -> str:
+        """The dtype that a matmul writes: its operands', but never one of 8 bits."""
+        return self.precision.activations if dtypes.size(self.precision.compute) < 2 else self.precision.compute
+
+    def cast(self, tensor: Tensor, dtype: str, *, keep: bool = False) -> Tensor:
+        """The tensor in another dtype. A weight is cast once per step; `keep` shares the cast of an activation."""
+        if tensor.dtype == dtype:
+            return tensor
+        once = tensor.role == "weight"
+        known = self.moved.get((tensor.name, dtype))
+        if known and (once or keep):
+            return known
+        count = sum(1 for made in self.moved if made[0].split("#")[0] == tensor.name and made[1] == dtype)
+        name = f"{tensor.name}.{dtype}" + (f".{count + 1}" if count else "")
+        made = replace(tensor, name=name, dtype=dtype, role="cast" if once else tensor.role, view_of="")
+        self.moved[f"{tensor.name}#{count}" if count else tensor.name, dtype] = made
+        self.record(Pointwise(f"{name}.cast", "cast", (tensor,), (made,), once=once))
+        return made
+
+    # --- operations ---
+
+    def contract(
+        self,
+        name: str,
+        einsum: str,
+        left: Tensor,
+        right: Tensor,
+        *,
+        bias: Tensor | None = None,
+        density: sympy.Expr = ONE,
+        dtype: str = "",
+    ) -> Tensor:
+        """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it."""
+        first, second, out = _terms(einsum)
+        used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
+        left, held = self._whole(left, set(used.values())), left
+        if any(name in out for name in used) and not any(axis in used.values() for _, axis in left.split):
+            left = self._shared(left, next(iter(used.values())))
+        compute = dtype or self.precision.compute
+        left = self.cast(left, compute)
+        right = self.cast(right, compute)
+        table = {d.name: d for d in (*left.dims, *right.dims)}
+        dims = tuple(table[n] for n in out)
+        split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
+        split += tuple((n, axis) for n, axis in left.split if n in out and n not in used)
+        result = self.activation(name, dims, dtype or self.matmul_result, split)
+        saves = (self._kept(left, held), right)
+        kernel = f"matmul.{dtypes.rate(compute)}"
+        contracted = {used[n] for n in first if n in used and n not in out}
+        inside = (self.cast(bias, compute),) if bias and not contracted else ()
+        self.record(
+            Contraction(name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density)
+        )
+        for axis in sorted(contracted):
+            result = self.reduced(result, axis)
+        if bias and contracted:
+            result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
+        return result
+
+    def pointwise(  # noqa: PLR0913 - the keywords are the facts of one row of a kernel's description
+        self,
+        name: str,
+        *inputs: Tensor,
+        like: Tensor | None = None,
+        dims: tuple[Dim, ...] | None = None,
+        dtype: str = "",
+        kernel: str = "elementwise",
+        flops: int = 1,
+        saves: Sequence[Tensor | str] = (),
+        extras: Sequence[Tensor] = (),
+        backward_kernel: str = "",
+        add: bool = False,
+    ) -> Tensor:
+        """An elementwise operation. `saves` lists inputs, or `out`; `extras` are further results, always saved."""
+        model = like or inputs[0]
+        result = Tensor(
+            name,
+            model.dims if dims is None else dims,
+            dtype or dtypes.promote(*[t.dtype for t in inputs if t.role not in ("index", "mask")]),
+            "activation",
+            tuple((n, axis) for n, axis in model.split if dims is None or n in [d.name for d in dims]),
+        )
+        kept = tuple(result if item == "out" else item for item in saves)
+        kind = Addition if add else Pointwise
+        tensors = tuple(item for item in kept if isinstance(item, Tensor))
+        self.record(
+            kind(
+                name, kernel, inputs, (result, *extras), (*tensors, *extras), flops=flops, backward_kernel=backward_kernel
+            )
+        )
+        return result
+
+    def view(self, tensor: Tensor, names: str, name: str) -> Tensor:
+        """The same bytes under other dims."""
+        table = {d.name: d for d in (*tensor.dims, *self.dims(names))}
+        dims = tuple(table[n] for n in names.split())
+        return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
+
+    # --- transfers ---
+
+    def reduced(self, partial: Tensor, axis: str) -> Tensor:
+        """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
+        held = tuple((n, a) for n, a in self.layout.stream if a == axis)
+        collective = "reduce_scatter" if held else "all_reduce"
+        result = partial.on((*partial.split, *held), f"{partial.name}.sum")
+        return self._transfer(f"{partial.name}.{collective}", collective, axis, partial, result)
+
+    def _whole(self, tensor: Tensor, axes: set[str]) -> Tensor:
+        """Gathers a held split that clashes with an axis the einsum needs for another dim."""
+        clash = [(n, a) for n, a in tensor.split if a in axes and n not in self.layout.splits]
+        for name, axis in clash:
+            known = self.moved.get((tensor.name, f"gather.{axis}"))
+            if known is None:
+                rest = tuple(pair for pair in tensor.split if pair != (name, axis))
+                known = tensor.on(rest, f"{tensor.name}.gathered")
+                self.moved[tensor.name, f"gather.{axis}"] = known
+                self._transfer(f"{tensor.name}.all_gather", "all_gather", axis, tensor, known)
+            tensor = known
+        return tensor
+
+    def _shared(self, tensor: Tensor, axis: str) -> Tensor:
+        """Marks a value that every device of an axis uses in its own way, so that its gradient is summed."""
+        known = self.moved.get((tensor.name, f"share.{axis}"))
+        if known is None:
+            known = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
+            self.moved[tensor.name, f"share.{axis}"] = known
+            self._transfer(f"{tensor.name}.share", "none", axis, tensor, known)
+        return known
+
+    def _transfer(self, name: str, collective: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
+        kernel = f"{collective}.{axis}"
+        return self.record(Collective(name, kernel, (source,), (result,), collective=collective, axis=axis))
+
+    def _kept(self, used: Tensor, held: Tensor) -> Tensor:
+        """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
+        return held if self.layout.regather and held.split != used.split and used.dtype == held.dtype else used
+
+
+def _terms(einsum: str) -> tuple[list[str], list[str], list[str]]:
+    operands, out = einsum.split("->")
+    first, second = operands.split(",")
+    return first.split(), second.split(), out.split()

@@ -1,0 +1,85 @@
+"""Tensors over named dimensions, as one device holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.dims import Dim, symbol
+
+Split = tuple[tuple[str, str], ...]
+
+
+class CeilDiv(sympy.Function):
+    """`ceil(a / b)`, exact on integers: the rows of the largest shard when `a` rows are cut into `b`."""
+
+    nargs = 2
+
+    @classmethod
+    def eval(cls, rows: Any, shards: Any) -> sympy.Expr | None:
+        """Evaluates on integers only; stays symbolic otherwise."""
+        if shards == 1:
+            return sympy.sympify(rows)
+        if isinstance(rows, sympy.Integer) and isinstance(shards, sympy.Integer):
+            return sympy.Integer(-(-int(rows) // int(shards)))
+        return None
+
+
+def product(*factors: Any) -> sympy.Expr:
+    """The product of symbols and numbers."""
+    return sympy.Mul(*[sympy.sympify(factor) for factor in factors])
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`split` lists which dims are cut over which mesh axes; `lead` how many dims make up torch's dimension 0.
+
+    Two tensors with the same `storage` are one allocation. `role` is weight, activation, statistic, mask, table or index.
+    """
+
+    name: str
+    dims: tuple[Dim, ...]
+    dtype: str
+    role: str = "activation"
+    split: Split = ()
+    lead: int = 1
+    view_of: str = ""
+
+    @property
+    def storage(self) -> str:
+        """The identity of the allocation behind this tensor."""
+        return self.view_of or self.name
+
+    def local(self, dim: Dim) -> sympy.Expr:
+        """The size of a dimension on one device."""
+        return product(dim.symbol, *[1 / symbol(axis) for name, axis in self.split if name == dim.name])
+
+    def elements(self) -> sympy.Expr:
+        """Elements on one device: a product of dims."""
+        return product(*[self.local(dim) for dim in self.dims])
+
+    def bytes(self) -> sympy.Expr:
+        """Bytes on one device."""
+        return product(_rational(dtypes.size(self.dtype)), self.elements())
+
+    def sharded(self, axes: tuple[str, ...]) -> sympy.Expr:
+        """Elements of the largest shard when dimension 0 is cut over more axes by rows, as FSDP2 cuts it."""
+        rows = product(*[self.local(dim) for dim in self.dims[: self.lead]])
+        rest = product(*[self.local(dim) for dim in self.dims[self.lead :]])
+        return product(CeilDiv(rows, product(*[symbol(axis) for axis in axes])), rest)
+
+    def on(self, split: Split, name: str = "") -> Tensor:
+        """The same tensor under another split; a new name makes it another allocation."""
+        return replace(self, split=split, name=name or self.name, view_of="" if name else self.view_of)
+
+    def named(self, *names: str) -> tuple[Dim, ...]:
+        """The dims of these names, in this order."""
+        table = {dim.name: dim for dim in self.dims}
+        return tuple(table[name] for name in names)
+
+
+def _rational(value: Any) -> sympy.Rational:
+    return sympy.Rational(value.numerator, value.denominator)

@@ -1,0 +1,321 @@
+"""The plan: what a spec says, typed. Every part is frozen; sizes are integers, amounts are in SI base units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ledger.spec.problems import Location
+
+# --- where a value comes from -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was written, and the publication it was taken from (empty where the value is a choice)."""
+
+    where: Location
+    source: str = ""
+
+
+# --- hardware -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A fitted price: `form` names the formula, `parameters` its constants (seconds, B/s, ratios), `error` its MAPE.
+
+    `what` is the kernel class it prices (`matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce`, ...);
+    `ranks` the group size of a collective's fit (0: any), `head_dim` of an attention fit (0: any);
+    `regime` is `burst` or `sustained`; `region` where the fit holds.
+    """
+
+    what: str
+    form: str
+    parameters: Mapping[str, float]
+    error: float
+    regime: str
+    source: str
+    bias: float = 0.0
+    held_out: str = ""
+    region: str = ""
+    ranks: int = 0
+    head_dim: int = 0
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A price list: dense peaks in FLOP/s per matmul dtype, bandwidths in B/s, sizes in B, power in W."""
+
+    name: str
+    title: str
+    peak: Mapping[str, float]  # "bf16" -> dense FLOP/s; "fp32" is without tensor cores, "tf32" with
+    vector: float  # FLOP/s of fp32 arithmetic outside the matrix units
+    bandwidth: float
+    memory: int  # as the driver reports it
+    memory_labelled: int  # as the label says (80e9 for an 80 GB card)
+    l2: int
+    multiprocessors: int
+    scaleup_bandwidth: float  # one way, per device; 0 where devices of a node share only PCIe
+    scaleup_domain: int
+    host_bandwidth: float  # one way
+    power: float
+    aliases: tuple[str, ...] = ()
+    calibration: tuple[Curve, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How many devices there are and what joins them. `scaleout_bandwidth` is one way, per device, in B/s."""
+
+    devices: int
+    devices_per_node: int
+    scaleout_bandwidth: float
+    scaleout_latency: float = 0.0  # seconds per rank of a ring that crosses nodes
+    scaleout_efficiency: float = 1.0
+    failure_rate: float = 0.0  # failures per device and second; 0: not stated
+    name: str = ""
+
+
+# --- the model ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Norm:
+    """`kind` is `rms` or `layer`; `bias` only with `layer`; `unit_offset` is Gemma's `1 + weight`."""
+
+    kind: str = "rms"
+    bias: bool = False
+    unit_offset: bool = False
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head (kv_heads = heads), grouped-query or multi-query attention; sizes of one layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv_bias: bool = False
+    out_bias: bool = False
+    fused_qkv: bool = False  # one projection for q, k and v (GPT-2, GPT-NeoX), so one tensor holds all three
+    rotary: Fraction = Fraction(0)  # fraction of head_dim that is rotated; 0: no rotary positions
+    window: int | None = None  # sliding window in tokens
+    softcap: float | None = None
+    dropout: Fraction = Fraction(0)  # on attention probabilities
+    softmax: str = "fp32"  # eager attention computes its softmax in fp32, or in the dtype of its `input` (GPT-2)
+    kind: str = "grouped_query"
+
+
+@dataclass(frozen=True)
+class MLP:
+    """`kind` is `plain` (up, activation, down) or `gated` (gate and up, product, down)."""
+
+    d_ff: int
+    kind: str = "gated"
+    activation: str = "silu"  # silu | gelu | gelu_tanh | relu
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """`repeat` equal layers. `norms`: `pre`, or `sandwich` (one before and one after each part, Gemma-2)."""
+
+    name: str
+    repeat: int
+    attention: Attention
+    mlp: MLP
+    norms: str = "pre"
+    residual: str = "sequential"  # or "parallel": attention and MLP read the same stream (GPT-NeoX)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder: embedding, layer groups, final norm, output head; or a bare parameter count.
+
+    `alternating`: groups take turns layer by layer (Gemma-2) instead of following each other.
+    """
+
+    name: str
+    title: str
+    parameters: int | None = None  # only for a bare model: a count and nothing else
+    d_model: int = 0
+    vocab: int = 0
+    groups: tuple[Group, ...] = ()
+    norm: Norm = field(default_factory=Norm)
+    tied: bool = False
+    learned_positions: int = 0  # rows of a learned position table; 0: none
+    scale_embedding: bool = False
+    head_bias: bool = False
+    head_softcap: float | None = None
+    embedding_dropout: Fraction = Fraction(0)
+    residual_dropout: Fraction = Fraction(0)
+    max_seq_len: int = 0
+    alternating: bool = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether only a parameter count is known."""
+        return not self.groups
+
+
+# --- policies -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A dtype per role. `master` is None where the optimizer updates the weights themselves.
+
+    `autocast`: weights are kept in `weights` and cast to `compute` where a matmul uses them, as torch.autocast does.
+    """
+
+    name: str
+    weights: str
+    gradients: str
+    master: str | None
+    states: str
+    compute: str  # dtype of matmul operands
+    activations: str  # dtype of what flows between operations where there is no autocast
+    reduction: str  # dtype of data-parallel gradient reduction
+    softmax: str = "fp32"
+    logits: str = "fp32"  # dtype in which the loss is computed
+    autocast: bool = False
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """Degrees of the mesh axes. devices = data x tensor x pipeline x context; expert subdivides data x context."""
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    zero: int = 0
+    sequence: str = "off"  # off | save_gathered | regather
+    interleave: int = 1
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """What backward rebuilds: `none`, `selective` (attention core), `full`, `every` n-th layer, or all but `keep`."""
+
+    policy: str = "none"
+    every: int = 1
+    keep: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which implementation serves each part; each saves and moves what the real one does."""
+
+    attention: str = "flash"  # flash | efficient | cudnn | math | eager | fused_softmax (Megatron before flash)
+    norm: str = "fused"  # fused | eager
+    activation: str = "fused"  # fused | eager
+    rotary: str = "eager"  # fused | eager
+    residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
+    loss: str = "eager"  # eager | fused | chunked
+    optimizer: str = "foreach"  # foreach | fused | loop
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
+
+    tensor: str = "none"  # none | matmul (the contraction it feeds or follows)
+    data: str = "backward"  # none | backward (gradient reduction behind the backward of earlier layers)
+    gather: str = "layer"  # none | layer (the next unit's gather behind this unit's compute)
+    pipeline: str = "none"  # none | compute
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One software stack at one date: kernels, overlaps, launch cost, allocator; sizes in B, times in s."""
+
+    name: str
+    title: str
+    date: str
+    kernels: Kernels
+    overlap: Overlap
+    compiled: bool = False  # chains of elementwise operations run as one kernel
+    graphs: bool = False  # CUDA graphs: no launch cost on the host
+    launch: float = 0.0  # host seconds per operation, eager
+    matmul_level: float = 1.0  # ratio of this stack's matmul rate to the calibrated library's
+    context: int = 0  # bytes the CUDA context, NCCL and cuBLAS hold outside the allocator
+    fragmentation: float = 1.0  # reserved over allocated
+    accumulation: str = "add"  # gradients of micro-batches: a kernel of their own, or `fused` into the matmul
+    optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
+    overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """`name` selects the row of the optimizer table; `states` overrides nothing and names nothing else."""
+
+    name: str = "adamw"
+
+
+@dataclass(frozen=True)
+class Run:
+    """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
+
+    seq_len: int
+    micro_batch: int
+    global_batch: int
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per device and hour, with the date of the offer."""
+
+    per_device_hour: float
+    date: str
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What nothing measured stands behind; `mfu` is the napkin's."""
+
+    mfu: float = 0.4
+    price: Price | None = None
+    headroom: str = "production"  # minimum | production | typical | cloud
+    checkpoint_interval: float | None = None  # s
+    checkpoint_cost: float | None = None  # s
+    restart_time: float | None = None  # s
+    power_usage_effectiveness: float = 1.0
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """An assertion in the input: total `key` equals `value` within the relative `tolerance`."""
+
+    key: str
+    value: float
+    tolerance: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training plan. `origins` maps dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was written."""
+
+    name: str  # the file's stem, names the reports
+    title: str
+    accelerator: Accelerator
+    cluster: Cluster
+    model: Model
+    precision: Precision
+    optimizer: Optimizer
+    parallelism: Parallelism
+    recompute: Recompute
+    stack: Stack
+    kernels: Kernels
+    run: Run
+    assumptions: Assumptions = field(default_factory=Assumptions)
+    expect: tuple[Expectation, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    digest: str = ""  # sha256 of the plan's canonical content
+    text: str = ""  # the spec as written

@@ -1,0 +1,38 @@
+"""The one error record, and the one exception that carries many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Location:
+    """A place in a text: `file` as the user typed it, `line` and `column` counted from 1."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing wrong with an input: where, what in the user's words, and what to type instead."""
+
+    where: Location
+    message: str
+    help: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+class SpecError(Exception):
+    """Everything wrong with an input, at once, sorted by place."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
