@@ -1,0 +1,47 @@
+"""Names beside marks, where they touch nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ledger.report.svg import Box, Text
+
+SMALL = 12.0
+CLEAR = 2.0  # px that a name keeps from everything else
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something drawn, and its name."""
+
+    label: str
+    box: Box
+
+
+def placed(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int) -> tuple[Text, ...]:
+    """Names for the first marks, each where it touches no other name, mark or obstacle; none where there is no room."""
+    taken = list(obstacles)
+    names: list[Text] = []
+    for mark in marks[:most]:
+        others = [*taken, *(other.box for other in marks if other is not mark)]
+        free = (
+            text
+            for text in beside(mark)
+            if text.box.inside(plot) and not any(text.box.overlaps(box, CLEAR) for box in others)
+        )
+        if name := next(free, None):
+            names.append(name)
+            taken.append(name.box)
+    return tuple(names)
+
+
+def beside(mark: Mark) -> Iterator[Text]:
+    """Places for a name, the best first: left, right, below, above, then farther off."""
+    box = mark.box
+    middle, centre = (box.top + box.bottom) / 2 + 0.35 * SMALL, (box.left + box.right) / 2
+    for distance in (4.0, 16.0, 30.0):
+        yield Text(box.left - distance, middle, mark.label, SMALL, "end")
+        yield Text(box.right + distance, middle, mark.label, SMALL)
+        yield Text(centre, box.bottom + distance + 9.0, mark.label, SMALL, "middle")
+        yield Text(centre, box.top - distance, mark.label, SMALL, "middle")

@@ -1,0 +1,148 @@
+"""The roofline: what every kernel reaches against what the device could give at that intensity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ledger.report import numbers
+from ledger.report.charts.labels import Mark, placed
+from ledger.report.charts.rows import legend
+from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
+
+SMALL = 12.0
+LARGEST = 26.0  # px; the radius of a kernel that took the whole step
+LEAST = 2.5
+LABELLED = 7
+BOUNDS = {
+    "compute": "limited by compute",
+    "memory": "by memory traffic",
+    "network": "by network",
+    "launch": "by launch",
+}
+
+
+@dataclass(frozen=True)
+class Roof:
+    """A ceiling: operations per second at any intensity, bytes per second below the ridge."""
+
+    name: str
+    compute: float
+    bandwidth: float
+    colour: str
+    dashes: str = ""
+
+    def at(self, intensity: float) -> float:
+        """The most that a kernel of this intensity can reach."""
+        return min(self.compute, self.bandwidth * intensity)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel: operations per byte, operations per second, its share of the step's time, and what limits it."""
+
+    label: str
+    intensity: float
+    rate: float
+    share: float
+    bound: str
+
+    @property
+    def radius(self) -> float:
+        """Area goes with time."""
+        return max(LARGEST * math.sqrt(self.share), LEAST)
+
+
+def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: float) -> str:
+    """Kernels as circles on logarithmic axes under their roofs; the largest are named where there is room."""
+    seen = [(bound, name) for bound, name in BOUNDS.items() if any(point.bound == bound for point in points)]
+    keys, height = legend(seen, width)
+    tall = min(0.62 * width, 380.0)
+    x, y = scales(points, roofs, (58.0, width - 8.0), (height + 26.0 + tall, height + 26.0))
+    parts = [*keys, *grid(x, y)]
+    names = [roof_name(roof, x, y, at) for at, roof in enumerate(roofs)]
+    for roof in roofs:
+        corners = (x.low, min(max(roof.compute / roof.bandwidth, x.low), x.high), x.high)
+        parts.append(path([(x(i), y(roof.at(i))) for i in corners], roof.colour, 1.75, roof.dashes))
+    ordered = sorted(points, key=lambda point: -point.share)
+    parts += [circle(point, x, y) for point in ordered]
+    parts += [text.draw() for text in names]
+    marks = [Mark(point.label, disc(point, x, y)) for point in ordered]
+    plot = Box(x.start, y.end, x.end, y.start)
+    obstacles = [*(name.box for name in names), *roof_boxes(roofs, x, y)]
+    parts += [text.draw() for text in placed(marks, obstacles, plot, LABELLED)]
+    return picture(width, height + tall + 64.0, title, parts)
+
+
+def scales(
+    points: Sequence[Point], roofs: Sequence[Roof], across: tuple[float, float], up: tuple[float, float]
+) -> tuple[Scale, Scale]:
+    """Whole decades that hold every kernel and the ridge of every roof."""
+    ridges = [roof.compute / roof.bandwidth for roof in roofs]
+    intensities = [*(point.intensity for point in points), *ridges]
+    rates = [*(point.rate for point in points), *(roof.compute for roof in roofs)]
+    x = Scale(decade(min(intensities), down=True), decade(max(intensities) * 1.5), *across, logarithmic=True)
+    lowest = min(min(rates), min(roof.at(x.low) for roof in roofs))
+    y = Scale(decade(lowest, down=True), decade(max(rates) * 1.3), *up, logarithmic=True)
+    return x, y
+
+
+def decade(value: float, *, down: bool = False) -> float:
+    """The power of ten at or beyond the value."""
+    power = math.log10(value)
+    return float(10.0 ** (math.floor(power) if down else math.ceil(power)))
+
+
+def grid(x: Scale, y: Scale) -> list[str]:
+    """Decades, named at the left and below."""
+    parts = []
+    for value in x.ticks():
+        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        anchor = "end" if value == x.high else "middle"
+        parts.append(Text(x(value), y.start + 16.0, numbers.power_of_ten(value), SMALL, anchor, fill="muted").draw())
+    for value in y.ticks():
+        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        name = numbers.tick(value, "")
+        parts.append(Text(x.start - 7.0, y(value) + 0.35 * SMALL, name, SMALL, "end", fill="muted").draw())
+    middle = (x.start + x.end) / 2
+    parts.append(Text(middle, y.start + 34.0, "intensity, FLOP per byte of memory traffic", SMALL, "middle").draw())
+    parts.append(Text(0.0, y.end - 9.0, "FLOP/s", SMALL).draw())
+    return parts
+
+
+def roof_name(roof: Roof, x: Scale, y: Scale, row: int) -> Text:
+    """A roof's name at its right end: the first above its line, the others below."""
+    text = f"{roof.name} {numbers.si(roof.compute, 'FLOP/s')}"
+    shift = -7.0 if row == 0 else 16.0
+    return Text(x.end, y(roof.compute) + shift, text, SMALL, "end", 600, "ink" if row == 0 else "muted")
+
+
+def circle(point: Point, x: Scale, y: Scale) -> str:
+    """One kernel."""
+    tip = (
+        f"{point.label}: {numbers.si(point.rate, 'FLOP/s')} at {numbers.intensity(point.intensity)}, "
+        f"{numbers.percent(point.share)} of the time"
+    )
+    return element(
+        "circle",
+        element("title", escape(tip)),
+        cx=x(point.intensity),
+        cy=y(point.rate),
+        r=point.radius,
+        fill_opacity=0.78,
+        **fill(point.bound),
+    )
+
+
+def disc(point: Point, x: Scale, y: Scale) -> Box:
+    """The square around a circle."""
+    centre, radius = (x(point.intensity), y(point.rate)), point.radius
+    return Box(centre[0] - radius, centre[1] - radius, centre[0] + radius, centre[1] + radius)
+
+
+def roof_boxes(roofs: Sequence[Roof], x: Scale, y: Scale) -> list[Box]:
+    """Small boxes along every roof, so that names keep off the lines."""
+    steps = [10.0 ** (math.log10(x.low) + at * math.log10(x.high / x.low) / 80) for at in range(81)]
+    return [Box(x(i) - 4, y(roof.at(i)) - 2, x(i) + 4, y(roof.at(i)) + 2) for roof in roofs for i in steps]

@@ -1,0 +1,104 @@
+"""The frame that all charts of horizontal bars share: labels, bars, values, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.report.svg import SIZE, Box, Scale, Text, element, fill, line, shortened, text_width
+
+NARROW = 480.0  # px; below this, labels stand above their bars instead of beside them
+LABELS_AT_MOST = 0.34  # of the width
+GAP = 12.0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where labels, bars and values of a chart lie; `top` is where the first row begins."""
+
+    width: float
+    labels: tuple[str, ...]
+    values: tuple[str, ...]
+    top: float = 0.0
+    thickness: float = 20.0
+
+    @property
+    def stacked(self) -> bool:
+        """Whether labels stand above their bars."""
+        return self.width < NARROW
+
+    @property
+    def pitch(self) -> float:
+        """The distance from one row to the next."""
+        return self.thickness + (28.0 if self.stacked else 11.0)
+
+    @property
+    def left(self) -> float:
+        """Where bars begin."""
+        if self.stacked:
+            return 0.0
+        longest = max((text_width(label) for label in self.labels), default=0.0)
+        return min(longest + GAP, LABELS_AT_MOST * self.width)
+
+    @property
+    def right(self) -> float:
+        """Where bars end."""
+        if self.stacked:
+            return self.width
+        return self.width - max((text_width(value, weight=600) for value in self.values), default=0.0) - GAP
+
+    @property
+    def bottom(self) -> float:
+        """Where the last row ends."""
+        return self.top + self.pitch * len(self.labels)
+
+    def bar(self, row: int) -> tuple[float, float]:
+        """Top and bottom of a row's bar."""
+        top = self.top + row * self.pitch + (19.0 if self.stacked else 0.0)
+        return top, top + self.thickness
+
+    def baseline(self, row: int) -> float:
+        """Where a row's label and value stand."""
+        top, bottom = self.bar(row)
+        return top - 6.0 if self.stacked else (top + bottom) / 2 + 0.35 * SIZE
+
+    def label(self, row: int, weight: int = 400) -> Text:
+        """A row's label, cut to the room there is."""
+        room = self.width - text_width(self.values[row], weight=600) - GAP if self.stacked else self.left - GAP
+        return Text(0.0, self.baseline(row), shortened(self.labels[row], room), weight=weight)
+
+    def value(self, row: int, colour: str = "ink", weight: int = 600) -> Text:
+        """A row's value, at the right edge."""
+        return Text(self.width, self.baseline(row), self.values[row], anchor="end", weight=weight, fill=colour)
+
+    def box(self, row: int, start: float, end: float) -> Box:
+        """The rectangle of a bar between two places."""
+        top, bottom = self.bar(row)
+        return Box(min(start, end), top, max(start, end), bottom)
+
+
+def axis(scale: Scale, top: float, bottom: float, names: Sequence[tuple[float, str]]) -> list[str]:
+    """Vertical lines at round values, each named below; names that would touch are left out."""
+    parts, reach = [], float("-inf")
+    for value, name in names:
+        x = scale(value)
+        parts.append(line((x, top), (x, bottom), "rule"))
+        half = text_width(name, 12.0) / 2
+        centre = min(max(x, scale.start + half), scale.end - half) if x in (scale.start, scale.end) else x
+        if centre - half > reach:
+            parts.append(Text(centre, bottom + 16.0, name, 12.0, "middle", fill="muted").draw())
+            reach = centre + half + 8.0
+    return parts
+
+
+def legend(entries: Sequence[tuple[str, str]], width: float) -> tuple[list[str], float]:
+    """Swatches with names (colour, name), in as many lines as they need; the pictures and the height they take."""
+    parts, x, y = [], 0.0, 0.0
+    for colour, name in entries:
+        reach = 18.0 + text_width(name)
+        if x and x + reach > width:
+            x, y = 0.0, y + 20.0
+        parts.append(element("rect", x=x, y=y + 2.0, width=12.0, height=12.0, rx=2.0, **fill(colour)))
+        parts.append(Text(x + 18.0, y + 12.5, name).draw())
+        x += reach + 18.0
+    return parts, y + 20.0 if entries else 0.0

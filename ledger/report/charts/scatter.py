@@ -1,0 +1,80 @@
+"""Layouts compared: memory against time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ledger.report import numbers
+from ledger.report.charts.labels import SMALL, Mark, placed
+from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture, text_width
+
+RADIUS = 5.0
+LABELLED = 6
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout among others: bytes it needs, seconds it takes, and whether nothing beats it in both."""
+
+    label: str
+    memory: float
+    seconds: float
+    best: bool
+
+
+def chart(choices: Sequence[Choice], capacity: float, title: str, width: float) -> str:
+    """Memory to the right, time upwards; the layouts that nothing beats in both are joined."""
+    tall = min(0.5 * width, 300.0)
+    x = Scale(0.0, 1.06 * max(capacity, *(choice.memory for choice in choices)), 78.0, width - 8.0)
+    y = Scale(0.0, 1.12 * max(choice.seconds for choice in choices), 8.0 + tall, 8.0)
+    parts = [*grid(x, y), line((x(capacity), y.start), (x(capacity), y.end), "ink", 1.5)]
+    name = Text(x(capacity) - 6.0, y.start - 8.0, f"capacity {numbers.size(capacity)}", SMALL, "end", 600)
+    front = sorted((choice for choice in choices if choice.best), key=lambda choice: choice.memory)
+    parts.append(path([(x(choice.memory), y(choice.seconds)) for choice in front], "estimate", 1.25, "4 3"))
+    parts += [circle(choice, x, y) for choice in choices]
+    ordered = [*front, *(choice for choice in choices if not choice.best)]
+    marks = [Mark(choice.label, disc(choice, x, y)) for choice in ordered]
+    wall = Box(x(capacity) - 1.0, y.end, x(capacity) + 1.0, y.start)
+    labels = placed(marks, [name.box, wall], Box(x.start, y.end, width, y.start), LABELLED)
+    parts += [text.draw() for text in (name, *labels)]
+    return picture(width, tall + 52.0, title, parts)
+
+
+def grid(x: Scale, y: Scale) -> list[str]:
+    """Lines at round values, named at the left and below."""
+    parts, reach = [], 0.0
+    for value in x.ticks(6):
+        name = Text(x(value), y.start + 17.0, numbers.tick(value, "B"), SMALL, "middle", fill="muted")
+        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        if name.box.left > reach:
+            parts.append(name.draw())
+            reach = name.box.right + 8.0
+    for value in y.ticks(5):
+        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.duration(value), SMALL, "end", fill="muted")
+        parts.append(name.draw())
+    centre = (x.start + x.end) / 2 - text_width("memory per device", SMALL) / 2
+    parts.append(Text(centre, y.start + 38.0, "memory per device", SMALL).draw())
+    return parts
+
+
+def circle(choice: Choice, x: Scale, y: Scale) -> str:
+    """One layout."""
+    tip = f"{choice.label}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
+    colour = "estimate" if choice.best else "bound"
+    return element(
+        "circle",
+        element("title", escape(tip)),
+        cx=x(choice.memory),
+        cy=y(choice.seconds),
+        r=RADIUS,
+        **fill(colour),
+    )
+
+
+def disc(choice: Choice, x: Scale, y: Scale) -> Box:
+    """The square around a circle."""
+    across, up = x(choice.memory), y(choice.seconds)
+    return Box(across - RADIUS, up - RADIUS, across + RADIUS, up + RADIUS)

@@ -1,0 +1,104 @@
+"""Time: how a step adds up, between which bounds it lies, and what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.report import numbers
+from ledger.report.charts.rows import Rows, axis
+from ledger.report.svg import Scale, line, picture, rectangle
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A length with a name; `low` and `high` are its band, where it has one."""
+
+    label: str
+    seconds: float
+    colour: str
+    low: float = 0.0
+    high: float = 0.0
+    strong: bool = False
+
+
+def waterfall(spans: Sequence[Bar], title: str, width: float) -> str:
+    """Each part of the step begins where the one before it ends; the last row is their sum."""
+    whole = sum(span.seconds for span in spans)
+    everything = (*spans, Bar("step", whole, "estimate", strong=True))
+    rows, scale, parts = frame(everything, whole, width)
+    reached = 0.0
+    for row, span in enumerate(everything):
+        start = 0.0 if span.strong else reached
+        box = rows.box(row, scale(start), scale(start + span.seconds))
+        tip = (
+            f"{span.label}: {numbers.duration(span.seconds)}, {numbers.percent(share(span.seconds, whole))} of the step"
+        )
+        parts.append(rectangle(box, span.colour, tip))
+        reached = start + span.seconds
+        if row < len(spans):
+            parts.append(line((scale(reached), box.top), (scale(reached), rows.bar(row + 1)[1]), "axis", 0.75))
+    return picture(width, rows.bottom + 20.0, title, parts)
+
+
+def bounds(bars: Sequence[Bar], title: str, width: float) -> str:
+    """Bars from zero, one under another, with a whisker where a value has a band."""
+    rows, scale, parts = frame(bars, max(max(bar.seconds, bar.high) for bar in bars), width)
+    for row, bar in enumerate(bars):
+        box = rows.box(row, scale(0.0), scale(bar.seconds))
+        parts.append(rectangle(box, bar.colour, f"{bar.label}: {numbers.duration(bar.seconds)}"))
+        if bar.high > bar.low:
+            parts += whisker(scale(bar.low), scale(bar.high), (box.top + box.bottom) / 2)
+    return picture(width, rows.bottom + 20.0, title, parts)
+
+
+def whisker(start: float, end: float, middle: float) -> list[str]:
+    """A band: a line with a stroke at each end."""
+    ends = [line((x, middle - 6.0), (x, middle + 6.0), "ink", 1.5) for x in (start, end)]
+    return [line((start, middle), (end, middle), "ink", 1.5), *ends]
+
+
+def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scale, list[str]]:
+    """Rows, scale, axis, labels and values that the charts of time share."""
+    texts = tuple(numbers.duration(bar.seconds) for bar in bars)
+    rows = Rows(width, tuple(bar.label for bar in bars), texts, 4.0, 18.0)
+    scale = Scale(0.0, longest * 1.02 or 1.0, rows.left, rows.right)
+    marks = [(value, numbers.tick(value, "s")) for value in scale.ticks(4 if rows.stacked else 7)]
+    parts = axis(scale, 0.0, rows.bottom, marks)
+    for row, bar in enumerate(bars):
+        weight = 600 if bar.strong else 400
+        parts += [rows.label(row, weight).draw(), rows.value(row, weight=weight).draw()]
+    return rows, scale, parts
+
+
+def share(part: float, whole: float) -> float:
+    """Part over whole; nothing is no share of nothing."""
+    return part / whole if whole else 0.0
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an input does to an output: its name, the elasticity, and the text beside the bar."""
+
+    label: str
+    elasticity: float
+    text: str
+
+
+def tornado(effects: Sequence[Effect], title: str, width: float) -> str:
+    """Bars to the left where more of an input helps, to the right where it hurts."""
+    rows = Rows(width, tuple(e.label for e in effects), tuple(e.text for e in effects), 4.0, 16.0)
+    reach = max(abs(effect.elasticity) for effect in effects) * 1.05 or 1.0
+    low = -reach if any(effect.elasticity < 0 for effect in effects) else 0.0
+    high = reach if any(effect.elasticity > 0 for effect in effects) else 0.0
+    scale = Scale(low, high, rows.left, rows.right)
+    marks = [(value, numbers.change(value / 100)) for value in scale.ticks(4 if rows.stacked else 6)]
+    parts = axis(scale, 0.0, rows.bottom, marks)
+    for row, effect in enumerate(effects):
+        box = rows.box(row, scale(0.0), scale(effect.elasticity))
+        parts.append(
+            rectangle(box, "compute" if effect.elasticity < 0 else "network", f"{effect.label}: {effect.text}")
+        )
+        parts += [rows.label(row).draw(), rows.value(row).draw()]
+    parts.append(line((scale(0.0), 0.0), (scale(0.0), rows.bottom), "ink"))
+    return picture(width, rows.bottom + 20.0, title, parts)

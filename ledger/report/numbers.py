@@ -1,0 +1,225 @@
+"""How quantities are written for people: the one place where numbers become text.
+
+Three significant figures, a thin no-break space before the unit and between groups of three digits, and a true minus.
+`GB` is 10**9 bytes, `GiB` is 2**30; nothing here calls one by the other's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
+
+THIN = "\u202f"
+MINUS = "\u2212"
+PREFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
+BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+SHORT_SCALE = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
+MINUTE, HOUR, DAY = 60, 3600, 86400
+BELOW_SECONDS = ((1, "s"), (Decimal("1e-3"), "ms"), (Decimal("1e-6"), "µs"), (Decimal("1e-9"), "ns"))
+
+Number = int | float | Fraction
+
+
+def exact(value: Number) -> Decimal:
+    """The value to 40 digits; integers beyond 2**53 stay whole."""
+    if isinstance(value, Fraction):
+        return Decimal(value.numerator) / Decimal(value.denominator)
+    return Decimal(value)
+
+
+def plain(value: Number | Decimal, digits: int = 3) -> str:
+    """`digits` significant figures without a power of ten, digits before the point grouped by three."""
+    number = value if isinstance(value, Decimal) else exact(value)
+    if number == 0:
+        return "0"
+    decimals = digits - 1 - rounded(number, digits).adjusted()
+    return grouped(number.quantize(Decimal(1).scaleb(-max(decimals, 0)), rounding=ROUND_HALF_EVEN))
+
+
+def rounded(value: Decimal, digits: int) -> Decimal:
+    """The value to so many significant figures, ties to even."""
+    step = Decimal(1).scaleb(value.adjusted() - digits + 1)
+    return (value / step).quantize(Decimal(1), rounding=ROUND_HALF_EVEN) * step
+
+
+def grouped(value: Decimal) -> str:
+    """Digits before the point in threes, with a true minus."""
+    return f"{value:,f}".replace(",", THIN).replace("-", MINUS)
+
+
+def integer(value: Number) -> str:
+    """Every digit of a whole number: `70 553 706 496`."""
+    return grouped(exact(value).quantize(Decimal(1)))
+
+
+def scaled(value: Number, steps: tuple[tuple[int | Decimal, str], ...], digits: int) -> tuple[str, str]:
+    """The number over the largest step that leaves at least one before the point, and that step's name."""
+    number = exact(value)
+    size = abs(rounded(number, digits)) if number else number
+    factor, name = next(((f, n) for f, n in steps if size >= f), steps[-1])
+    return plain(number / Decimal(factor), digits), name
+
+
+def si(value: Number, unit: str, digits: int = 3) -> str:
+    """`3.35 TB/s`, `989 TFLOP/s`: decimal prefixes."""
+    text, prefix = scaled(value, PREFIXES, digits)
+    if not prefix and value == int(value):
+        text = integer(value)
+    return f"{text}{THIN}{prefix}{unit}"
+
+
+def tick(value: Number, unit: str) -> str:
+    """A round value at an axis: `20 GB`, `0.5 s`, `100 TFLOP/s`."""
+    if unit == "s":
+        text, scaled_unit = scaled(value, BELOW_SECONDS, 3) if value else ("0", "s")
+    else:
+        text, prefix = scaled(value, PREFIXES, 3)
+        scaled_unit = prefix + unit
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}{THIN}{scaled_unit}"
+
+
+def size(value: Number) -> str:
+    """Bytes with decimal prefixes: `61.3 GB`."""
+    return si(value, "B")
+
+
+def binary_size(value: Number) -> str:
+    """Bytes with binary prefixes, as drivers report them: `79.6 GiB`."""
+    text, unit = scaled(value, BINARY, 3)
+    return f"{text}{THIN}{unit}"
+
+
+def scientific(value: Number, unit: str = "", digits: int = 3) -> str:
+    """`6.30×10²⁴ FLOP`."""
+    number = exact(value)
+    power = rounded(number, digits).adjusted() if number else 0
+    text = f"{plain(number.scaleb(-power), digits)}×10{str(power).translate(SUPERSCRIPTS)}"
+    return f"{text}{THIN}{unit}" if unit else text
+
+
+def power_of_ten(value: Number) -> str:
+    """A decade at a logarithmic axis: `10³`; small ones written out."""
+    power = rounded(exact(value), 3).adjusted()
+    return plain(10**power) if 0 <= power <= 2 else f"10{str(power).translate(SUPERSCRIPTS)}"
+
+
+def operations(value: Number) -> str:
+    """A count of floating-point operations, with its power of ten where it is large."""
+    return scientific(value, "FLOP") if abs(value) >= SCIENTIFIC_FROM else si(value, "FLOP")
+
+
+def count(value: Number) -> str:
+    """A number of things: whole below a million, else `70.6 billion`."""
+    if abs(value) < SHORT_SCALE[-1][0]:
+        return integer(value) if value == int(value) else plain(value)
+    text, name = scaled(value, SHORT_SCALE, 3)
+    return f"{text}{THIN}{name}"
+
+
+def duration(value: Number) -> str:
+    """Seconds, in the unit a person would use: `38.4 µs`, `18.3 s`, `2.40 h`, `143.9 days`."""
+    magnitude = abs(value)
+    if magnitude >= 2 * DAY:
+        return days(Fraction(value) / DAY)
+    if magnitude >= 2 * HOUR:
+        return f"{plain(Fraction(value) / HOUR)}{THIN}h"
+    if magnitude >= 2 * MINUTE:
+        return f"{plain(Fraction(value) / MINUTE)}{THIN}min"
+    if magnitude == 0:
+        return f"0{THIN}s"
+    text, unit = scaled(value, BELOW_SECONDS, 3)
+    return f"{text}{THIN}{unit}"
+
+
+def days(value: Number) -> str:
+    """Days to a tenth: `143.9 days`."""
+    return f"{grouped(exact(value).quantize(Decimal('0.1')))}{THIN}days"
+
+
+def percent(value: Number) -> str:
+    """A share, to a tenth of a per cent: `41.2 %`."""
+    return f"{grouped((exact(value) * 100).quantize(Decimal('0.1')))}{THIN}%"
+
+
+def change(value: Number) -> str:
+    """A relative change or error, with its sign: `+5.4 %`."""
+    text = percent(value)
+    return text if value < 0 else f"+{text}"
+
+
+def money(value: Number) -> str:
+    """US dollars: `$9.8 M` to a tenth, thousands and dollars whole, prices below 100 to the cent."""
+    for factor, name in ((10**9, "B"), (10**6, "M")):
+        if abs(value) >= factor:
+            return f"${grouped((exact(value) / factor).quantize(Decimal('0.1')))}{THIN}{name}"
+    cents = Decimal(1) if abs(value) >= 100 else Decimal("0.01")
+    return f"${grouped(exact(value).quantize(cents))}"
+
+
+def rate(value: Number) -> str:
+    """Tokens per second."""
+    return f"{plain(value)}{THIN}tokens/s"
+
+
+def intensity(value: Number) -> str:
+    """Operations per byte."""
+    return f"{plain(value)}{THIN}FLOP/B"
+
+
+def energy(value: Number) -> str:
+    """Joules, as the watt-hours of a bill: `2.41 GWh`."""
+    return si(Fraction(value) / HOUR, "Wh")
+
+
+FORMATS: Mapping[str, Callable[[Number], str]] = {
+    "B": size,
+    "FLOP": operations,
+    "s": duration,
+    "s/s": percent,
+    "FLOP/s": lambda value: si(value, "FLOP/s"),
+    "B/s": lambda value: si(value, "B/s"),
+    "FLOP/B": intensity,
+    "W": lambda value: si(value, "W"),
+    "J": energy,
+    "USD": money,
+    "day": days,
+    "token/s": rate,
+    "1": count,
+    "%": percent,
+}
+
+KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its unit
+    ("napkin.days", "day"),
+    ("napkin.flops", "FLOP"),
+    ("napkin.time", "s"),
+    ("flops.", "FLOP"),
+    ("memory.", "B"),
+    ("saved.", "B"),
+    ("traffic.", "B"),
+    ("kv_cache", "B"),
+    ("time.", "s"),
+    ("prefill.time", "s"),
+    ("decode.time", "s"),
+    ("tokens_per_second", "token/s"),
+    ("mfu", "%"),
+    ("hfu", "%"),
+    ("goodput", "%"),
+    ("cost.", "USD"),
+    ("energy.", "J"),
+)
+
+
+def unit_of(key: str) -> str:
+    """The unit of a key of `totals`; a plain count where no rule names another."""
+    if key.startswith("comm."):
+        return "B" if key.endswith(".bytes") else "1"
+    return next((unit for start, unit in KEY_UNITS if key.startswith(start)), "1")
+
+
+def written(value: Number, unit: str) -> str:
+    """The value in its unit, for people; a unit without a format of its own is written as it is."""
+    formatted = FORMATS.get(unit)
+    return formatted(value) if formatted else f"{plain(value)}{THIN}{unit}"

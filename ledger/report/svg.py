@@ -1,0 +1,240 @@
+"""Elements, lettering and scales from which charts are drawn, as text.
+
+Presentation attributes serve the PDF, which applies no page CSS inside a picture; classes serve the browser,
+where they override the attributes and follow light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+from ledger.report import assets
+from ledger.report.palette import light
+
+SIZE = 13.0  # px of chart lettering
+ASCENT, DESCENT = 0.75, 0.22  # em; of the sans family, as its figures and letters use them
+UNKNOWN = 0.55  # em; the advance assumed for a character that the fonts do not carry
+SEMIBOLD = 600
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle in chart coordinates; y grows downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box, gap: float = 0.0) -> bool:
+        """Whether the two come closer than `gap`."""
+        apart = (
+            self.right + gap <= other.left
+            or other.right + gap <= self.left
+            or self.bottom + gap <= other.top
+            or other.bottom + gap <= self.top
+        )
+        return not apart
+
+    def inside(self, other: Box) -> bool:
+        """Whether this lies within the other."""
+        return (
+            self.left >= other.left
+            and self.right <= other.right
+            and self.top >= other.top
+            and self.bottom <= other.bottom
+        )
+
+
+def text_width(text: str, size: float = SIZE, weight: int = 400) -> float:
+    """The length of a line of text in px."""
+    table, column = assets.widths(), 1 if weight >= SEMIBOLD else 0
+    return size * sum(table[letter][column] if letter in table else UNKNOWN for letter in text)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of lettering at its baseline; `anchor` is start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    size: float = SIZE
+    anchor: str = "start"
+    weight: int = 400
+    fill: str = "ink"
+
+    @property
+    def width(self) -> float:
+        """Its length in px."""
+        return text_width(self.text, self.size, self.weight)
+
+    @property
+    def box(self) -> Box:
+        """The rectangle its letters fill."""
+        left = self.x - self.width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
+        return Box(left, self.y - ASCENT * self.size, left + self.width, self.y + DESCENT * self.size)
+
+    def draw(self) -> str:
+        """The element."""
+        return element(
+            "text",
+            escape(self.text),
+            x=self.x,
+            y=self.y,
+            font_size=self.size,
+            font_weight=None if self.weight == 400 else self.weight,
+            text_anchor=None if self.anchor == "start" else self.anchor,
+            **fill(self.fill),
+        )
+
+
+def element(name: str, *children: str, **attributes: str | float | None) -> str:
+    """An element; `_` in attribute names stands for `-`, attributes that are None are left out."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{attribute(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
+
+
+def attribute(value: str | float) -> str:
+    """A number to a hundredth of a pixel, or escaped text."""
+    if isinstance(value, str):
+        return escape(value)
+    return trimmed(value)
+
+
+def trimmed(value: float) -> str:
+    """Two decimals, without zeros at the end."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def fill(colour: str) -> dict[str, str | float | None]:
+    """Attributes that fill with a colour of the palette, on paper and on screen."""
+    return {"fill": light(colour), "class_": f"f-{colour}"}
+
+
+def stroke(colour: str, width: float = 1.0, dashes: str | None = None) -> dict[str, str | float | None]:
+    """Attributes that draw a line in a colour of the palette."""
+    return {
+        "stroke": light(colour),
+        "stroke_width": width,
+        "stroke_dasharray": dashes,
+        "class_": f"s-{colour}",
+        "fill": "none",
+    }
+
+
+def rectangle(box: Box, colour: str, tip: str = "", radius: float = 0.0) -> str:
+    """A filled rectangle; `tip` is shown while the pointer rests on it."""
+    inner = (element("title", escape(tip)),) if tip else ()
+    return element(
+        "rect",
+        *inner,
+        x=box.left,
+        y=box.top,
+        width=max(box.right - box.left, 0.0),
+        height=box.bottom - box.top,
+        rx=radius or None,
+        **fill(colour),
+    )
+
+
+def line(
+    start: tuple[float, float], end: tuple[float, float], colour: str, width: float = 1.0, dashes: str = ""
+) -> str:
+    """A straight line."""
+    return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
+
+
+def path(points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dashes: str = "") -> str:
+    """An open line through the points."""
+    steps = " ".join(f"{'L' if at else 'M'}{trimmed(x)} {trimmed(y)}" for at, (x, y) in enumerate(points))
+    return element("path", d=steps, **stroke(colour, width, dashes or None))
+
+
+def picture(width: float, height: float, title: str, parts: Iterable[str]) -> str:
+    """A whole chart; `title` says in words what it shows, for those who do not see it."""
+    return element(
+        "svg",
+        element("title", escape(title)),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {trimmed(width)} {trimmed(height)}",
+        role="img",
+        aria_label=title,
+        font_family="Ledger Sans, sans-serif",
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A map from values to pixels, straight or logarithmic; what lies outside is brought to the edge."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (math.log(v) if self.logarithmic else v for v in (self.low, self.high, self.clamped(value)))
+        share = (at - low) / (high - low) if high > low else 0.0
+        return self.start + share * (self.end - self.start)
+
+    def clamped(self, value: float) -> float:
+        """The nearest value inside."""
+        return min(max(value, self.low), self.high)
+
+    def ticks(self, most: int = 6) -> tuple[float, ...]:
+        """Round values inside the range: powers of ten, or steps of 1, 2 or 5, at most so many."""
+        if self.logarithmic:
+            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+            return tuple(10.0**power for power in powers)
+        step = round_step((self.high - self.low) / most)
+        first = math.ceil(self.low / step - 1e-9)
+        return tuple(step * at for at in range(first, math.floor(self.high / step + 1e-9) + 1))
+
+
+def round_step(least: float) -> float:
+    """The smallest of 1, 2 or 5 times a power of ten that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
+
+
+def wrapped(text: str, width: float, size: float = SIZE, most: int = 3) -> tuple[str, ...]:
+    """Words set in lines no longer than `width`, at most so many; what is left over ends in an ellipsis."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and text_width(f"{lines[-1]} {word}", size) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    kept = [shortened(entry, width, size) for entry in lines[:most]]
+    if len(lines) > most:
+        kept[-1] = shortened(f"{lines[most - 1]} …", width, size)
+    return tuple(kept)
+
+
+def shortened(text: str, width: float, size: float = SIZE) -> str:
+    """The text, or as much of it as fits, with an ellipsis."""
+    if text_width(text, size) <= width:
+        return text
+    cut = text.rstrip("… ")
+    while cut and text_width(f"{cut}…", size) > width:
+        cut = cut[:-1]
+    return f"{cut.rstrip()}…"
+
+
+def spread(labels: Sequence[Text], gap: float = 2.0) -> tuple[Text, ...]:
+    """The labels moved downwards as far as needed so that none touches the one above it; order by y is kept."""
+    placed: list[Text] = []
+    for entry in sorted(labels, key=lambda label: label.y):
+        least = placed[-1].box.bottom + gap + ASCENT * entry.size if placed else entry.y
+        placed.append(replace(entry, y=max(entry.y, least)))
+    return tuple(placed)
