@@ -1,0 +1,45 @@
+"""`ledger report`: the report of a plan, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ledger.cli.options import json_option, set_option, spec_argument
+
+FORMATS = ("html", "pdf", "md", "json")
+
+
+def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    """The formats of a comma-separated list; an unknown one is a usage error."""
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    for name in names:
+        if name not in FORMATS:
+            raise click.BadParameter(f"no format {name!r}; there are {', '.join(FORMATS)}", ctx=ctx, param=param)
+    return names
+
+
+@click.command(name="report")
+@spec_argument
+@click.option("--out", default="reports", show_default=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
+@set_option
+@json_option
+def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool) -> None:
+    """Write the report of SPEC to reports/NAME.html, .pdf, .md and .json.
+
+    Prints the files that it holds; a plan that does not fit is reported, with exit code 0.
+    """
+    import ledger
+    from ledger.cli.tables import print_json
+    from ledger.report.write import write_report
+
+    compiled = ledger.compile(spec, overrides)
+    click.echo(compiled.verdict.headline, err=True)
+    paths = write_report(compiled, out, formats)
+    if as_json:
+        print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
+        return
+    for path in paths:
+        click.echo(path)

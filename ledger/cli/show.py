@@ -1,0 +1,79 @@
+"""`ledger show`: the ledger of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ledger.cli import accounts as named
+from ledger.cli.options import json_option, set_option, spec_argument
+
+if TYPE_CHECKING:
+    from ledger.books.results import Account, Compiled
+
+COLUMNS = ("account", "role", "when", "resource", "times", "amount", "formula")
+
+
+@click.command(name="show")
+@spec_argument
+@click.argument("account", required=False)
+@set_option
+@json_option
+def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_json: bool) -> None:
+    """The ledger of SPEC: totals and accounts, with formulas and values.
+
+    ACCOUNT narrows it to an account, a total, or what lies below one: decoder/mlp, memory, flops.step.
+    """
+    import ledger
+    from ledger.cli.tables import print_json
+    from ledger.report.contract import published
+
+    compiled = ledger.compile(spec, overrides)
+    leaves = named.accounts_under(compiled, account) if account else list(compiled.accounts)
+    keys = named.totals_under(compiled, account) if account else list(compiled.totals)
+    if not leaves and not keys:
+        raise named.unknown(compiled, account or "")
+    if as_json:
+        shown = published(compiled, spec)
+        if account:
+            shown["totals"] = {key: shown["totals"][key] for key in keys}
+            shown["accounts"] = [leaf for leaf in shown["accounts"] if named.under(leaf["account"], account)]
+        print_json(shown)
+        return
+    if not account:
+        click.echo(f"{compiled.plan.title}\n{compiled.verdict.headline}\n")
+    print_totals(compiled, keys)
+    print_accounts(leaves, after_totals=bool(keys))
+
+
+def print_totals(compiled: Compiled, keys: list[str]) -> None:
+    """Prints each total with its value."""
+    from ledger.cli.tables import amount, print_table
+    from ledger.report.numbers import unit_of
+
+    rows = [(key, amount(compiled.totals[key], unit_of(key))) for key in keys]
+    if rows:
+        print_table(("total", "value"), rows, right=("value",))
+
+
+def print_accounts(leaves: list[Account], *, after_totals: bool) -> None:
+    """Prints each leaf of the ledger; `amount` is that of one occurrence."""
+    from ledger.cli.tables import amount, print_table
+
+    rows = [
+        (
+            leaf.account,
+            leaf.role,
+            leaf.when,
+            leaf.resource,
+            str(leaf.times),
+            amount(leaf.amount, leaf.unit),
+            leaf.formula,
+        )
+        for leaf in leaves
+    ]
+    if rows:
+        if after_totals:
+            click.echo()
+        print_table(COLUMNS, rows, right=("times", "amount"))

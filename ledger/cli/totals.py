@@ -1,0 +1,57 @@
+"""What a total consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled, Number, RoleResult
+
+Parts = tuple[tuple[str, "Number"], ...]
+PHASES = {"flops.forward": "forward", "flops.backward": "backward", "flops.recompute": "recompute"}
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A total's `parts`, which sum to it, and the `largest` accounts in it; `note` says what both are of."""
+
+    note: str = ""
+    parts: Parts = ()
+    largest: Parts = ()
+
+
+def breakdown(compiled: Compiled, key: str) -> Breakdown:
+    """What the total `key` consists of; empty where it is a formula of other totals."""
+    if key == "memory.peak":
+        role = worst(compiled)
+        note = f"alive on the {role.name} role {role.peak.title}"
+        return Breakdown(note, descending(role.peak.parts.items()), descending(role.peak.details))
+    if key == "time.step":
+        return Breakdown("on the critical path", tuple((span.title, span.seconds) for span in compiled.waterfall))
+    if key in PHASES:
+        return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
+    if key == "flops.step":
+        return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
+    return Breakdown()
+
+
+def worst(compiled: Compiled) -> RoleResult:
+    """The role that needs most memory."""
+    return max(compiled.roles, key=lambda role: role.peak.total)
+
+
+def flop_parts(compiled: Compiled, phase: str) -> Parts:
+    """The matrix FLOPs of every account in one phase, over all devices of all roles."""
+    devices = {role.name: role.devices for role in compiled.roles}
+    found: dict[str, Number] = {}
+    for leaf in compiled.accounts:
+        if leaf.when == phase and leaf.unit == "FLOP" and not leaf.resource.startswith("vector"):
+            found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
+    return descending(found.items())
+
+
+def descending(parts: Iterable[tuple[str, Number]]) -> Parts:
+    """The parts that are not zero, largest first."""
+    return tuple(sorted(((name, value) for name, value in parts if value), key=lambda part: -part[1]))

@@ -1,0 +1,84 @@
+"""The published form of a compiled plan: `ledger-show/1`, as ledger/cli/schemas/show.schema.json describes it.
+
+Amounts are in SI base units; integers are exact, of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ledger.books.results import Account, Compiled, Number, RoleResult
+
+SCHEMA = "ledger-show/1"
+
+
+def published(compiled: Compiled, spec: str) -> dict[str, Any]:
+    """The object that `show --json` prints; `spec` is the plan as the user named it."""
+    verdict = compiled.verdict
+    return {
+        "schema": SCHEMA,
+        "spec": spec,
+        "digest": digest(compiled.plan.digest),
+        "totals": {key: number(value) for key, value in compiled.totals.items()},
+        "accounts": [published_account(account) for account in compiled.accounts],
+        "verdict": {
+            "fits": verdict.fits,
+            "bottleneck": verdict.bottleneck,
+            "evidence": verdict.evidence,
+            "headline": verdict.headline,
+            "checks": [asdict(check) for check in verdict.checks],
+        },
+        "roles": [published_role(role) for role in compiled.roles],
+    }
+
+
+def number(value: Number) -> int | float:
+    """A JSON number: whole fractions as integers, other fractions as the nearest float."""
+    if not isinstance(value, Fraction):
+        return value
+    return value.numerator if value.denominator == 1 else float(value)
+
+
+def digest(text: str) -> str:
+    """The digest with the name of its hash."""
+    return text if text.startswith("sha256:") else f"sha256:{text}"
+
+
+def published_account(account: Account) -> dict[str, Any]:
+    """One leaf of the ledger; `amount` is that of one occurrence, which happens `times` a step."""
+    return {
+        "account": account.account,
+        "role": account.role,
+        "resource": account.resource,
+        "unit": account.unit,
+        "when": account.when,
+        "amount": number(account.amount),
+        "times": account.times,
+        "formula": account.formula,
+        "basis": account.basis,
+    }
+
+
+def published_role(role: RoleResult) -> dict[str, Any]:
+    """One kind of device with its memory at the peak, and its kernels' seconds per step with nothing overlapped."""
+    sent = [kernel for kernel in role.kernels if kernel.payload]
+    computed = [kernel for kernel in role.kernels if not kernel.payload]
+    return {
+        "role": role.name,
+        "stages": list(role.stages),
+        "devices": role.devices,
+        "memory": {
+            "peak": role.peak.total,
+            "reserved": role.reserved,
+            "moment": role.peak.name,
+            "parts": dict(role.peak.parts),
+        },
+        "time": {
+            "compute": sum(kernel.times * kernel.seconds for kernel in computed),
+            "comm": sum(kernel.times * kernel.seconds for kernel in sent),
+            "exposed": sum(kernel.times * kernel.exposed for kernel in sent),
+        },
+    }
