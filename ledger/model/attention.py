@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -11,7 +11,7 @@ from ledger.model import dtypes
 from ledger.model.dims import Dim, symbol
 from ledger.model.operations import Contraction, FusedAttention
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Attention
 
 SCORES = "batch seq heads head_dim, batch key heads head_dim -> batch heads seq key"
@@ -24,7 +24,7 @@ def attention(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     if spec.rotary:
         query = _rotated(tape, "attention/rotary_q", query, spec)
         key = _rotated(tape, "attention/rotary_k", key, spec)
-    context = CORES[tape.kernels.attention](tape, query, key, value, spec)
+    context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
@@ -60,7 +60,7 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """x cos + rotate_half(x) sin on the rotated part of each head; only the shared tables are saved."""
     part = spec.rotary < 1
     wide = "rotary_dim" if part else "head_dim"
-    tables = [Tensor(f"rotary/{t}.table", tape.dims(f"batch seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")]
+    tables = [Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")]
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
     if tape.kernels.rotary == "fused":
@@ -89,6 +89,7 @@ class FusedKernel:
     repeats: bool  # needs keys and values repeated for every query head
     skips: bool  # leaves out masked blocks
     random_state: int  # bytes of random-number state saved
+    rows: int = 1  # the log-sum-exp is padded to a multiple of so many queries
 
 
 def density(spec: Attention) -> sympy.Expr:
@@ -122,7 +123,8 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         name = "attention/core"
         batch, seq, heads, _ = query.dims
         out = tape.activation(name, query.dims, query.dtype, query.split)
-        sums = Tensor(f"{name}.logsumexp", (batch, heads, seq), "fp32", "statistic", query.split)
+        rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(seq.symbol, kernel.rows))
+        sums = Tensor(f"{name}.logsumexp", (batch, heads, rows), "fp32", "statistic", query.split)
         words = Dim("words", sympy.Integer(kernel.random_state))
         state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
         extras = (sums, state)
@@ -154,37 +156,75 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 
 def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
-    key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
-    names = "batch key heads head_dim"
-    key, value = (_as_keys(t) for t in (key, value))
-    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec))
+    query, key, value = _separate(tape, query, key, value, spec, tape.matmul_result)
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
     scores = tape.pointwise("attention/scale", scores)
     if spec.softcap:
-        tanh = tape.pointwise("attention/softcap.tanh", tape.pointwise("attention/softcap.divide", scores), flops=6, saves=["out"])
+        capped = tape.pointwise("attention/softcap.divide", scores)
+        tanh = tape.pointwise("attention/softcap.tanh", capped, flops=6, saves=["out"])
         scores = tape.pointwise("attention/softcap.multiply", tanh)
     scores = tape.pointwise("attention/mask", scores, add=True)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel="softmax", flops=5, saves=["out"])
-    if spec.softmax == "fp32" or not tape.precision.autocast:
-        shares = tape.cast(shares, value.dtype)
+    shares = tape.cast(shares, tape.matmul_result)
+    return _context(tape, shares, value, spec)
+
+
+def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """SDPA's fallback: everything in fp32, the scale taken into query and key (aten attention.cpp)."""
+    query, key, value = _separate(tape, query, key, value, spec, "fp32")
+    query = tape.pointwise("attention/scale_q", query)
+    key = tape.pointwise("attention/scale_k", key)
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype="fp32")
+    scores = tape.pointwise("attention/mask", scores, add=True)
+    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=5, saves=["out"])
+    return _context(tape, shares, value, spec)
+
+
+def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
+    query, key, value = _separate(tape, query, key, value, spec, tape.matmul_result)
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
+    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=7, saves=["out"])
+    return _context(tape, shares, value, spec)
+
+
+def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Dropout of the softmax, the values it weighs, and the copy back to (batch seq heads head_dim)."""
     if spec.dropout:
         mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
-    context = tape.contract("attention/context", CONTEXT, shares, value, density=density(spec))
-    return tape.pointwise("attention/core", context, kernel="copy", add=True)
+    context = tape.contract("attention/context", CONTEXT, shares, value, density=density(spec), dtype=shares.dtype)
+    narrow = tape.matmul_result
+    return tape.pointwise("attention/core", context, dtype=narrow, kernel="copy", add=True)
+
+
+def _separate(
+    tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention, dtype: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A batched matmul reads contiguous operands: each is copied, or repeated, from its projection."""
+    query, key, value = (tape.cast(t, dtype) for t in (query, key, value))
+    shared = spec.heads != spec.kv_heads
+    query = _copied(tape, query)
+    key, value = (_repeated(tape, t, spec) if shared else _copied(tape, t) for t in (key, value))
+    return query, _as_keys(key), _as_keys(value)
+
+
+def _copied(tape: Tape, x: Tensor) -> Tensor:
+    return tape.pointwise(f"{x.name}.copy", x, kernel="copy", add=True)
 
 
 def _as_keys(x: Tensor) -> Tensor:
     """The sequence dimension of keys and values runs on its own."""
-    from dataclasses import replace
-
     dims = tuple(Dim("key", d.symbol) if d.name == "seq" else d for d in x.dims)
-    return replace(x, name=x.name, dims=dims, view_of=x.storage)
+    return replace(x, dims=dims, view_of=x.storage)
 
 
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
     "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
-    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16)),
+    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
+    "math": _math,
     "eager": _eager,
+    "fused_softmax": _fused_softmax,
 }

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ledger.model.dims import Dim, symbol
+import sympy
+
+from ledger.model.attention import attention
+from ledger.model.dims import Dim
 from ledger.model.operations import Lookup
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.plan import MLP, Attention, Group, Model, Norm
-
-from ledger.model.attention import attention  # isort: skip
-
-__all__ = ["attention", "embedding", "head", "layer", "loss", "mlp", "norm"]
+from ledger.spec.plan import MLP, Group, Model, Norm
 
 
 # --- norms --------------------------------------------------------------------------------------
@@ -88,9 +87,9 @@ MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {"plain": _plain, "g
 
 
 def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
-    """The nonlinearity: one kernel that saves its input, or tanh-GELU spelt out in Python (transformers' gelu_new)."""
-    if kind == "gelu_tanh" and tape.kernels.activation == "eager":
-        return _gelu_eager(tape, name, x)
+    """The nonlinearity: one kernel that saves its input, or its formula spelt out in Python, a kernel an operator."""
+    if tape.kernels.activation == "eager" and kind in SPELT_OUT:
+        return SPELT_OUT[kind](tape, name, x)
     return tape.pointwise(name, x, flops=8, saves=[x])
 
 
@@ -106,6 +105,16 @@ def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted])
 
 
+def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """x sigmoid(x)."""
+    sigmoid = tape.pointwise(f"{name}.sigmoid", x, flops=4, saves=["out"])
+    return tape.pointwise(f"{name}.product", x, sigmoid, saves=[x, sigmoid])
+
+
+# transformers writes tanh-GELU so (gelu_new); a fused kernel saves its input alone.
+SPELT_OUT: Mapping[str, Callable[[Tape, str, Tensor], Tensor]] = {"gelu_tanh": _gelu_eager, "silu": _silu_eager}
+
+
 def _wide(tape: Tape, x: Tensor) -> Tensor:
     """Under autocast, powers run in fp32."""
     return tape.cast(x, "fp32", keep=True) if tape.precision.autocast else x
@@ -119,8 +128,8 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     if group.residual == "parallel":
         inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
         outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
-        both = _add(tape, "residual/both", _dropped(tape, "mlp/dropout", outer, model), _dropped(
-            tape, "attention/dropout", inner, model))
+        dropped = [_dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))]
+        both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
     x = _joined(tape, "attention", x, inner, group, model)
@@ -193,7 +202,7 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 def loss(tape: Tape, logits: Tensor) -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     labels = Tensor("loss/labels.index", logits.dims[:2], "int64", "index")
-    total = Tensor("loss/weight", (Dim("one", symbol("batch") ** 0),), "fp32", "statistic")
+    total = Tensor("loss/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
     if tape.kernels.loss == "eager":
         logits = tape.cast(logits, tape.precision.logits)
     logs = tape.pointwise("loss/log_softmax", logits, kernel="cross_entropy", flops=5, saves=["out"])

@@ -42,6 +42,7 @@ class Operation:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     saves: tuple[Tensor, ...] = ()
+    region: str = ""  # a part of a component that recompute can name
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
 
     @property

@@ -19,13 +19,14 @@ from ledger.spec.plan import Kernels, Precision
 class Tape:
     """Operations in execution order, the weights they use, and what was already cast or gathered.
 
-    `suffix` tells the symbols of one layer group from another's.
+    `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name.
     """
 
     precision: Precision
     layout: Layout
     kernels: Kernels
     suffix: str = ""
+    region: str = ""
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -48,8 +49,12 @@ class Tape:
 
     def record(self, operation: Operation) -> Tensor:
         """Writes an operation and hands on its main result."""
-        self.operations.append(operation)
+        self.operations.append(replace(operation, region=self.region))
         return operation.output
+
+    def inside(self, region: str) -> Tape:
+        """The same tape, marking what is written as part of a region."""
+        return replace(self, region=region)
 
     # --- dtypes ---
 
