@@ -44,7 +44,7 @@ class Outcome:
 @click.option("--json", "form", flag_value="json", type=click.Choice(["text", "json", "github"]), help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str) -> None:
-    """Check schema and rules, expect: lines, and fit.
+    """Check plans: rules, expectations, fit.
 
     Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation. 0: all pass.
     """

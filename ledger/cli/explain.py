@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @set_option
 @json_option
 def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """Where a number of SPEC comes from: formula, rule, citation, and every symbol with its place.
+    """Say where a number of SPEC comes from.
+
+    Prints its formula, rule and citation, and every symbol with its value and place.
 
     ACCOUNT is an account (decoder/attention/q) or a total (memory.peak).
     """

@@ -14,7 +14,10 @@ from ledger.cli.options import json_option
 @click.option("--name", help="Title of the model; else the configuration's own, or its folder's.")
 @json_option
 def command(config: Path, name: str | None, *, as_json: bool) -> None:
-    """Print the model spec of CONFIG, a Hugging Face config.json or the folder of one."""
+    """Print the model spec of a Hugging Face config.json.
+
+    CONFIG is the file, or the folder that holds it.
+    """
     from ledger.cli.huggingface import model_spec
     from ledger.cli.spec_text import written
     from ledger.cli.tables import print_json

@@ -14,7 +14,9 @@ SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.sch
 @click.command(name="init")
 @click.argument("path", default="plan.yaml", type=click.Path(dir_okay=False, path_type=Path))
 def command(path: Path) -> None:
-    """Write a plan to start from to PATH (plan.yaml), with completion and checks for your editor.
+    """Write a plan to start from to PATH (plan.yaml).
+
+    Its first line gives editors completion and checks.
 
     A file that exists is left as it is.
     """

@@ -21,7 +21,10 @@ def library() -> Path:
 @click.argument("kind", required=False)
 @json_option
 def command(kind: str | None, *, as_json: bool) -> None:
-    """The named parts that a plan can use: of one KIND (accelerators, models, ...), or of all."""
+    """List the parts that a plan can name.
+
+    KIND narrows it: accelerators, models, ...
+    """
     from ledger.cli.tables import print_json, print_table
 
     kinds = sorted(path.name for path in library().iterdir() if path.is_dir())

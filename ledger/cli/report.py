@@ -27,9 +27,11 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @set_option
 @json_option
 def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """Write the report of SPEC to reports/NAME.html, .pdf, .md and .json.
+    """Write the report of SPEC: HTML, PDF, Markdown, JSON.
 
-    Prints the files that it holds; a plan that does not fit is reported, with exit code 0.
+    The files are reports/NAME.html, .pdf, .md and .json; their paths are printed.
+
+    A plan that does not fit is reported as such, with exit code 0.
     """
     import ledger
     from ledger.cli.tables import print_json

@@ -20,7 +20,10 @@ def schemas() -> dict[str, Path]:
 @click.command(name="schema")
 @click.argument("kind", required=False)
 def command(kind: str | None) -> None:
-    """The JSON Schema of KIND: plan, accelerator, ..., or a verb's --json. Without KIND, which there are."""
+    """Print the JSON Schema of KIND.
+
+    KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show); without it, all are listed.
+    """
     known = schemas()
     if kind is None:
         for name in known:

@@ -21,7 +21,7 @@ COLUMNS = ("account", "role", "when", "resource", "times", "amount", "formula")
 @set_option
 @json_option
 def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """The ledger of SPEC: totals and accounts, with formulas and values.
+    """Print the ledger of SPEC: totals and accounts.
 
     ACCOUNT narrows it to an account, a total, or what lies below one: decoder/mlp, memory, flops.step.
     """

@@ -1,0 +1,56 @@
+"""The order of the stages, and where heavy libraries may be imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "ledger"
+STAGES = ("spec", "model", "books", "evidence", "report", "cli")
+# library -> the folders or files of the package that may import it
+AT_HOME = {
+    "sympy": ("model", "books", "evidence", "report"),
+    "yaml": ("spec",),
+    "torch": ("evidence",),
+    "transformers": ("evidence",),
+    "weasyprint": ("report/pdf.py",),
+    "jinja2": ("report",),
+    "click": ("cli",),
+    "rich": ("cli",),
+}
+
+
+def modules() -> list[str]:
+    """Every module of the package, as a path below it."""
+    return sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
+
+
+def imported(module: str) -> Iterator[str]:
+    """The dotted names that a module imports, also those inside functions."""
+    for node in ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are absolute"
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@pytest.mark.parametrize("module", [name for name in modules() if "/" in name])
+def test_a_stage_imports_itself_and_earlier_stages_only(module: str) -> None:
+    """The pipeline has one direction, so that a stage can be read, tested and replaced alone."""
+    allowed = STAGES[: STAGES.index(module.split("/")[0]) + 1]
+    for name in imported(module):
+        first, _, rest = name.partition(".")
+        if first == "ledger" and not module.startswith("cli/"):
+            assert rest.split(".")[0] in allowed, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_libraries_stay_where_they_belong(module: str) -> None:
+    """Reading needs no algebra, algebra no YAML, and only the stages that need a heavy library load it."""
+    for name in imported(module):
+        home = AT_HOME.get(name.partition(".")[0])
+        assert home is None or module.startswith(home), f"{module} imports {name}"
