@@ -1,0 +1,105 @@
+"""`ledger check`: exit codes and the three ways to tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner, Result
+
+import ledger
+from ledger.books.results import Check, Compiled
+from ledger.cli import main
+from ledger.spec.plan import Expectation
+from ledger.spec.problems import Location, Problem, SpecError
+
+
+def expecting(compiled: Compiled, key: str, value: float, tolerance: float = 0.0) -> dict[str, object]:
+    """The plan with one expectation."""
+    return {"plan": replace(compiled.plan, expect=(Expectation(key, value, tolerance, "a paper"),))}
+
+
+def test_a_plan_that_fits_passes(run: Callable[..., Result]) -> None:
+    """Silence and 0."""
+    result = run("check", "tiny.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("value", "tolerance", "code"), [(1000, 0.0, 0), (900, 0.0, 1), (990, 0.02, 0), (900, 0.02, 1)]
+)
+def test_expectations_hold_within_their_tolerance(
+    run: Callable[..., Result], compiled: Compiled, value: float, tolerance: float, code: int
+) -> None:
+    """`memory.peak` is 1000 B: 990 is 1 % off and 900 is 11 % off."""
+    assert run("check", "tiny.yaml", with_=expecting(compiled, "memory.peak", value, tolerance)).exit_code == code
+
+
+def test_a_missed_expectation_tells_both_numbers_and_its_source(run: Callable[..., Result], compiled: Compiled) -> None:
+    """The reader sees at once who is off by how much against whom."""
+    stderr = run("check", "tiny.yaml", with_=expecting(compiled, "memory.peak", 900)).stderr
+    assert "900" in stderr
+    assert "1000" in stderr
+    assert "a paper" in stderr
+
+
+def test_an_unknown_expectation_fails(run: Callable[..., Result], compiled: Compiled) -> None:
+    """A misspelt key must not pass as met."""
+    result = run("check", "tiny.yaml", with_=expecting(compiled, "memory.peek", 1000))
+    assert result.exit_code == 1
+    assert "memory.peak" in result.stderr
+
+
+def test_a_plan_that_does_not_fit_fails(run: Callable[..., Result], compiled: Compiled) -> None:
+    """1, with the figure and the reason."""
+    misfit = replace(compiled.verdict, fits=False, checks=(Check("fit", "Fits", "fail", "2 GB of 1 GB", "too large"),))
+    result = run("check", "tiny.yaml", with_={"verdict": misfit})
+    assert result.exit_code == 1
+    assert "2 GB of 1 GB" in result.stderr
+
+
+@pytest.fixture
+def two_specs(compiled: Compiled, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Checks a good spec and a bad one, which has two problems."""
+
+    def compile_(spec: str, _: object) -> Compiled:
+        if spec == "good.yaml":
+            return compiled
+        raise SpecError(
+            [
+                Problem(Location("bad.yaml", 9, 2), "100%, wrong", "write\nit: so"),
+                Problem(Location("bad.yaml", 2, 1), "wrong first"),
+            ]
+        )
+
+    monkeypatch.setattr(ledger, "compile", compile_)
+    return lambda *args: CliRunner().invoke(main, ["check", "bad.yaml", "good.yaml", *args])
+
+
+def test_the_worst_spec_decides(two_specs: Callable[..., Result]) -> None:
+    """All specs are checked, all problems shown in the order of their place, and 2 wins over 0."""
+    result = two_specs()
+    assert result.exit_code == 2
+    assert result.stderr.index("bad.yaml:2:1: wrong first") < result.stderr.index("bad.yaml:9:2: 100%, wrong")
+    assert [line.split(":")[1] for line in result.stdout.splitlines()] == [" bad input", " passed"]
+
+
+@pytest.mark.parametrize("option", [("--json",), ("--format", "json")])
+def test_json_holds_every_spec(two_specs: Callable[..., Result], option: tuple[str, ...]) -> None:
+    """A program gets records, on stdout alone."""
+    result = two_specs(*option)
+    bad, good = json.loads(result.stdout)["specs"]
+    assert [problem["line"] for problem in bad["problems"]] == [2, 9]
+    assert (bad["status"], good["status"]) == ("bad input", "passed")
+    assert not result.stderr
+
+
+def test_annotations_are_escaped(two_specs: Callable[..., Result]) -> None:
+    """GitHub's workflow commands: percent signs and line ends in a message are encoded, one command a line."""
+    lines = two_specs("--format", "github").stdout.splitlines()
+    assert lines == [
+        "::error file=bad.yaml,line=2,col=1::wrong first",
+        "::error file=bad.yaml,line=9,col=2::100%25, wrong%0Awrite%0Ait: so",
+    ]

@@ -1,0 +1,56 @@
+"""`ledger explain`: from a number to the lines it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from click.testing import Result
+
+
+def test_every_symbol_has_value_and_place(run: Callable[..., Result]) -> None:
+    """A reviewer gets from an account to `file:line:column` of everything in its formula."""
+    entries = json.loads(run("explain", "tiny.yaml", "decoder/mlp/up", "--json").stdout)["entries"]
+    forward = next(entry for entry in entries if entry["when"] == "forward")
+    found = {item["symbol"]: (item["value"], item["where"], item["source"]) for item in forward["symbols"]}
+    assert found == {
+        "B": (2, "tiny.yaml:3:7", ""),
+        "S": (3, "", ""),
+        "D": (5, "toy.yaml:1:1", "a paper"),
+    }
+    assert forward["basis"] == "two per multiply-add"
+
+
+def test_text_has_formula_rule_and_place(run: Callable[..., Result]) -> None:
+    """The same for a person, each posting of the account under its own phase."""
+    text = run("explain", "tiny.yaml", "decoder/mlp/up").stdout
+    for part in ("forward, matmul.bf16", "first..loss, memory", "2*B*D*S", "two per multiply-add", "tiny.yaml:3:7"):
+        assert part in text
+
+
+def test_parts_of_the_peak_sum_to_it(run: Callable[..., Result]) -> None:
+    """A total is explained by parts that make it up, and the largest accounts behind them."""
+    record = json.loads(run("explain", "tiny.yaml", "memory.peak", "--json").stdout)
+    assert sum(part["value"] for part in record["parts"]) == record["value"]
+    assert [item["account"] for item in record["largest"]] == ["head/output", "decoder/mlp/up"]
+    assert "at the loss" in record["note"]
+
+
+def test_parts_of_flops_count_every_device(run: Callable[..., Result]) -> None:
+    """Whole-job FLOPs are the accounts of one device times the devices of its role."""
+    record = json.loads(run("explain", "tiny.yaml", "flops.forward", "--json").stdout)
+    assert sum(part["value"] for part in record["parts"]) == record["value"]
+
+
+def test_parts_of_a_step_sum_to_it(run: Callable[..., Result]) -> None:
+    """The waterfall is the step."""
+    record = json.loads(run("explain", "tiny.yaml", "time.step", "--json").stdout)
+    assert sum(part["value"] for part in record["parts"]) == record["value"]
+    assert "gradient reduction" in run("explain", "tiny.yaml", "time.step").stdout
+
+
+def test_a_branch_is_no_account(run: Callable[..., Result]) -> None:
+    """Only leaves carry a formula; the branch's leaves are offered."""
+    result = run("explain", "tiny.yaml", "decoder/mlp")
+    assert result.exit_code == 2
+    assert "decoder/mlp/up" in result.stderr
