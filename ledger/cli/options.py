@@ -10,15 +10,6 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """The overrides as typed; one without `=` is a usage error."""
-    for text in value:
-        if not text.partition("=")[1] or not text.partition("=")[0].strip():
-            message = f"{text!r} is no assignment; write key=value, as in run.micro_batch=2"
-            raise click.BadParameter(message, ctx=ctx, param=param)
-    return value
-
-
 def spec_argument(function: Function) -> Function:
     """SPEC: a path, REV:path or -."""
     return click.argument("spec", type=click.Path(allow_dash=True))(function)
@@ -31,7 +22,6 @@ def set_option(function: Function) -> Function:
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
-        callback=_assignments,
         help="Override a value of the spec, as in run.micro_batch=2.",
     )(function)
 

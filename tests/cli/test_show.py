@@ -67,11 +67,3 @@ def test_an_unknown_name_gets_near_ones(run: Callable[..., Result], typed: str, 
     assert typed in result.stderr
     assert meant in result.stderr
     assert not result.stdout
-
-
-@pytest.mark.parametrize("value", ["micro_batch", "=2", ""])
-def test_an_override_is_an_assignment(run: Callable[..., Result], value: str) -> None:
-    """`--set` without key or value is a usage error, with an example."""
-    result = run("show", "tiny.yaml", "--set", value)
-    assert result.exit_code == 2
-    assert "run.micro_batch=2" in result.stderr

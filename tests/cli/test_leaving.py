@@ -1,0 +1,72 @@
+"""How the command line ends when things go wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import ledger
+from ledger.cli import main
+from ledger.spec.problems import Location, Problem, SpecError
+
+
+def ending_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """Runs a verb whose compilation ends with an error."""
+
+    def compile_(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ledger, "compile", compile_)
+    return CliRunner().invoke(main, ["show", "plan.yaml"])
+
+
+def test_problems_are_shown_in_their_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`file:line:column: message`, the line, a caret under the column, a help line; exit code 2, nothing on stdout."""
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text("spec: ledger/1\nmemory: 80\n", encoding="utf-8")
+    problem = Problem(Location("plan.yaml", 2, 9), "80 has no unit", "write 80 GB")
+    result = ending_with(SpecError([problem]), monkeypatch)
+    assert (result.exit_code, result.stdout) == (2, "")
+    place, line, caret, help_line = result.stderr.splitlines()
+    assert place == "plan.yaml:2:9: 80 has no unit"
+    assert line[caret.index("^")] == "8"
+    assert help_line.strip() == "help: write 80 GB"
+
+
+def test_files_that_cannot_be_written_are_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own message with the file, and exit code 2."""
+    result = ending_with(PermissionError(13, "Permission denied", "reports/70b.pdf"), monkeypatch)
+    assert (result.exit_code, result.stderr) == (2, "error: reports/70b.pdf: Permission denied\n")
+
+
+def test_an_interrupt_leaves_as_shells_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is 130 and a word, not a traceback."""
+    result = ending_with(KeyboardInterrupt(), monkeypatch)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("args", [["nope"], ["show"], ["report", "a.yaml", "--format", "docx"], ["check"]])
+def test_wrong_usage_is_exit_code_two(args: list[str]) -> None:
+    """Usage errors share the code of bad input."""
+    assert CliRunner().invoke(main, args).exit_code == 2
+
+
+def test_a_reader_that_leaves_is_no_error_message() -> None:
+    """`ledger schema show | head -c1` ends silently."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "ledger", "schema", "show"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_no_color_on_a_pipe(run: Callable[..., Result]) -> None:
+    """Output that is not for a terminal carries no escape sequences."""
+    assert "\x1b" not in run("show", "tiny.yaml").stdout
