@@ -1,0 +1,157 @@
+"""Fits the price forms to measured times: robust, non-negative, on relative error, judged on samples held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Variables = Mapping[str, Array]
+Parameters = Mapping[str, float]
+
+TILE = 128 * 256  # output elements one multiprocessor works on in the large kernels of cuBLAS
+ROBUST = 0.1  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
+FOLDS = 5
+STEPS = 80
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a device's datasheet promises: dense FLOP/s of the dtype, B/s of its memory, how many multiprocessors."""
+
+    peak: float = 1.0
+    bandwidth: float = 1.0
+    multiprocessors: int = 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measured time in seconds, what it depends on, and the group that is held out together with it."""
+
+    seconds: float
+    variables: Mapping[str, float]
+    group: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """A price formula: start values of its parameters (none is ever negative) and seconds, for arrays of variables."""
+
+    start: Parameters
+    seconds: Callable[[Parameters, Variables, Roof], Array]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Parameters fitted on all samples; `error` (mean absolute) and `bias` are relative and of held-out samples."""
+
+    parameters: Parameters
+    error: float
+    bias: float
+    samples: int
+    held_out: str
+
+
+def _matmul(p: Parameters, v: Variables, roof: Roof) -> Array:
+    shape = (1 + p["k0"] / v["k"]) * (1 + p["c"] * roof.multiprocessors * TILE / (v["m"] * v["n"]))
+    work = v["flops"] / (p["e"] * roof.peak) * shape
+    return p["t0"] + np.maximum(work, v["bytes"] / (p["b"] * roof.bandwidth))
+
+
+def _attention(p: Parameters, v: Variables, roof: Roof) -> Array:
+    return p["t0"] + v["flops"] * (1 + p["s0"] / v["seq"]) / (p["e"] * roof.peak)
+
+
+def _bandwidth(p: Parameters, v: Variables, roof: Roof) -> Array:
+    return p["t0"] + v["bytes"] / (p["b"] * roof.bandwidth)
+
+
+def _collective(p: Parameters, v: Variables, _: Roof) -> Array:
+    """`bus_bytes` is the payload times 2(n-1)/n for an all-reduce and (n-1)/n for the other collectives."""
+    transfer = v["bus_bytes"] / p["B"]
+    return p["a"] + transfer + np.sqrt(p["a"] * transfer)
+
+
+def _send(p: Parameters, v: Variables, _: Roof) -> Array:
+    return p["a"] + v["bytes"] / p["B"]
+
+
+FORMS: Mapping[str, Form] = {
+    "matmul": Form({"e": 0.8, "t0": 3e-6, "b": 0.8, "k0": 100.0, "c": 0.03}, _matmul),
+    "attention": Form({"e": 0.5, "s0": 300.0, "t0": 5e-6}, _attention),
+    "bandwidth": Form({"b": 0.7, "t0": 3e-6}, _bandwidth),
+    "collective": Form({"a": 1e-5, "B": 2e11}, _collective),
+    "send": Form({"a": 1e-5, "B": 5e10}, _send),
+}
+
+
+def fit(name: str, samples: Sequence[Sample], roof: Roof = Roof(), fixed: Parameters | None = None) -> Fit:
+    """The form's parameters, those in `fixed` kept; every error comes from a fit that had not seen the sample's group.
+
+    Raises ValueError where fewer than two groups are left to hold out.
+    """
+    groups = sorted({sample.group for sample in samples})
+    if len(groups) < 2:
+        raise ValueError(f"a fit of {name} needs samples of two groups at least, to hold one out; got {len(groups)}")
+    form, kept = FORMS[name], dict(fixed or {})
+    folds = min(FOLDS, len(groups))
+    fold = {group: index % folds for index, group in enumerate(groups)}
+    errors: list[Array] = []
+    for index in range(folds):
+        seen = [sample for sample in samples if fold[sample.group] != index]
+        unseen = [sample for sample in samples if fold[sample.group] == index]
+        errors.append(relative_errors(name, _solve(form, seen, roof, kept), unseen, roof))
+    every = np.concatenate(errors)
+    how = f"{folds} folds over {len(groups)} groups"
+    return Fit(_solve(form, samples, roof, kept), float(np.abs(every).mean()), float(every.mean()), len(samples), how)
+
+
+def relative_errors(name: str, parameters: Parameters, samples: Sequence[Sample], roof: Roof = Roof()) -> Array:
+    """Predicted over measured seconds, minus 1, per sample."""
+    variables, measured = _columns(samples)
+    return FORMS[name].seconds(parameters, variables, roof) / measured - 1
+
+
+def _columns(samples: Sequence[Sample]) -> tuple[dict[str, Array], Array]:
+    names = samples[0].variables
+    variables = {name: np.array([sample.variables[name] for sample in samples], dtype=float) for name in names}
+    return variables, np.array([sample.seconds for sample in samples])
+
+
+def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters) -> dict[str, float]:
+    """Damped Gauss-Newton on the logarithms of the free parameters, which keeps them positive."""
+    variables, measured = _columns(samples)
+    free = [name for name in form.start if name not in fixed]
+
+    def residuals(logs: Array) -> Array:
+        parameters = {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
+        return form.seconds(parameters, variables, roof) / measured - 1
+
+    logs, damping = np.log([form.start[name] for name in free]), 1e-2
+    best = residuals(logs)
+    for _ in range(STEPS):
+        step = _step(residuals, logs, best, damping)
+        trial = residuals(logs + step)
+        if _loss(trial) < _loss(best):
+            logs, best, damping = logs + step, trial, damping / 3
+        else:
+            damping = min(damping * 4, 1e6)
+    return {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
+
+
+def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float) -> Array:
+    """One damped step, limited to a factor e per parameter; errors beyond ROBUST weigh less."""
+    width = 1e-6
+    slopes = np.stack([(residuals(logs + width * unit) - now) / width for unit in np.eye(len(logs))], axis=1)
+    weights = np.minimum(1.0, ROBUST / np.maximum(np.abs(now), 1e-12))[:, None]
+    normal = slopes.T @ (weights * slopes)
+    damped = normal + damping * (np.diag(np.diag(normal)) + 1e-9 * np.eye(len(logs)))
+    return np.clip(np.linalg.solve(damped, -slopes.T @ (weights[:, 0] * now)), -1.0, 1.0)
+
+
+def _loss(residual: Array) -> float:
+    size = np.abs(residual)
+    return float(np.where(size <= ROBUST, size**2 / 2, ROBUST * (size - ROBUST / 2)).sum())

@@ -1,0 +1,85 @@
+"""The fitter: it recovers what made the data, resists bad samples, and judges itself on what it has not seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ledger.evidence.fitting import FORMS, Roof, Sample, fit, relative_errors
+
+ROOF = Roof(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
+
+
+def _series(name: str, truth: dict[str, float], points: list[dict[str, float]]) -> list[Sample]:
+    """Samples that obey the form exactly; every point is a group of its own."""
+    columns = {key: np.array([point[key] for point in points]) for key in points[0]}
+    seconds = FORMS[name].seconds(truth, columns, ROOF)
+    return [Sample(float(s), point, str(i)) for i, (s, point) in enumerate(zip(seconds, points, strict=True))]
+
+
+def _matmuls() -> list[dict[str, float]]:
+    sizes = (64.0, 1021.0, 4093.0, 16381.0)
+    shapes = [(m, n, k) for m in sizes for n in sizes[1:] for k in sizes[1:]]
+    return [
+        {"m": m, "n": n, "k": k, "flops": 2 * m * n * k, "bytes": 2 * (m * k + k * n + m * n)} for m, n, k in shapes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "truth", "points"),
+    [
+        ("matmul", {"e": 0.83, "t0": 5e-6, "b": 0.71, "k0": 110.0, "c": 0.04}, _matmuls()),
+        ("bandwidth", {"b": 0.62, "t0": 4e-6}, [{"bytes": 10.0**p} for p in np.arange(5, 10, 0.5)]),
+        ("collective", {"a": 2e-5, "B": 2.4e11}, [{"bus_bytes": 4.0**p} for p in range(6, 17)]),
+        ("send", {"a": 1.5e-5, "B": 2.2e10}, [{"bytes": 4.0**p} for p in range(6, 17)]),
+        (
+            "attention",
+            {"e": 0.61, "s0": 480.0, "t0": 2e-5},
+            [{"seq": s, "flops": 2 * b * s * s * 2048} for s in (512.0, 2048.0, 8192.0) for b in (1.0, 7.0, 31.0)],
+        ),
+    ],
+)
+def test_recovers_the_parameters_that_made_the_data(
+    name: str, truth: dict[str, float], points: list[dict[str, float]]
+) -> None:
+    """Exact data of every form give its parameters back, and a held-out error of zero."""
+    result = fit(name, _series(name, truth, points), ROOF)
+    assert dict(result.parameters) == pytest.approx(truth, rel=1e-3)
+    assert result.error < 1e-3
+
+
+def test_one_bad_sample_does_not_bend_the_fit() -> None:
+    """A sample ten times too slow moves the bandwidth by less than two percent."""
+    good = _series("bandwidth", {"b": 0.6, "t0": 2e-6}, [{"bytes": 10.0**p} for p in np.arange(5, 10, 0.25)])
+    bad = Sample(good[9].seconds * 10, good[9].variables, good[9].group)
+    result = fit("bandwidth", [*good[:9], bad, *good[10:]], ROOF)
+    assert result.parameters["b"] == pytest.approx(0.6, rel=0.02)
+
+
+def test_the_error_is_that_of_samples_the_fit_has_not_seen() -> None:
+    """Two groups, one twice as slow as the other: each is judged by the other's rate, so errors are -1/2 and +1."""
+    fast = [Sample(1e-3 * k, {"bytes": 1e9 * k}, "fast") for k in (1, 2, 3)]
+    slow = [Sample(2e-3 * k, {"bytes": 1e9 * k}, "slow") for k in (1, 2, 3)]
+    result = fit("send", fast + slow, fixed={"a": 0.0})
+    assert result.error == pytest.approx((0.5 + 1.0) / 2, rel=1e-3)
+    assert result.bias == pytest.approx((1.0 - 0.5) / 2, rel=1e-3)
+
+
+def test_fixed_parameters_stay() -> None:
+    """At a constant number of tokens t0 and s0 act alike, so one of them is fixed and kept."""
+    points = [{"seq": s, "flops": 2 * 16384 * s * 2048} for s in (512.0, 1024.0, 2048.0, 4096.0)]
+    result = fit("attention", _series("attention", {"e": 0.5, "s0": 300.0, "t0": 0.0}, points), ROOF, {"t0": 0.0})
+    assert result.parameters["t0"] == 0.0
+    assert result.parameters["s0"] == pytest.approx(300.0, rel=1e-3)
+
+
+def test_a_single_group_is_refused() -> None:
+    """Nothing can be held out of one group, so no error could be stated."""
+    with pytest.raises(ValueError, match="two groups"):
+        fit("send", [Sample(1.0, {"bytes": 1.0}, "only")])
+
+
+def test_relative_errors_are_predicted_over_measured() -> None:
+    """A prediction of 3 s for a measured 2 s is +50 %."""
+    errors = relative_errors("send", {"a": 1.0, "B": 1.0}, [Sample(2.0, {"bytes": 2.0}, "one")])
+    assert errors.tolist() == [pytest.approx(0.5)]
