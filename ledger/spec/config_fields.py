@@ -1,0 +1,187 @@
+"""Fields of a Hugging Face config.json: what each may hold, what an absent one means, which shape nothing."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.spec.problems import Problem
+from ledger.spec.reader import Node
+
+Values = Mapping[str, Any]
+
+# Names in transformers' ACT2FN -> names in a model spec.
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+}
+LAYER_TYPES = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field that shapes the model; `default` is what its configuration class puts where it is absent."""
+
+    default: Any
+    accepts: Callable[[Any], bool]
+    must: str
+
+
+def size(default: int) -> Field:
+    """A whole number of at least 1."""
+    return Field(default, lambda value: _is_whole(value, 1), "a whole number of at least 1")
+
+
+def size_or_null(default: int | None) -> Field:
+    """A whole number of at least 1, or null."""
+    return Field(default, lambda value: value is None or _is_whole(value, 1), "a whole number of at least 1, or null")
+
+
+def layer_index(default: int) -> Field:
+    """A whole number of at least 0."""
+    return Field(default, lambda value: _is_whole(value, 0), "a whole number of at least 0")
+
+
+def flag(default: bool) -> Field:
+    """Either true or false."""
+    return Field(default, lambda value: isinstance(value, bool), "true or false")
+
+
+def dropout(default: float) -> Field:
+    """A probability below 1; null is 0."""
+    return Field(
+        default, lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
+    )
+
+
+def cap(default: float | None) -> Field:
+    """A number above 0, or null."""
+    return Field(default, lambda value: value is None or (_is_number(value) and value > 0), "a number above 0, or null")
+
+
+def share(default: float) -> Field:
+    """A number from 0 to 1."""
+    return Field(default, lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+
+
+def activation(default: str) -> Field:
+    """One of the activations that model specs know."""
+    return Field(
+        default, lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
+    )
+
+
+def layer_types() -> Field:
+    """The kind of every layer, or null."""
+
+    def accepts(value: Any) -> bool:
+        return value is None or (isinstance(value, list) and all(kind in LAYER_TYPES for kind in value))
+
+    return Field(None, accepts, f"a list of {' and '.join(LAYER_TYPES)}")
+
+
+def only(*values: object) -> Field:
+    """A field of which one meaning is understood, the first value being that of an absent one."""
+    spelt = " or ".join(json.dumps(value) for value in values)
+    return Field(values[0], lambda given: any(type(given) is type(value) and given == value for value in values), spelt)
+
+
+def rotary_parameters(partial: bool) -> Field:
+    """Rotary positions of any type: they hold no parameter; `partial` allows a share of the head to be rotated."""
+
+    def accepts(value: Any) -> bool:
+        rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
+        known = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
+        return value is None or (isinstance(value, dict) and known)
+
+    return Field(None, accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Fields of every class that would make another model than a decoder with one head over its vocabulary.
+FIXED: Mapping[str, Field] = {
+    "is_encoder_decoder": only(False),
+    "add_cross_attention": only(False),
+    "cross_attention_hidden_size": only(None),
+    "tie_encoder_decoder": only(False),
+    "pruned_heads": only({}),
+    "torchscript": only(False),  # true unties the output head
+    "use_bidirectional_attention": only(None, False),
+    "quantization_config": only(None),
+    "auto_map": only(None),
+}
+# Fields of every class that leave shapes, parameters and dropout as they are.
+WITHOUT_EFFECT = frozenset(
+    """
+    _name_or_path _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled architectures
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward
+    classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+    forced_eos_token_id gradient_checkpointing id2label initializer_range is_decoder label2id length_penalty max_length
+    min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pad_token_id prefix pretraining_tp problem_type
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens
+    task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype transformers_version
+    typical_p unk_token_id use_bfloat16 use_cache
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be two pages
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture of transformers: the class whose defaults stand for absent fields, and what it builds.
+
+    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing.
+    """
+
+    config: str
+    architecture: str
+    fields: Mapping[str, Field]
+    build: Callable[[Values], Mapping[str, Any]]
+    divides: bool = True  # whether the class refuses a width that its heads do not divide
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+    def values(self, config: Node) -> Values:
+        """Every field that shapes the model, the class's default where the file has none."""
+        given = {self.aliases.get(key, key): node.plain() for key, node in config.fields.items()}
+        return {name: given.get(name, known.default) for name, known in self.fields.items()}
+
+    def problems(self, config: Node) -> Iterator[Problem]:
+        """Fields that are not understood, and values that their field cannot have."""
+        for key, node in config.fields.items():
+            where, name = config.keys[key], self.aliases.get(key, key)
+            known = self.fields.get(name) or FIXED.get(name)
+            if name != key and name in config.fields:
+                yield Problem(where, f"`{key}` and `{name}` are one field of {self.config}", "keep one of them")
+            elif known and not known.accepts(node.plain()):
+                yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.must}")
+            elif not known and key not in WITHOUT_EFFECT | self.ignored:
+                yield Problem(where, f"`{key}` is no known field of {self.config}", self._help(key))
+
+    def _help(self, key: str) -> str:
+        close = difflib.get_close_matches(key, [*self.fields, *self.aliases], 1, 0.8)
+        meant = f"is `{close[0]}` meant? " if close else ""
+        return f"{meant}remove it where it changes neither shapes nor dropout; else write the model spec by hand"
+
+
+def _shown(node: Node) -> str:
+    text = json.dumps(node.plain(), ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

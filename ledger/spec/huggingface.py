@@ -1,0 +1,122 @@
+"""A Hugging Face config.json -> the text of a model spec."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ledger.spec.config_families import FAMILIES
+from ledger.spec.config_fields import Family
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import LARGEST, Node, read
+
+LONGEST_TITLE = 200
+
+
+def import_config(path: str | Path) -> str:
+    """The YAML text of the model spec that a config.json, or the folder that holds one, describes; raises SpecError."""
+    file = Path(path)
+    file = file / "config.json" if file.is_dir() else file
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise SpecError(
+            [Problem(Location(str(file)), f"cannot be read: {reason}", "a config.json, or its folder")]
+        ) from error
+    return import_text(text, str(file))
+
+
+def import_text(text: str, file: str) -> str:
+    """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
+    config = _parse(text, file)
+    family = _family(config)
+    problems = list(family.problems(config)) or list(_mismatches(config, family))
+    if problems:
+        raise SpecError(problems)
+    name = _title(config, file)
+    source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
+    return _write({"spec": "ledger/1", "model": name, "source": source, **family.build(family.values(config))})
+
+
+def _parse(text: str, file: str) -> Node:
+    try:
+        parsed = json.loads(text) if len(text) <= LARGEST else {}
+    except json.JSONDecodeError as error:
+        where = Location(file, error.lineno, error.colno)
+        raise SpecError(
+            [Problem(where, f"not valid JSON: {error.msg}", "a config.json as transformers writes it")]
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise SpecError([Problem(Location(file), "nested or long beyond reason", "is this the right file?")]) from error
+    if not isinstance(parsed, dict):
+        raise SpecError([Problem(Location(file), "a config.json is one JSON object", "is this the right file?")])
+    return read(text.replace("\t", " "), file)  # JSON may indent with tabs, and has them nowhere else
+
+
+def _family(config: Node) -> Family:
+    names = ", ".join(FAMILIES)
+    if "model_type" not in config.fields:
+        raise SpecError([Problem(config.where, "no `model_type`", f"known are {names}")])
+    name = config.fields["model_type"].plain()
+    if isinstance(name, str) and name in FAMILIES:
+        return FAMILIES[name]
+    close = difflib.get_close_matches(str(name), FAMILIES, 1)
+    meant = f"is `{close[0]}` meant? " if close else ""
+    message = f"`model_type` is {json.dumps(name)}, of which no model can be made"
+    raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
+
+
+def _mismatches(config: Node, family: Family) -> Iterator[Problem]:
+    """Values that are each possible, and together make no model that transformers builds and runs."""
+    written = {family.aliases.get(key, key): where for key, where in config.keys.items()}
+    values = family.values(config)
+    architectures = config.fields["architectures"].plain() if "architectures" in config.fields else None
+    if architectures and architectures != [family.architecture]:
+        message = f"`architectures` is {json.dumps(architectures)}"
+        yield Problem(written["architectures"], message, f'understood is ["{family.architecture}"]')
+    width, heads = values["hidden_size"], values["num_attention_heads"]
+    kv_heads = values.get("num_key_value_heads") or heads
+    by_heads = written.get("num_attention_heads", written.get("hidden_size", config.where))
+    if (family.divides and width % heads) or width < heads:
+        yield Problem(by_heads, f"a width of {width} is no multiple of {heads} heads", f"{family.config} refuses it")
+    if heads % kv_heads:
+        message = f"{heads} query heads cannot share {kv_heads} key and value heads"
+        yield Problem(written.get("num_key_value_heads", by_heads), message, "a divisor of the number of query heads")
+    types, layers = values.get("layer_types"), values["num_hidden_layers"]
+    if types is not None and len(types) != layers:
+        yield Problem(written["layer_types"], f"{len(types)} layer types for {layers} layers", "one for each layer")
+
+
+def _title(config: Node, file: str) -> str:
+    named = config.fields["_name_or_path"].plain() if "_name_or_path" in config.fields else None
+    last = str(named or "").rstrip("/").rsplit("/", 1)[-1]
+    path = Path(file).absolute()
+    stem = path.parent.name if path.stem == "config" else path.stem
+    words = (last, stem, str(config.fields["model_type"].plain()))
+    printable = ("".join(letter for letter in word if letter.isprintable()).strip() for word in words)
+    return next(word for word in printable if word)[:LONGEST_TITLE]
+
+
+def _write(model: Mapping[str, Any]) -> str:
+    lines = []
+    for key, value in model.items():
+        if key == "layers":
+            lines += ["layers:", *(line for group in value for line in _group(group))]
+        else:
+            lines.append(f"{key}: {_flow(value, quoted=key in ('model', 'source'))}")
+    return "\n".join(lines) + "\n"
+
+
+def _group(group: Mapping[str, Any]) -> Iterator[str]:
+    for at, (key, value) in enumerate(group.items()):
+        yield f"  {'  ' if at else '- '}{key}: {_flow(value)}"
+
+
+def _flow(value: Any, quoted: bool = False) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    return value if isinstance(value, str) and not quoted else json.dumps(value, ensure_ascii=False)
