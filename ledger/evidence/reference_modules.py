@@ -1,0 +1,163 @@
+"""What transformers lacks: fused norms, an unfused SiLU, and attention that names its kernel.
+
+The only module that imports torch at its top; others import it inside functions.
+"""
+# Operators are called by the private names under which PyTorch's own front ends call them, and with the signatures
+# that PyTorch and transformers give them, whether or not every argument matters here.
+# ruff: noqa: SLF001, ARG001, PLR0913, PLR0917
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+aten = torch.ops.aten
+
+
+class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """`torch.nn.functional.rms_norm` with the weight of the norm it replaces; `offset` is Gemma's `1 + weight`.
+
+    The epsilon changes neither bytes nor FLOPs.
+    """
+
+    def __init__(self, weight: nn.Parameter, offset: bool) -> None:
+        super().__init__()
+        self.weight = weight
+        self.offset = offset
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Normalise the last dimension in one kernel."""
+        weight = 1.0 + self.weight if self.offset else self.weight
+        return torch._fused_rms_norm(hidden, [hidden.shape[-1]], weight, 1e-6)[0]
+
+
+class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
+    """x * sigmoid(x) as two kernels."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Both operands of the product are saved."""
+        return hidden * torch.sigmoid(hidden)
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values written out once per query head, as kernels without grouped-query support need them."""
+    times = query.shape[1] // key.shape[1]
+    if times == 1:
+        return key, value
+    return key.repeat_interleave(times, dim=1), value.repeat_interleave(times, dim=1)
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
+    return aten._scaled_dot_product_flash_attention(query, key, value, dropout, True, scale=scale)[0]
+
+
+def _efficient(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
+    key, value = _repeated(query, key, value)
+    outputs = aten._scaled_dot_product_efficient_attention(query, key, value, None, True, dropout, True, scale=scale)
+    return outputs[0]
+
+
+def _cudnn(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
+    key, value = _repeated(query, key, value)
+    outputs = aten._scaled_dot_product_cudnn_attention(query, key, value, None, True, dropout, True, scale=scale)
+    return outputs[0]
+
+
+def _math(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
+    grouped = query.shape[1] != key.shape[1]
+    outputs = aten._scaled_dot_product_attention_math(
+        query, key, value, None, dropout, True, None, scale=scale, enable_gqa=grouped
+    )
+    return outputs[0]
+
+
+KERNELS = {"flash": _flash, "efficient": _efficient, "cudnn": _cudnn, "math": _math}
+
+
+def attention_backend(kernel: str) -> Any:
+    """An attention function for transformers that calls the CUDA operator of `kernel` by name, causal.
+
+    `scaled_dot_product_attention` itself cannot be used: it chooses by what the build supports. Its autocast rule is
+    repeated here: operands are cast to the autocast dtype, and inside nothing more is cast. Windows and soft caps
+    are left out, as they change neither what is saved nor what FlopCounterMode counts.
+    """
+
+    def forward(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, None]:
+        device = query.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+            with torch.autocast(device, enabled=False):
+                output = KERNELS[kernel](query, key, value, dropout, scaling)
+        else:
+            output = KERNELS[kernel](query, key, value, dropout, scaling)
+        return output.transpose(1, 2).contiguous(), None
+
+    return forward
+
+
+@contextmanager
+def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
+    """`torch.autocast("cuda", dtype)` for fake tensors; the class itself turns off where no GPU is present."""
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+
+
+# --- operators that a CPU build takes apart -----------------------------------------------------
+
+
+def _rms_norm(hidden: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
+    """Shapes of the CUDA kernel: the output and one reciprocal root mean square per row, in fp32."""
+    rows = [*hidden.shape[: hidden.ndim - len(shape)], *([1] * len(shape))]
+    return torch.empty_like(hidden), hidden.new_empty(rows, dtype=torch.float32)
+
+
+def _rms_norm_backward(
+    gradient: Tensor, hidden: Tensor, shape: list[int], rstd: Tensor, weight: Tensor | None, mask: list[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Shapes of the CUDA kernel: the gradients of input and weight."""
+    return (
+        torch.empty_like(hidden) if mask[0] else None,
+        torch.empty_like(weight) if weight is not None and mask[1] else None,
+    )
+
+
+@contextmanager
+def whole_kernels() -> Iterator[None]:
+    """Within, `_fused_rms_norm` is one operator on meta and fake cuda tensors, as it is on a GPU.
+
+    A CPU build has no kernel of it for these devices and falls back to a composite that saves fp32 copies.
+    """
+    library = torch.library.Library("aten", "IMPL")
+    for key in ("Meta", "CUDA"):
+        for name, kernel in (("_fused_rms_norm", _rms_norm), ("_fused_rms_norm_backward", _rms_norm_backward)):
+            library.m.impl(name, key, kernel, False)  # Library.impl refuses operators with a composite
+    try:
+        yield
+    finally:
+        library._destroy()
