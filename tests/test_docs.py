@@ -1,0 +1,47 @@
+"""The documents say what is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ledger.cli import VERBS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_to_files(document: str) -> None:
+    """A reader who follows a link within the repository arrives."""
+    folder = (ROOT / document).parent
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / document).read_text(encoding="utf-8")):
+        assert (folder / target).exists(), f"{document} links to {target}"
+
+
+def test_the_readme_lists_the_verbs() -> None:
+    """The table of the command line has each verb, and no other."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `ledger (\w+)", readme, re.MULTILINE) == list(VERBS)
+
+
+def test_every_dependency_is_accounted_for() -> None:
+    """Each package that is asked for has a line that says why."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *project["optional-dependencies"]["evidence"]]
+    table = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
+    for requirement in asked:
+        name = re.split(r"[<>=]", requirement)[0]
+        assert re.search(rf"^\| .*\b{name}\b", table, re.MULTILINE), f"{name} has no line in docs/decisions.md"
+
+
+@pytest.mark.parametrize("name", ["report", "test"])
+def test_every_install_is_pinned(name: str) -> None:
+    """A constraint file holds exact versions only, and the two sets agree on what they share."""
+    lines = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line) for line in lines)
+    everything = (ROOT / "requirements" / "test.txt").read_text(encoding="utf-8").splitlines()
+    assert set(lines) <= set(everything)
