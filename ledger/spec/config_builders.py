@@ -138,13 +138,14 @@ def _group(values: Values, attention: Part, mlp: Part) -> Part:
 
 
 def _windowed(layer: Part, windows: Windows) -> Part:
-    """The groups of equal layers; two kinds that take turns to the end are two alternating groups."""
+    """The groups of equal layers; two kinds that take turns equally often are two alternating groups."""
     kinds = tuple(dict.fromkeys(windows))
     if len(kinds) == 1:
         return {"layers": [_seen(layer, "decoder", windows)]}
-    if len(windows) > 2 and all(one != next_one for one, next_one in pairwise(windows)):
-        taking_turns = [_seen(layer, _named(kind), [one for one in windows if one == kind]) for kind in kinds]
-        return {"layers": taking_turns, "alternating": True}
+    takes_turns = all(one != other for one, other in pairwise(windows))
+    if len(windows) > 2 and len(windows) % 2 == 0 and takes_turns:
+        layers = [_seen(layer, _named(kind), [one for one in windows if one == kind]) for kind in kinds]
+        return {"layers": layers, "alternating": True}
     runs = [list(run) for _, run in groupby(windows)]
     names = [_named(run[0]) for run in runs]
     counted = [

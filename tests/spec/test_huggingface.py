@@ -203,7 +203,7 @@ def windows(spec: Mapping[str, Any]) -> list[int | None]:
     groups = [[group["attention"].get("window")] * group["repeat"] for group in spec["layers"]]
     if not spec.get("alternating"):
         return [window for group in groups for window in group]
-    return [group[turn] for turn in range(max(map(len, groups))) for group in groups if turn < len(group)]
+    return [window for turn in zip(*groups, strict=True) for window in turn]
 
 
 def refused(config: Mapping[str, Any]) -> SpecError:
