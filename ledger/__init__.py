@@ -14,7 +14,9 @@ def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001
 
     Raises `ledger.spec.problems.SpecError` with everything that is wrong with the input.
     """
-    from ledger.books import compile_plan
     from ledger.spec import load_plan
 
-    return compile_plan(load_plan(path, tuple(overrides)))
+    plan = load_plan(path, tuple(overrides))
+    from ledger.books import compile_plan  # after the input is known to be good: algebra takes longer to load
+
+    return compile_plan(plan)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,12 +23,17 @@ FAILED = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one spec: `problems` stop the compiler, `failures` are a compiled plan's."""
+    """What became of one spec: `problems` stop the compiler; `failures` and `warnings` are a compiled plan's.
+
+    `sources` are the texts that the places of problems lie in, by file.
+    """
 
     spec: str
     problems: tuple[Problem, ...] = ()
     failures: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     headline: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -65,8 +71,13 @@ def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
     try:
         compiled = ledger.compile(spec, overrides)
     except SpecError as error:
-        return Outcome(spec, problems=error.problems)
-    return Outcome(spec, failures=tuple(failures(compiled, spec)), headline=compiled.verdict.headline)
+        return Outcome(spec, problems=error.problems, sources=error.sources)
+    return Outcome(
+        spec,
+        failures=tuple(failures(compiled, spec)),
+        warnings=compiled.plan.warnings,
+        headline=compiled.verdict.headline,
+    )
 
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
@@ -84,6 +95,7 @@ def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
 def missed(compiled: Compiled, expectation: Expectation, where: Location) -> Iterator[Problem]:
     """The expectation, if its total is unknown or further off than its tolerance."""
     from ledger.cli.accounts import unknown
+    from ledger.report.contract import number
 
     key, value = expectation.key, expectation.value
     if key not in compiled.totals:
@@ -91,7 +103,7 @@ def missed(compiled: Compiled, expectation: Expectation, where: Location) -> Ite
         return
     found = compiled.totals[key]
     if abs(found - value) > expectation.tolerance * abs(value):
-        message = f"expected {key} {value:g} within {expectation.tolerance:.2%}, found {float(found):.12g}"
+        message = f"expected {key} {value} within {expectation.tolerance:.2%}, found {number(found)}"
         yield Problem(where, message, f"the expectation is from {expectation.source}" if expectation.source else "")
 
 
@@ -100,7 +112,8 @@ def print_text(outcomes: list[Outcome]) -> None:
     from ledger.cli.problems import tell
 
     for outcome in outcomes:
-        tell((*outcome.problems, *outcome.failures))
+        tell((*outcome.problems, *outcome.failures), outcome.sources)
+        tell(replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings)
         click.echo(f"{outcome.spec}: {outcome.status}{': ' if outcome.headline else ''}{outcome.headline}")
 
 
@@ -121,6 +134,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "headline": outcome.headline,
         "problems": [as_record(problem) for problem in outcome.problems],
         "failures": [as_record(problem) for problem in outcome.failures],
+        "warnings": [as_record(problem) for problem in outcome.warnings],
     }
 
 
@@ -130,4 +144,6 @@ def print_annotations(outcomes: list[Outcome]) -> None:
 
     for outcome in outcomes:
         for problem in (*outcome.problems, *outcome.failures):
-            click.echo(annotation(problem))
+            click.echo(annotation(problem, "error"))
+        for problem in outcome.warnings:
+            click.echo(annotation(problem, "warning"))

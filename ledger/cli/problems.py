@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -14,28 +13,12 @@ GITHUB_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 GITHUB_PROPERTY_ESCAPES = GITHUB_ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 
 
-def tell(problems: Iterable[Problem]) -> None:
-    """Writes the problems to stderr."""
-    for problem in problems:
-        click.echo(rendered(problem), err=True)
+def tell(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> None:
+    """Writes the problems to stderr, each in its line of the source."""
+    from ledger.spec.render import render_problems
 
-
-def rendered(problem: Problem) -> str:
-    """`file:line:column: message`, the source line with a caret where the file can be read, and a help line."""
-    lines = [str(problem), *pointed_at(problem)]
-    if problem.help:
-        lines.append(f"  help: {problem.help}")
-    return "\n".join(lines)
-
-
-def pointed_at(problem: Problem) -> list[str]:
-    """The line of the problem and a caret under its column; nothing where there is no such line."""
-    where = problem.where
-    try:
-        line = Path(where.file).read_text(encoding="utf-8").splitlines()[where.line - 1]
-    except (OSError, UnicodeDecodeError, IndexError):
-        return []
-    return [f"    {line}", f"    {' ' * (where.column - 1)}^"]
+    if text := render_problems(problems, sources):
+        click.echo(text, err=True)
 
 
 def as_record(problem: Problem) -> dict[str, Any]:
@@ -50,9 +33,9 @@ def as_record(problem: Problem) -> dict[str, Any]:
     }
 
 
-def annotation(problem: Problem) -> str:
+def annotation(problem: Problem, level: str) -> str:
     """The problem as a GitHub workflow command, which shows it beside the line in a pull request."""
     where = problem.where
     text = f"{problem.message}\n{problem.help}".strip().translate(GITHUB_ESCAPES)
     file = where.file.translate(GITHUB_PROPERTY_ESCAPES)
-    return f"::error file={file},line={where.line},col={where.column}::{text}"
+    return f"::{level} file={file},line={where.line},col={where.column}::{text}"

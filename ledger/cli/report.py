@@ -35,9 +35,10 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     """
     import ledger
     from ledger.cli.tables import print_json
-    from ledger.report.write import write_report
 
     compiled = ledger.compile(spec, overrides)
+    from ledger.report.write import write_report  # after the plan is known to compile: the page takes longer to load
+
     click.echo(compiled.verdict.headline, err=True)
     paths = write_report(compiled, out, formats)
     if as_json:

@@ -43,7 +43,7 @@ class Verbs(click.Group):
         except SpecError as error:
             from ledger.cli.problems import tell
 
-            tell(error.problems)
+            tell(error.problems, error.sources)
             ctx.exit(BAD_INPUT)
         except BrokenPipeError:
             # The reader has left; what is still buffered must not raise again when Python closes stdout.

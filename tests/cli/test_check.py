@@ -103,3 +103,13 @@ def test_annotations_are_escaped(two_specs: Callable[..., Result]) -> None:
         "::error file=bad.yaml,line=2,col=1::wrong first",
         "::error file=bad.yaml,line=9,col=2::100%25, wrong%0Awrite%0Ait: so",
     ]
+
+
+def test_warnings_are_told_and_fail_nothing(run: Callable[..., Result], compiled: Compiled) -> None:
+    """What is legal but risky is said, in text and to GitHub, and the plan still passes."""
+    warned = {"plan": replace(compiled.plan, warnings=(Problem(Location("tiny.yaml", 4, 2), "odd batch"),))}
+    result = run("check", "tiny.yaml", with_=warned)
+    assert result.exit_code == 0
+    assert "tiny.yaml:4:2: warning: odd batch" in result.stderr
+    github = run("check", "tiny.yaml", "--format", "github", with_=warned)
+    assert github.stdout == "::warning file=tiny.yaml,line=4,col=2::odd batch\n"

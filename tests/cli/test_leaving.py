@@ -70,3 +70,32 @@ def test_a_reader_that_leaves_is_no_error_message() -> None:
 def test_no_color_on_a_pipe(run: Callable[..., Result]) -> None:
     """Output that is not for a terminal carries no escape sequences."""
     assert "\x1b" not in run("show", "tiny.yaml").stdout
+
+
+def test_bad_specs_are_refused_by_every_verb_that_reads_one(command_line: Callable[..., Result]) -> None:
+    """Each verb tells the same problem in the same way before it does anything else."""
+    Path("plan.yaml").write_text("spec: ledger/1\nplan: A\nplan: B\n", encoding="utf-8")
+    said = set()
+    for args in (["show"], ["check"], ["report"]):
+        result = command_line(*args, "plan.yaml")
+        assert result.exit_code == 2
+        said.add(result.stderr)
+    result = command_line("explain", "plan.yaml", "memory.peak")
+    assert said == {result.stderr}
+    assert "plan.yaml:3:1: " in result.stderr
+    assert not Path("reports").exists()
+
+
+def test_an_override_has_a_place_too(command_line: Callable[..., Result]) -> None:
+    """What is wrong in `--set` points into `--set`."""
+    result = command_line("show", "70b", "--set", "run.micro_batch")
+    assert result.exit_code == 2
+    assert "--set run.micro_batch" in result.stderr
+    assert "run.micro_batch=2" in result.stderr
+
+
+def test_standard_input_is_a_spec(command_line: Callable[..., Result]) -> None:
+    """`-` reads a plan from a pipe, and its places say so."""
+    result = command_line("check", "-", input="nonsense")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("<stdin>:1:1: ")
