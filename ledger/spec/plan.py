@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ledger.spec.problems import Location
+from ledger.spec.problems import Location, Problem
 
 # --- where a value comes from -------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Plan:
-    """A training plan. `origins` maps dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was written."""
+    """A training plan. `origins`: dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was given."""
 
     name: str  # the file's stem, names the reports
     title: str
@@ -319,3 +319,4 @@ class Plan:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     digest: str = ""  # sha256 of the plan's canonical content
     text: str = ""  # the spec as written
+    warnings: tuple[Problem, ...] = ()  # what is legal but risky

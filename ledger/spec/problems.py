@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -31,8 +31,9 @@ class Problem:
 
 
 class SpecError(Exception):
-    """Everything wrong with an input, at once, sorted by place."""
+    """Everything wrong with an input, at once, sorted by place; `sources` are the texts it stands in, by file."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> None:
         self.problems = tuple(sorted(set(problems)))
+        self.sources = dict(sources or {})
         super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -1,0 +1,185 @@
+"""A plan's document -> its parts, as many as are sound; then the Plan with origins and digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ledger.spec import build_hardware
+from ledger.spec.build_model import model
+from ledger.spec.expectations import expectations
+from ledger.spec.plan import (
+    Assumptions,
+    Expectation,
+    Kernels,
+    Optimizer,
+    Origin,
+    Parallelism,
+    Plan,
+    Precision,
+    Price,
+    Recompute,
+    Run,
+    Stack,
+)
+from ledger.spec.problems import Location, Problem
+from ledger.spec.reader import Node
+from ledger.spec.sources import Source
+from ledger.spec.view import View
+
+Parts = Mapping[str, Any]
+
+
+def parts(node: Node, names: Mapping[str, str], broken: frozenset[str]) -> Parts:
+    """Every part of the plan that is not broken and whose own needs are met, by name."""
+    built: dict[str, Any] = {}
+    whole = View(node)
+    for name, (build, needs) in BUILDERS.items():
+        if name not in broken and all(need in built for need in needs):
+            built[name] = build(whole, names.get(name, ""), built)
+    return built
+
+
+def plan(built: Parts, node: Node, source: Source, warnings: tuple[Problem, ...]) -> Plan:
+    """The plan of its parts; every part must have been built."""
+    return Plan(
+        name=source.name,
+        title=View(node).text("plan"),
+        **built,
+        origins=origins(node),
+        digest=digest(node),
+        text=source.text,
+        warnings=warnings,
+    )
+
+
+def digest(node: Node) -> str:
+    """The sha256 of the content, the same for every order of keys and every layout of the file."""
+    canonical = json.dumps(node.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def origins(node: Node) -> Mapping[str, Origin]:
+    """Where each dotted path was written, and its source; layer groups go by their names."""
+    return dict(_origins(node, "", {}))
+
+
+def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
+    """A source holds for what stands below it in the same file; an override has its own or none."""
+    stated = node.fields.get("source")
+    if stated is not None and isinstance(stated.value, str):
+        sources = {**sources, stated.where.file: stated.value}
+    if path:
+        where = node.fields["value"].where if "value" in node.fields else node.where
+        yield path, Origin(where, sources.get(where.file, ""))
+    entries: list[tuple[str, Node]] = [(key, inner) for key, inner in node.fields.items() if key != "source"]
+    for index, item in enumerate(node.items):
+        group = item.fields.get("group")
+        entries.append((str(group.value) if group is not None else str(index), item))
+    for key, inner in entries:
+        yield from _origins(inner, f"{path}.{key}" if path else key, sources)
+
+
+def nearest_origin(origins: Mapping[str, Origin], path: str) -> Location:
+    """Where a path was written, or the nearest path above it that was."""
+    while path not in origins and "." in path:
+        path = path.rpartition(".")[0]
+    return origins[path].where if path in origins else next(iter(origins.values())).where
+
+
+def precision(view: View, name: str) -> Precision:
+    """A number format per role."""
+    roles = ("weights", "gradients", "states", "compute", "activations", "reduction")
+    return Precision(
+        name=name,
+        master=None if view.text("master") == "none" else view.text("master"),
+        softmax=view.text("softmax", "fp32"),
+        logits=view.text("logits", "fp32"),
+        autocast=view.flag("autocast"),
+        **{role: view.text(role) for role in roles},
+    )
+
+
+def _optimizer(whole: View, _: str, __: Parts) -> Optimizer:
+    return Optimizer(whole.inner("optimizer").text("name", whole.text("optimizer", Optimizer().name)))
+
+
+def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
+    """The mesh; a data degree that is not given is what the other degrees leave of the devices."""
+    view = whole.inner("parallelism")
+    tensor, pipeline, context = view.size("tensor", 1), view.size("pipeline", 1), view.size("context", 1)
+    rest = max(1, built["cluster"].devices // (tensor * pipeline * context))
+    return Parallelism(
+        data=view.size("data", rest),
+        tensor=tensor,
+        pipeline=pipeline,
+        context=context,
+        expert=view.size("expert", 1),
+        zero=view.size("zero"),
+        sequence=view.text("sequence", "off"),
+        interleave=view.size("interleave", 1),
+    )
+
+
+def _recompute(whole: View, _: str, __: Parts) -> Recompute:
+    view = whole.inner("recompute")
+    if view.has("every"):
+        return Recompute("every", every=view.size("every"))
+    if view.has("keep"):
+        return Recompute("keep", keep=tuple(str(item.value) for item in view.inner("keep").node.items))
+    return Recompute(whole.text("recompute", "none"))
+
+
+def _kernels(whole: View, _: str, built: Parts) -> Kernels:
+    stack: Stack = built["stack"]
+    return build_hardware.kernels(whole.inner("kernels"), stack.kernels)
+
+
+def _run(whole: View, _: str, built: Parts) -> Run:
+    """The run; a bare model has no sequences, so what it leaves out is one token, one sequence per replica."""
+    view = whole.inner("run")
+    data = built["parallelism"].data
+    micro_batch = view.size("micro_batch", 1)
+    return Run(
+        seq_len=view.size("seq_len", 1),
+        micro_batch=micro_batch,
+        global_batch=view.size("global_batch", data * micro_batch),
+        tokens=view.whole("tokens", "tokens") if view.has("tokens") else None,
+    )
+
+
+def _assumptions(whole: View, _: str, __: Parts) -> Assumptions:
+    view, default = whole.inner("assumptions"), Assumptions()
+    price = view.inner("price")
+    return Assumptions(
+        mfu=view.amount("mfu", "1", default.mfu),
+        price=Price(price.amount("per_device_hour", "USD"), price.text("date")) if view.has("price") else None,
+        headroom=view.text("headroom", default.headroom),
+        checkpoint_interval=view.maybe_amount("checkpoint_interval", "s"),
+        checkpoint_cost=view.maybe_amount("checkpoint_cost", "s"),
+        restart_time=view.maybe_amount("restart_time", "s"),
+        power_usage_effectiveness=view.amount("power_usage_effectiveness", "1", default.power_usage_effectiveness),
+    )
+
+
+def _expect(whole: View, _: str, __: Parts) -> tuple[Expectation, ...]:
+    return expectations(whole.node)
+
+
+# Each part of a plan, and the parts it cannot be read without.
+BUILDERS: Mapping[str, tuple[Callable[[View, str, Parts], Any], tuple[str, ...]]] = {
+    "accelerator": (lambda whole, name, _: build_hardware.accelerator(whole.inner("accelerator"), name), ()),
+    "cluster": (lambda whole, name, _: build_hardware.cluster(whole.inner("cluster"), name), ()),
+    "model": (lambda whole, name, _: model(whole.inner("model"), name), ()),
+    "precision": (lambda whole, name, _: precision(whole.inner("precision"), name), ()),
+    "optimizer": (_optimizer, ()),
+    "stack": (lambda whole, name, _: build_hardware.stack(whole.inner("stack"), name), ()),
+    "kernels": (_kernels, ("stack",)),
+    "parallelism": (_parallelism, ("cluster",)),
+    "recompute": (_recompute, ()),
+    "run": (_run, ("parallelism",)),
+    "assumptions": (_assumptions, ()),
+    "expect": (_expect, ()),
+}

@@ -1,0 +1,116 @@
+"""Named parts -> their specs: every part of a plan in one document, each value still with its own place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ledger.spec.library import Library
+from ledger.spec.problems import Problem, SpecError
+from ledger.spec.reader import Node, read
+from ledger.spec.sources import Source
+
+PARTS = ("accelerator", "cluster", "model", "precision", "stack")
+DEFAULT_STACK = "pytorch-fsdp2-2025"
+DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
+DEEPEST = 8  # parts that are based on parts
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A document with its parts in place; `failed` are those that could not be read, with the problems."""
+
+    node: Node
+    texts: Mapping[str, str]
+    names: Mapping[str, str]
+    problems: tuple[Problem, ...] = ()
+    failed: frozenset[str] = frozenset()
+
+    def failing(self, part: str, error: SpecError) -> Expanded:
+        """The same with one part more that could not be read."""
+        texts = {**self.texts, **error.sources}
+        return replace(self, texts=texts, problems=(*self.problems, *error.problems), failed=self.failed | {part})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part in full: its node, the name it goes by, the texts its values stand in."""
+
+    node: Node
+    name: str
+    texts: Mapping[str, str]
+
+
+def expand(node: Node, source: Source, library: Library) -> Expanded:
+    """The plan with each named or based part replaced by what it stands for."""
+    whole = Expanded(node, {source.file: source.text}, {})
+    for kind in PARTS:
+        given = node.fields.get(kind)
+        if given is None and kind == "stack":
+            given = Node(DEFAULT_STACK, node.where)
+        if given is None:
+            continue
+        try:
+            part = with_fabric(resolve(given, kind, source, library), source, library, kind)
+        except SpecError as error:
+            whole = whole.failing(kind, error)
+            continue
+        key = node.keys.get(kind, given.where)
+        texts, names = {**whole.texts, **part.texts}, {**whole.names, kind: part.name}
+        whole = replace(whole, node=whole.node.within({kind: part.node}, {kind: key}), texts=texts, names=names)
+    return whole
+
+
+def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> Part:
+    """What a name, a mapping, or a mapping with `base` stands for; raises SpecError."""
+    if depth > DEEPEST:
+        raise SpecError(
+            [Problem(given.where, f"more than {DEEPEST} parts are based on each other", "is there a circle?")]
+        )
+    named = given if isinstance(given.value, str) else given.fields.get("base")
+    if named is None or not isinstance(named.value, str):
+        return Part(given, _slug(given, kind), {})
+    source = library.find(kind, named.value, named.where, beside)
+    texts = {source.file: source.text}
+    try:
+        below = resolve(read(source.text, source.file), kind, source, library, depth + 1)
+    except SpecError as error:
+        raise SpecError(error.problems, {**texts, **error.sources}) from error
+    part = replace(below, name=source.name, texts={**texts, **below.texts})
+    if named is given:
+        return part
+    own = Node({key: inner for key, inner in given.fields.items() if key != "base"}, given.where, given.keys)
+    return replace(part, node=merge(part.node, own))
+
+
+def merge(below: Node, above: Node) -> Node:
+    """`above` over `below`: mappings entry by entry, all else replaced whole; a sourced value is one value."""
+    if not isinstance(below.value, Mapping) or not isinstance(above.value, Mapping) or "value" in above.fields:
+        return above
+    fields = {
+        key: merge(below.fields[key], node) if key in below.fields else node for key, node in above.fields.items()
+    }
+    return Node({**below.fields, **fields}, above.where, {**below.keys, **above.keys})
+
+
+def with_fabric(part: Part, source: Source, library: Library, kind: str) -> Part:
+    """A cluster that says nothing of its network, or only its line rate, has the library's default for the rest."""
+    if kind != "cluster" or not isinstance(part.node.value, Mapping):
+        return part
+    given = part.node.fields.get("scaleout")
+    if given is not None and isinstance(given.value, Mapping):
+        return part
+    default = resolve(Node(DEFAULT_FABRIC, part.node.where), kind, source, library)
+    assumed = default.node.fields["source"]
+    note = f"assumed, since the plan states no network: that of {DEFAULT_FABRIC} ({assumed.value})"
+    fabric = default.node.fields["scaleout"].within({"source": Node(note, assumed.where)}, {"source": assumed.where})
+    if given is not None:
+        fabric = fabric.within({"bandwidth": given}, {"bandwidth": given.where})
+    node = part.node.within({"scaleout": fabric}, {} if given is None else {"scaleout": given.where})
+    return replace(part, node=node, texts={**default.texts, **part.texts})
+
+
+def _slug(node: Node, kind: str) -> str:
+    title = node.fields.get(kind)
+    words = str(title.value).lower() if title is not None else "inline"
+    return "-".join("".join(character if character.isalnum() else " " for character in words).split())

@@ -1,0 +1,86 @@
+"""`expect:` lines: which dimension each total has, and the assertions as values in SI base units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+from ledger.spec.plan import Expectation
+from ledger.spec.problems import Problem
+from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
+from ledger.spec.reader import Node
+from ledger.spec.validate import Finding
+from ledger.spec.view import View
+
+BESIDE = ("tolerance", "source")
+# By the first word of a total's key; totals that are not listed are bare numbers.
+BASES: Mapping[str, str] = {
+    "memory": "B",
+    "saved": "B",
+    "traffic": "B",
+    "kv_cache": "B",
+    "time": "s",
+    "prefill": "s",
+    "decode": "s",
+    "cost": "USD",
+    "energy": "J",
+}
+ALSO_WITH_UNIT = {"flops": "FLOP", "parameters": "parameters", "tokens_per_second": "tokens/s"}
+
+
+def expectations(root: Node) -> tuple[Expectation, ...]:
+    """The plan's assertions, then its model's; an overridden model is another model, and owes nothing."""
+    lines = list(root.fields["expect"].items) if "expect" in root.fields else []
+    model = root.fields.get("model")
+    if model is not None and "expect" in model.fields and _unchanged(model):
+        lines += model.fields["expect"].items
+    return tuple(expectation for line in lines for expectation in _line(View(line)))
+
+
+def faults(root: Node) -> Iterator[Finding]:
+    """What is wrong with the values of `expect:` lines: a bare number where a unit is due, a unit of something else."""
+    for index, line in enumerate(root.fields["expect"].items if "expect" in root.fields else ()):
+        asserted = [key for key in line.fields if key not in BESIDE]
+        if not asserted and line.fields:
+            yield Finding(
+                ("expect", index), Problem(line.where, "the line asserts nothing", "for example `memory.peak: 60 GB`")
+            )
+        for key in asserted:
+            try:
+                value(key, line.fields[key].value)
+            except QuantityError as error:
+                where = line.fields[key].where
+                yield Finding(("expect", index, key), Problem(where, f"`{key}`: {error.message}", error.help))
+
+
+def value(key: str, given: object) -> Fraction:
+    """The asserted value of a total in its base unit; raises QuantityError."""
+    first = key.partition(".")[0]
+    base = BASES.get(first, "B" if key.startswith("comm.") and key.endswith(".bytes") else "1")
+    if base != "1":
+        return Fraction(parse(str(given), base))
+    number, found = parse_any(str(given))
+    if found not in {"1", ALSO_WITH_UNIT.get(first, "1")}:
+        raise QuantityError(f"`{given}` is {DIMENSIONS[found].noun}, which `{key}` is not", "write a bare number")
+    return number
+
+
+def _line(view: View) -> Iterator[Expectation]:
+    tolerance, source = view.amount("tolerance", "1"), view.text("source")
+    for key, node in view.node.fields.items():
+        if key not in BESIDE:
+            exact = value(key, node.value)
+            number = int(exact) if exact.denominator == 1 else float(exact)
+            yield Expectation(key, number, tolerance, source)
+
+
+def _unchanged(model: Node) -> bool:
+    """Whether every value of the model stands in the file that states what to expect of it."""
+    file = model.fields["expect"].where.file
+    return all(place == file for place in _files(model))
+
+
+def _files(node: Node) -> Iterator[str]:
+    yield node.where.file
+    for inner in (*node.fields.values(), *node.items):
+        yield from _files(inner)

@@ -1,0 +1,88 @@
+"""Arithmetic in sizes (`4 * d_model`): a whitelist over Python's syntax tree, exact, never evaluated as Python."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+LONGEST = 200  # characters
+LARGEST = 2**80  # of any intermediate result
+GREATEST_EXPONENT = 64
+
+OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: lambda left, right: Fraction(left // right),
+    ast.Pow: lambda left, right: Fraction(left**right),
+}
+ALLOWED = "sizes are numbers and names joined by + - * / // ** and parentheses"
+
+
+class ExpressionError(ValueError):
+    """A text is no size; `help` says what may stand there."""
+
+    def __init__(self, message: str, help_text: str = ALLOWED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help_text
+
+
+def evaluate(text: str, lookup: Callable[[str], int], names: Callable[[], list[str]] = list) -> int:
+    """The whole number that an expression over named sizes gives; `lookup` raises KeyError for a name it lacks."""
+    if len(text) > LONGEST:
+        raise ExpressionError(f"an expression of more than {LONGEST} characters")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"`{text}` is no whole number and no expression") from error
+    value = _Evaluator(text, lookup, names).value(tree.body)
+    if value.denominator != 1:
+        raise ExpressionError(f"`{text}` gives {value}, no whole number", "`//` rounds down, if that is what is meant")
+    return int(value)
+
+
+class _Evaluator:
+    """Evaluates one expression; every refusal names the text it stands in."""
+
+    def __init__(self, text: str, lookup: Callable[[str], int], names: Callable[[], list[str]]) -> None:
+        self.text, self.lookup, self.names = text, lookup, names
+
+    def value(self, node: ast.expr) -> Fraction:
+        match node:
+            case ast.Constant(value=int() as number) if not isinstance(number, bool):
+                return self.bounded(Fraction(number))
+            case ast.Name(id=name):
+                return Fraction(self.named(name))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.value(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                return self.applied(op, self.value(left), self.value(right))
+        what = ast.get_source_segment(self.text.strip(), node) or type(node).__name__
+        raise ExpressionError(f"`{what}` has no place in a size")
+
+    def applied(self, op: ast.operator, left: Fraction, right: Fraction) -> Fraction:
+        if isinstance(op, ast.Div | ast.FloorDiv) and right == 0:
+            raise ExpressionError(f"`{self.text}` divides by zero")
+        if isinstance(op, ast.Pow) and not (0 <= right <= GREATEST_EXPONENT and right.denominator == 1):
+            raise ExpressionError(f"`{self.text}` has an exponent that is not between 0 and {GREATEST_EXPONENT}")
+        return self.bounded(OPERATORS[type(op)](left, right))
+
+    def bounded(self, value: Fraction) -> Fraction:
+        if abs(value) > LARGEST:
+            raise ExpressionError(f"`{self.text}` is beyond reason")
+        return value
+
+    def named(self, name: str) -> int:
+        try:
+            return self.lookup(name)
+        except KeyError:
+            near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
+            offer = (
+                f"did you mean `{'` or `'.join(near)}`?" if near else f"sizes here: {', '.join(self.names()) or 'none'}"
+            )
+            raise ExpressionError(f"`{name}` is no size of this part", offer) from None

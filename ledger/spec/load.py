@@ -1,0 +1,167 @@
+"""Loading specs: the public functions of the stage. What they raise is SpecError, with every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from ledger.spec import build, build_hardware, build_model
+from ledger.spec.expand import Expanded, Part, expand, resolve
+from ledger.spec.expectations import faults
+from ledger.spec.library import Entry, Library, default_library, read_once, shown
+from ledger.spec.overrides import Override, apply, read_overrides
+from ledger.spec.plan import Accelerator, Cluster, Model, Plan, Precision, Stack
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.quantities import QuantityError
+from ledger.spec.reader import Node, read
+from ledger.spec.render import render_problems
+from ledger.spec.rules import RULES, WARNINGS, Places, broken
+from ledger.spec.sizes import evaluated
+from ledger.spec.sources import Source, open_source
+from ledger.spec.validate import Finding, findings, schema
+from ledger.spec.view import View
+
+__all__ = [
+    "list_library",
+    "load_accelerator",
+    "load_cluster",
+    "load_model",
+    "load_plan",
+    "load_precision",
+    "load_stack",
+    "render_problems",
+    "schema",
+]
+Part_ = TypeVar("Part_")
+
+
+def load_plan(
+    path_or_text: str | Path,
+    overrides: Iterable[str] = (),
+    *,
+    stdin: TextIO | None = None,
+    library: Library | None = None,
+) -> Plan:
+    """The plan of a file, `-`, `REV:path`, the name of a library plan, or a text of several lines; raises SpecError."""
+    shelf = library or default_library()
+    source = _plan_source(path_or_text, stdin, shelf)
+    try:
+        node = read(source.text, source.file)
+    except SpecError as error:
+        raise SpecError(error.problems, {source.file: source.text}) from error
+    settings = read_overrides(overrides)
+    texts = {setting.text: setting.text for setting in settings}
+    early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
+    whole = expand(_applied(node, early, texts), source, shelf)
+    whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
+    return _checked(whole, source, shelf)
+
+
+def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
+    """The accelerator of a name, an alias or a file; raises SpecError."""
+    part = _part(given, "accelerator", library or default_library())
+    return _alone(part, "accelerator", build_hardware.accelerator)
+
+
+def load_cluster(given: str | Path, *, library: Library | None = None) -> Cluster:
+    """The cluster of a name or a file; raises SpecError."""
+    return _alone(_part(given, "cluster", library or default_library()), "cluster", build_hardware.cluster)
+
+
+def load_model(given: str | Path, *, library: Library | None = None) -> Model:
+    """The model of a name or a file; raises SpecError."""
+    return _alone(_part(given, "model", library or default_library()), "model", build_model.model)
+
+
+def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
+    """The precision of a name or a file; raises SpecError."""
+    return _alone(_part(given, "precision", library or default_library()), "precision", build.precision)
+
+
+def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:
+    """The software stack of a name or a file; raises SpecError."""
+    return _alone(_part(given, "stack", library or default_library()), "stack", build_hardware.stack)
+
+
+def list_library(kind: str, *, library: Library | None = None) -> tuple[Entry, ...]:
+    """What the library holds of a kind, by name; raises SpecError for a file that cannot be read."""
+    return (library or default_library()).entries(kind)
+
+
+def _plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
+    if isinstance(given, str) and not Path(given[:255]).exists() and given in library.names("plan"):
+        path = library.folder("plan") / f"{given}.yaml"
+        return read_once(path).source
+    return open_source(given, stdin)
+
+
+def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:
+    try:
+        for setting in settings:
+            node = apply(node, setting)
+    except SpecError as error:
+        raise SpecError(error.problems, texts) from error
+    return node
+
+
+def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
+    """The plan, if schema and rules find nothing; a part that is broken hides only the rules that read it."""
+    node, unsized = evaluated(whole.node)
+    found = [*findings(node, "plan"), *(Finding(path, problem) for path, problem in unsized), *faults(node)]
+    unsound = frozenset(str(finding.path[0]) for finding in found if finding.path and not finding.harmless)
+    built = build.parts(node, whole.names, whole.failed | unsound)
+    at = Places(build.origins(node), tuple(_dense_peaks(node, built.get("accelerator"), library)))
+    problems = [*whole.problems, *(finding.problem for finding in found), *broken(RULES, built, at)]
+    if problems:
+        raise SpecError(problems, whole.texts)
+    return build.plan(built, node, source, tuple(broken(WARNINGS, built, at)))
+
+
+def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) -> Iterator[Accelerator]:
+    """Devices whose dense peaks are known: the half of this one's sparse table, and the library if it is not of it."""
+    if accelerator is None:
+        return
+    view = View(node).inner("accelerator")
+    if view.has("sparse_peak"):
+        sparse = build_hardware.rates(view.inner("sparse_peak"))
+        yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
+    files = {entry.where.file for entry in view.inner("peak").node.fields.values()}
+    if files <= {shown(library.folder("accelerator") / f"{name}.yaml") for name in library.names("accelerator")}:
+        return
+    for name in library.names("accelerator"):
+        try:
+            part = _part(name, "accelerator", library)
+            yield build_hardware.accelerator(View(part.node), name)
+        except (SpecError, QuantityError):
+            continue
+
+
+def _part(given: str | Path, kind: str, library: Library) -> Part:
+    """A part by name or by path, on its own."""
+    path = Path(given)
+    beside = Source(str(given), "", path.stem)
+    if path.suffix in {".yaml", ".yml"} or isinstance(given, Path):
+        beside = open_source(given)
+        try:
+            node = read(beside.text, beside.file)
+            part = resolve(node, kind, beside, library)
+        except SpecError as error:
+            raise SpecError(error.problems, {beside.file: beside.text, **error.sources}) from error
+        return replace(part, name=beside.name, texts={beside.file: beside.text, **part.texts})
+    return resolve(Node(str(given), Location(str(given))), kind, beside, library)
+
+
+def _alone(part: Part, kind: str, make: Callable[[View, str], Part_]) -> Part_:
+    """A part by itself, held to its kind's schema and to the rules that read nothing else."""
+    whole, unsized = evaluated(Node({kind: part.node}, part.node.where))
+    found = [*findings(whole.fields[kind], kind), *(Finding(path, problem) for path, problem in unsized)]
+    problems: list[Problem] = [finding.problem for finding in found]
+    if not any(not finding.harmless for finding in found):
+        built = make(View(whole.fields[kind]), part.name)
+        places = Places(build.origins(whole))
+        problems += broken(RULES, {kind: built}, places)
+        if not problems:
+            return built
+    raise SpecError(problems, part.texts)

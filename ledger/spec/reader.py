@@ -1,0 +1,227 @@
+"""YAML text -> nodes, each value and key with its place. Scalars follow the YAML 1.2 core schema."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from ledger.spec.problems import Location, Problem, SpecError
+
+Scalar = bool | int | float | str | None
+LARGEST = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
+DEEPEST = 40
+LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
+LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+TAB_INDENT = re.compile(r"[ ]*\t[ \t]*(?=[^\s#])")
+
+# YAML 1.2.2, section 10.3.2.
+CONSTANTS: Mapping[str, Scalar] = {
+    "": None,
+    "~": None,
+    **dict.fromkeys(("null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+INTEGER = re.compile(r"[-+]?[0-9]+")
+OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value with its place; `keys` holds the place of each key of a mapping."""
+
+    value: Scalar | tuple[Node, ...] | Mapping[str, Node]
+    where: Location
+    keys: Mapping[str, Location] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> Mapping[str, Node]:
+        """The entries of a mapping; none for any other value."""
+        return self.value if isinstance(self.value, Mapping) else {}
+
+    @property
+    def items(self) -> tuple[Node, ...]:
+        """The entries of a list; none for any other value."""
+        return self.value if isinstance(self.value, tuple) else ()
+
+    def plain(self) -> object:
+        """The value without places: dicts, lists and scalars."""
+        if isinstance(self.value, Mapping):
+            return {key: node.plain() for key, node in self.value.items()}
+        return [node.plain() for node in self.value] if isinstance(self.value, tuple) else self.value
+
+    def within(self, fields: Mapping[str, Node], keys: Mapping[str, Location]) -> Node:
+        """The same mapping with these entries put into it, or over those it has."""
+        return Node({**self.fields, **fields}, self.where, {**self.keys, **keys})
+
+
+def read(text: str, file: str) -> Node:
+    """The mapping that a spec's text holds; raises SpecError with every problem of its form."""
+    node = read_value(text, Location(file))
+    if not isinstance(node.value, Mapping):
+        raise SpecError(
+            [Problem(node.where, "a spec is a mapping", "write `key: value` lines, the first `spec: ledger/1`")]
+        )
+    return node
+
+
+def read_value(text: str, start: Location) -> Node:
+    """Any YAML value, its places counted from `start`; raises SpecError."""
+    problems = list(_form(text, start))
+    if problems:
+        raise SpecError(problems)
+    composer = _Composer(start)
+    try:
+        node = composer.document(yaml.parse(text, Loader=yaml.CSafeLoader))
+    except yaml.YAMLError as error:
+        raise SpecError([*composer.problems, _syntax(error, text, start)]) from error
+    if composer.problems:
+        raise SpecError(composer.problems)
+    return node
+
+
+def lines(text: str) -> list[str]:
+    """The lines as YAML counts them."""
+    return LINE_BREAK.split(text)
+
+
+def _form(text: str, start: Location) -> Iterator[Problem]:
+    if len(text.encode()) > LARGEST:
+        yield Problem(
+            start, f"more than {LARGEST // 1_000_000} MB of text", "a spec is a few pages; is this the right file?"
+        )
+        return
+    if not text.strip():
+        yield Problem(start, "the file is empty", "`ledger init` writes a first spec")
+    for number, line in enumerate(lines(text)):
+        if tab := TAB_INDENT.match(line):
+            where = _shift(start, number, tab.group().index("\t"))
+            yield Problem(where, "a tab in the indentation", "YAML indents with spaces")
+
+
+def _shift(start: Location, line: int, column: int) -> Location:
+    return Location(start.file, start.line + line, column + (start.column if line == 0 else 1))
+
+
+def _syntax(error: yaml.YAMLError, text: str, start: Location) -> Problem:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark, what = error.problem_mark, error.problem
+        context = f" ({error.context})" if error.context else ""
+        help_text = "quote text that holds `: `" if what and what.startswith("mapping values") else ""
+        return Problem(_shift(start, mark.line, mark.column), f"not valid YAML: {what}{context}", help_text)
+    position = getattr(error, "position", 0)
+    before = lines(text.encode()[:position].decode(errors="replace"))
+    where = _shift(start, len(before) - 1, len(before[-1]))
+    return Problem(where, "a control character", "a spec is plain text in UTF-8")
+
+
+class _Composer:
+    """Turns the parser's events into nodes; what the spec language refuses is collected in `problems`."""
+
+    def __init__(self, start: Location) -> None:
+        self.start = start
+        self.problems: list[Problem] = []
+        self.refused: set[str] = set()
+
+    def document(self, events: Iterator[yaml.Event]) -> Node:
+        root = None
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    self.problems.append(Problem(self.place(event), "a second document", "one file holds one spec"))
+                    break
+                root = self.node(next(events), events, 1)
+        if root is None:
+            raise SpecError([Problem(self.start, "the file is empty", "`ledger init` writes a first spec")])
+        return root
+
+    def node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
+        where = self.place(event)
+        self.refuse_indirection(event, where)
+        if depth > DEEPEST:
+            raise SpecError([Problem(where, f"nested more than {DEEPEST} levels deep", "a spec has about six")])
+        if isinstance(event, yaml.MappingStartEvent):
+            return self.mapping(where, events, depth)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self.sequence(where, events, depth)
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+            return Node(self.scalar(event.value, where), where)
+        return Node(getattr(event, "value", None), where)
+
+    def mapping(self, where: Location, events: Iterator[yaml.Event], depth: int) -> Node:
+        fields: dict[str, Node] = {}
+        keys: dict[str, Location] = {}
+        for event in events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            place = self.place(event)
+            key = self.key(event, events, depth)
+            value = self.node(next(events), events, depth + 1)
+            if key in fields:
+                self.problems.append(
+                    Problem(
+                        place, f"`{key}` stands twice", f"it stands first in line {keys[key].line}; keep one of them"
+                    )
+                )
+            elif key is not None:
+                fields[key], keys[key] = value, place
+        return Node(fields, where, keys)
+
+    def sequence(self, where: Location, events: Iterator[yaml.Event], depth: int) -> Node:
+        items = []
+        for event in events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            items.append(self.node(event, events, depth + 1))
+        return Node(tuple(items), where)
+
+    def key(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> str | None:
+        where = self.place(event)
+        if not isinstance(event, yaml.ScalarEvent):
+            self.node(event, events, depth + 1)
+            self.problems.append(Problem(where, "a key that is no text", "a key is one word"))
+            return None
+        self.refuse_indirection(event, where)
+        if event.value == "<<" and event.implicit[0]:
+            self.refuse("a merge key", where, "`base: NAME` takes a named part and overrides single values")
+            return None
+        return str(event.value)
+
+    def scalar(self, text: str, where: Location) -> Scalar:
+        if text in CONSTANTS:
+            return CONSTANTS[text]
+        if NO_NUMBER.fullmatch(text):
+            self.problems.append(Problem(where, f"`{text}` is no value of a spec", "leave out what is not known"))
+            return None
+        if INTEGER.fullmatch(text) or OTHER_BASE.fullmatch(text):
+            if len(text) <= LONGEST_INTEGER:
+                return int(text, 10 if INTEGER.fullmatch(text) else 0)
+        elif not FLOAT.fullmatch(text):
+            return text
+        elif math.isfinite(float(text)):
+            return float(text)
+        self.problems.append(Problem(where, "a number beyond reason", "no size of a training run is that large"))
+        return None
+
+    def refuse_indirection(self, event: yaml.Event, where: Location) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self.refuse("an alias", where, "write the value out, or name a part with `base: NAME`")
+        elif getattr(event, "anchor", None) is not None:
+            self.refuse("an anchor", where, "write the value out, or name a part with `base: NAME`")
+        if getattr(event, "tag", None) is not None:
+            self.refuse("a tag", where, "a spec holds plain text, numbers, lists and mappings")
+
+    def refuse(self, what: str, where: Location, help_text: str) -> None:
+        if what not in self.refused:
+            self.refused.add(what)
+            self.problems.append(Problem(where, f"{what}, which specs do not use", help_text))
+
+    def place(self, event: yaml.Event) -> Location:
+        mark = event.start_mark
+        return _shift(self.start, mark.line, mark.column) if mark is not None else self.start

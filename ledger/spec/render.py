@@ -1,0 +1,37 @@
+"""Problems -> the text a user reads: place and message, the source line, a caret, a help line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ledger.spec.problems import Location, Problem
+from ledger.spec.reader import lines
+
+WIDTH = 160  # characters of a source line that are shown
+
+
+def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> str:
+    """Every problem as `file:line:column: message`, its line with a caret, and `help:`; blank lines between."""
+    return "\n\n".join(_problem(problem, sources or {}) for problem in problems)
+
+
+def _problem(problem: Problem, sources: Mapping[str, str]) -> str:
+    parts = [str(problem), *_excerpt(problem.where, sources)]
+    if problem.help:
+        parts.append(f"help: {problem.help}")
+    return "\n".join(parts)
+
+
+def _excerpt(where: Location, sources: Mapping[str, str]) -> list[str]:
+    text = sources.get(where.file)
+    if text is None and Path(where.file).is_file():
+        text = Path(where.file).read_text("utf-8", errors="replace")
+    found = lines(text or "")
+    if where.line > len(found) or not found[where.line - 1].strip():
+        return []
+    line = found[where.line - 1]
+    start = max(0, where.column - WIDTH // 2) if len(line) > WIDTH else 0
+    shown = line[start : start + WIDTH]
+    lead = "".join("\t" if character == "\t" else " " for character in shown[: where.column - 1 - start])
+    return [f"  {shown}", f"  {lead}^"]

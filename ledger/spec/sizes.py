@@ -1,0 +1,81 @@
+"""Sizes written as expressions, evaluated in place: `d_ff: 4 * d_model` -> its whole number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from typing import Any
+
+from ledger.spec.expressions import ExpressionError, evaluate
+from ledger.spec.problems import Problem
+from ledger.spec.reader import Node
+from ledger.spec.validate import documents
+
+SHARED = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
+REFERENCES = ("common.schema.json#/$defs/size", "common.schema.json#/$defs/degree")
+Scope = tuple[Mapping[str, Node], ...]
+
+
+@cache
+def size_names() -> frozenset[str]:
+    """The fields that hold a size, as the schemas say."""
+    return frozenset(name for document in documents().values() for name in _sizes(document))
+
+
+def _sizes(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        for name, entry in schema.get("properties", {}).items():
+            if isinstance(entry, dict) and entry.get("$ref") in REFERENCES:
+                yield name
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _sizes(inner)
+
+
+def evaluated(root: Node) -> tuple[Node, list[tuple[tuple[str, ...], Problem]]]:
+    """A plan whose sizes are numbers; those that could not be evaluated stay, each with its path and problem."""
+    problems: list[tuple[tuple[str, ...], Problem]] = []
+    shared: Scope = tuple(root.fields[part].fields for part in SHARED if part in root.fields)
+    scopes = {**dict.fromkeys(SHARED, shared), "model": ()}
+    fields = {
+        part: _walk(root.fields[part], scope, (part,), problems)
+        for part, scope in scopes.items()
+        if part in root.fields
+    }
+    return root.within(fields, {}), problems
+
+
+def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: list[tuple[tuple[str, ...], Problem]]) -> Node:
+    if isinstance(node.value, tuple):
+        return Node(tuple(_walk(item, scope, path, problems) for item in node.items), node.where)
+    if not isinstance(node.value, Mapping):
+        return node
+    inner = (node.fields, *scope)
+    fields = {}
+    for key, value in node.fields.items():
+        fields[key] = _walk(value, inner, (*path, key), problems)
+        if key in size_names() and isinstance(value.value, str):
+            try:
+                fields[key] = Node(_named(key, inner, ()), value.where)
+            except ExpressionError as error:
+                problems.append(((*path, key), Problem(value.where, f"`{key}`: {error.message}", error.help)))
+    return Node(fields, node.where, node.keys)
+
+
+def _named(name: str, scope: Scope, asked: tuple[str, ...]) -> int:
+    """The size of that name, nearest first; KeyError where there is none, ExpressionError where it asks for itself."""
+    if name in asked:
+        raise ExpressionError(f"`{name}` is defined by itself", " -> ".join((*asked, name)))
+    for depth, fields in enumerate(scope):
+        value = fields[name].value if name in fields else None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and name in size_names():
+            here = scope[depth:]
+            return evaluate(value, partial(_named, scope=here, asked=(*asked, name)), partial(_known, here))
+    raise KeyError(name)
+
+
+def _known(scope: Scope) -> list[str]:
+    return sorted({name for fields in scope for name in fields if name in size_names()})

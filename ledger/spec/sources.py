@@ -1,0 +1,107 @@
+"""Where texts come from: a file, standard input, a git revision, or the text itself. Bytes -> text, or a problem."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TextIO
+
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import LARGEST
+from ledger.spec.validate import nearest
+
+STANDARD_INPUT = "<stdin>"
+GIVEN = "<text>"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A spec's text; `file` as the user typed it, `revision` where read from git, `folder` for relative names."""
+
+    file: str
+    text: str
+    name: str
+    folder: str = "."
+    revision: str = ""
+
+
+def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
+    """The source that a path, `-`, `REV:path` or a text of several lines names; raises SpecError."""
+    if isinstance(given, str) and "\n" in given:
+        return Source(GIVEN, given, "plan")
+    typed = str(given)
+    if typed == "-":
+        return Source(STANDARD_INPUT, _piped(stdin), "plan")
+    revision, colon, path = typed.partition(":")
+    if colon and revision and path and not Path(typed).exists():
+        return from_revision(revision, path)
+    return from_file(Path(typed))
+
+
+def from_file(path: Path, typed: str = "") -> Source:
+    """The text of a file; raises SpecError for what is no readable text."""
+    file = typed or str(path)
+    try:
+        if path.is_dir():
+            raise SpecError([Problem(Location(file), "a folder, not a file", _offered(path))])
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise SpecError([Problem(Location(file), "no such file", _near_files(path))]) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError([Problem(Location(file), f"cannot be read: {reason}")]) from error
+    return Source(file, decode(content, file), path.stem, str(path.parent))
+
+
+def from_revision(revision: str, path: str) -> Source:
+    """The text of a file as it was at a git revision, read with `git show`; raises SpecError."""
+    file = f"{revision}:{path}"
+    command = ["git", "show", "--end-of-options", file]
+    try:
+        shown = subprocess.run(command, capture_output=True, check=False, timeout=60)  # noqa: S603  # git, not a shell
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise SpecError([Problem(Location(file), f"git could not be asked: {error}")]) from error
+    if shown.returncode:
+        said = shown.stderr.decode(errors="replace").strip().splitlines()
+        help_text = "REV:path reads `path` at the git revision REV; a path in a folder starts at the repository's top"
+        raise SpecError([Problem(Location(file), f"git: {said[0] if said else 'no answer'}", help_text)])
+    inner = PurePosixPath(path)
+    return Source(file, decode(shown.stdout, file), inner.stem, str(inner.parent), revision)
+
+
+def decode(content: bytes, file: str) -> str:
+    """The text that the bytes hold; raises SpecError for a binary file and for what is no UTF-8."""
+    if b"\0" in content:
+        raise SpecError([Problem(Location(file), "a binary file", "a spec is plain text in UTF-8")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start >= len(content) - 4 and len(content) > LARGEST:  # cut within a character by the size limit
+            return content[: error.start].decode("utf-8-sig") + "  "
+        before = content[: error.start].decode("utf-8-sig")
+        where = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise SpecError([Problem(where, "not UTF-8 text", "save the file in UTF-8")]) from None
+
+
+def _piped(stdin: TextIO | None) -> str:
+    stream = stdin or sys.stdin
+    binary = getattr(stream, "buffer", None)
+    return decode(binary.read(LARGEST + 1), STANDARD_INPUT) if binary is not None else stream.read(LARGEST + 1)
+
+
+def _offered(folder: Path) -> str:
+    names = sorted(path.name for path in folder.glob("*.yaml"))
+    return f"it holds {', '.join(names[:5])}" if names else ""
+
+
+def _near_files(path: Path) -> str:
+    def siblings() -> Iterator[str]:
+        if path.parent.is_dir():
+            yield from (str(other) for other in path.parent.iterdir() if other.suffix in {".yaml", ".yml"})
+
+    found = nearest(str(path), sorted(siblings()))
+    return found if found.startswith("did") else "`ledger list` names what the library holds"
