@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
+__version__ = "0.1.0"
+
 
 def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001 - the verb of this package
     """The plan at `path` (also `REV:path`, or `-`) with its books closed; `overrides` are `key=value` texts.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import ledger
 
 HEAVY = {"sympy", "torch", "transformers", "weasyprint", "numpy", "jinja2", "jsonschema", "yaml", "rich", "ziamath"}
 LOADED = "; import sys; print(' '.join(sorted({name.partition('.')[0] for name in sys.modules})))"
@@ -31,3 +34,17 @@ def test_module_runs_as_a_program() -> None:
     """`python -m ledger` is the same command line under the same name."""
     done = subprocess.run([sys.executable, "-m", "ledger", "--help"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Usage: ledger ")
+
+
+def test_shells_complete_verbs() -> None:
+    """Completion, as click's shell scripts ask for it, knows the verbs."""
+    asked = {**os.environ, "_LEDGER_COMPLETE": "bash_complete", "COMP_WORDS": "ledger sh", "COMP_CWORD": "1"}
+    command = [sys.executable, "-m", "ledger"]
+    done = subprocess.run(command, env=asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["plain,show"]
+
+
+def test_version_is_the_package_s() -> None:
+    """The program, the package and the wheel have one version, written in one place."""
+    done = subprocess.run([sys.executable, "-m", "ledger", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"ledger {ledger.__version__}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ledger import __version__
 from ledger.cli.verbs import Verbs
 
 # verb -> module that holds its `command`, in the order of the help
@@ -20,7 +21,7 @@ VERBS = {
 
 
 @click.group(cls=Verbs, table=VERBS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="ledger", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:
     """Compile a training plan: what it computes, holds, sends, takes and costs.
 
