@@ -44,6 +44,7 @@ LETTERS = (
     Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),
     Letter("context", "cp", "context-parallel degree", "parallelism.context"),
     Letter("micro_batches", "M", "micro-batches of a step on one device", "run.global_batch"),
+    Letter("chunks", "v", "chunks of layers on one device", "parallelism.interleave"),
     Letter("in_flight", "A", "micro-batches whose activations one device holds", "parallelism.pipeline"),
 )
 BY_NAME = {row.name: row for row in LETTERS}

@@ -336,7 +336,9 @@ class Collective(Operation):
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """The adjoint transfer of the gradient."""
+        """The adjoint transfer of the gradient, where there is one."""
+        if not differentiable(self.inputs[0]):
+            return ()
         adjoint = ADJOINT[self.collective]
         kernel = f"{adjoint}.{self.axis}"
         inputs, outputs = (gradient(self.output),), (gradient(self.inputs[0]),)

@@ -95,7 +95,7 @@ class Tape:
         first, second, out = _terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
         left, held = self._whole(left, set(used.values())), left
-        if any(name in out for name in used) and not any(axis in used.values() for _, axis in left.split):
+        if any(name in out for name in used) and not any(axis in used.values() for _, axis in held.split):
             left = self._shared(left, next(iter(used.values())))
         compute = dtype or self.precision.compute
         left = self.cast(left, compute)
@@ -158,6 +158,11 @@ class Tape:
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
 
     # --- transfers ---
+
+    def summed(self, partial: Tensor, axis: str) -> Tensor:
+        """A sum over a mesh axis that every device of the axis keeps."""
+        result = partial.on(partial.split, f"{partial.name}.sum")
+        return self._transfer(f"{partial.name}.all_reduce", "all_reduce", axis, partial, result)
 
     def reduced(self, partial: Tensor, axis: str) -> Tensor:
         """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""

@@ -1,0 +1,72 @@
+"""Formulas as text, in the order of the table of symbols, not in sympy's."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import sympy
+
+from ledger.model.dims import RANK
+from ledger.model.tensors import CeilDiv
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return RANK.get(name.split("_")[0], len(RANK)), name
+
+
+@lru_cache(maxsize=100_000)
+def text(expr: sympy.Expr) -> str:
+    """A formula in plain text: numbers, then symbols in table order, then what divides: `2*B*S*D*H*E/tp`."""
+    if isinstance(expr, sympy.Add):
+        terms = sorted(expr.args, key=_term_order)
+        joined = " + ".join(text(term) for term in terms)
+        return joined.replace("+ -", "- ")
+    if isinstance(expr, sympy.Mul):
+        return _product(expr)
+    if isinstance(expr, sympy.Pow):
+        if expr.exp.is_negative:
+            return f"1/{_factor(1 / expr)}"
+        return f"{_factor(expr.base)}**{text(expr.exp)}"
+    if isinstance(expr, CeilDiv):
+        rows, shards = expr.args
+        return f"ceil({text(rows)}/{_factor(shards)})"
+    return str(expr)
+
+
+def _factor(expr: sympy.Expr) -> str:
+    return f"({text(expr)})" if isinstance(expr, sympy.Add | sympy.Mul) else text(expr)
+
+
+def _product(expr: sympy.Expr) -> str:
+    above, below = expr.as_numer_denom() if not expr.has(CeilDiv) else _split(expr)
+    number, factors = above.as_coeff_mul()
+    ordered = sorted(factors, key=_order)
+    words = [_factor(factor) if isinstance(factor, sympy.Add) else text(factor) for factor in ordered]
+    sign = "-" if number == -1 and words else ""
+    if number not in (1, -1) or not words:
+        words.insert(0, str(number))
+    upper = sign + "*".join(words)
+    return upper if below == 1 else f"{upper}/{_factor(below)}"
+
+
+def _split(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    """Numerator and denominator without looking inside functions."""
+    below = [1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative]
+    number = expr.as_coeff_Mul()[0]
+    rest = sympy.Mul(*[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)])
+    if isinstance(number, sympy.Rational) and number.q != 1:
+        return rest * number.q / 1, sympy.Mul(*below, number.q)
+    return rest, sympy.Mul(*below)
+
+
+def _order(factor: sympy.Expr) -> tuple[int, int, str]:
+    base = factor.base if isinstance(factor, sympy.Pow) else factor
+    if isinstance(base, sympy.Symbol):
+        rank, name = _rank(base.name)
+        return 0, rank, name
+    return 1, 0, str(base)
+
+
+def _term_order(term: sympy.Expr) -> tuple[int, str]:
+    number = term.as_coeff_Mul()[0]
+    return (1 if number.is_negative else 0) * 10 - len(term.free_symbols), text(term)

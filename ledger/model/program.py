@@ -1,0 +1,214 @@
+"""One device's program: the units of its role, forward, backward and rebuilt, and the transfers of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import sympy
+
+from ledger.model import components
+from ledger.model.backward import backward
+from ledger.model.dims import symbol
+from ledger.model.layout import WHOLE, Layout, layout
+from ledger.model.operations import Collective, Operation, executed, gradient
+from ledger.model.recompute import POLICIES, Kept
+from ledger.model.schedule import Role
+from ledger.model.sharding import Exchange, Sharding, exchange, gathered
+from ledger.model.tape import Tape
+from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute
+
+INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
+ROOT = "root"  # the weights of these units, which move together
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
+
+    `count` is how often one device holds it.
+    """
+
+    name: str
+    count: sympy.Expr
+    forward: tuple[Operation, ...]
+    backward: tuple[Operation, ...]
+    kept: Kept
+    weights: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one device runs in a step. `exchanges` lists, by unit name, transfers of weights and gradients with their phase."""
+
+    units: tuple[Unit, ...]
+    exchanges: tuple[tuple[str, sympy.Expr, str, Exchange], ...]  # unit, how many, phase, transfer
+    sends: tuple[Collective, ...]
+    sharding: Sharding
+
+
+# --- the model as units -------------------------------------------------------------------------
+
+
+def compute_precision(plan: Plan) -> Precision:
+    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast."""
+    if plan.parallelism.zero == 3 and plan.precision.autocast:
+        narrow = plan.precision.compute
+        return replace(plan.precision, autocast=False, weights=narrow, activations=narrow)
+    return plan.precision
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Writes the units of a model under one precision, layout, choice of kernels and recompute policy."""
+
+    model: Model
+    precision: Precision
+    layout: Layout
+    kernels: Kernels
+    recompute: Recompute
+
+    def tape(self, suffix: str = "") -> Tape:
+        """An empty tape."""
+        return Tape(self.precision, self.layout, self.kernels, suffix)
+
+    def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
+        """Closes a tape."""
+        operations = tuple(tape.operations)
+        kept = POLICIES[policy](operations, self.recompute.keep)
+        steps = tuple(executed(backward(operations)))
+        forward = tuple(executed(operations))
+        kept = replace(kept, again=tuple(executed(kept.again)))
+        return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()))
+
+    def entry(self) -> Tensor:
+        """The residual stream as a layer receives it."""
+        tape = self.tape()
+        return components.embedding(tape, self.model).on(self.layout.stream, "stream")
+
+    def input(self) -> Unit:
+        """Tokens to residual stream."""
+        tape = self.tape()
+        components.embedding(tape, self.model)
+        return self.unit(INPUT, sympy.Integer(1), tape)
+
+    def output(self) -> tuple[Unit, Unit]:
+        """Residual stream to logits, and logits to loss."""
+        tape, after = self.tape(), self.tape()
+        components.loss(after, components.head(tape, self.entry(), self.model))
+        one = sympy.Integer(1)
+        return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
+
+    def layers(self, group: Group) -> Iterator[Unit]:
+        """One layer of a group; two kinds of unit where only some layers are recomputed."""
+        suffix = group.name if len(self.model.groups) > 1 else ""
+        count = symbol("layers", suffix)
+        policy = self.recompute.policy
+        if policy != "every":
+            yield self._layer(group, suffix, count, policy)
+            return
+        redone = CeilDiv(count, self.recompute.every)
+        yield replace(self._layer(group, suffix, redone, "full"), name=f"{group.name}.recomputed")
+        yield self._layer(group, suffix, count - redone, "none")
+
+    def _layer(self, group: Group, suffix: str, count: sympy.Expr, policy: str) -> Unit:
+        tape = self.tape(suffix)
+        components.layer(tape, self.entry(), group, self.model)
+        return self.unit(group.name, count, tape, policy)
+
+
+def builder(plan: Plan) -> Builder:
+    """The builder of a plan as it runs."""
+    return Builder(plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute)
+
+
+def whole(plan: Plan) -> Builder:
+    """The same plan on one device without recompute: what PyTorch's counters are compared with."""
+    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute())
+
+
+def units(build: Builder, role: Role) -> tuple[Unit, ...]:
+    """The units of one role, in the order of the forward pass."""
+    found: list[Unit] = [build.input()] if role.first else []
+    for group, count in zip(build.model.groups, role.layers, strict=True):
+        if count:
+            found.extend(build.layers(group))
+    return (*found, *build.output()) if role.last else tuple(found)
+
+
+# --- the whole program --------------------------------------------------------------------------
+
+
+def program(plan: Plan, role: Role) -> Program:
+    """Everything one device of a role runs in a step."""
+    build = builder(plan)
+    mine = units(build, role)
+    axes = ("data",) if plan.parallelism.data > 1 else ()
+    sharding = Sharding(plan.parallelism.zero, axes)
+    return Program(mine, tuple(_exchanges(plan, mine, role, sharding)), tuple(_sends(build, role)), sharding)
+
+
+def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+    """Weights of several units, a shared one once."""
+    return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+
+
+def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
+    """What moves as one: each layer, and the two ends of the model together as the root."""
+    ends = [unit for unit in mine if unit.name in (INPUT, OUTPUT, LOSS)]
+    for unit in mine:
+        if unit not in ends:
+            yield unit.name, unit.count, unit.weights
+    if ends:
+        yield ROOT, sympy.Integer(1), distinct(ends)
+
+
+def _exchanges(
+    plan: Plan, mine: Sequence[Unit], role: Role, sharding: Sharding
+) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+    """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
+    tied = _tied_over_stages(plan, role)
+    for name, count, weights in wrapped(mine):
+        if tied and name == ROOT:
+            amount = gathered([tied], Sharding(0, ()), plan.precision.gradients)
+            yield name, count, "backward", exchange(name, "all_reduce", "pipeline", amount, per_step=True)
+        if not sharding.axes:
+            continue
+        sent = gathered(weights, sharding, plan.precision.compute if sharding.stage == 3 else plan.precision.weights)
+        summed = gathered(weights, sharding, plan.precision.reduction)
+        if sharding.stage == 0:
+            whole_gradient = gathered(weights, Sharding(0, ()), plan.precision.reduction)
+            yield name, count, "backward", exchange(name, "all_reduce", "data", whole_gradient, per_step=True)
+            continue
+        each = sharding.splits("gradients")
+        yield name, count, "backward", exchange(name, "reduce_scatter", "data", summed, per_step=not each)
+        if sharding.splits("weights"):
+            for phase in ("forward", "backward"):
+                yield name, count, phase, exchange(name, "all_gather", "data", sent, per_step=False)
+        else:
+            yield name, count, "optimizer", exchange(name, "all_gather", "data", sent, per_step=True)
+
+
+def _tied_over_stages(plan: Plan, role: Role) -> Tensor | None:
+    """A tied embedding is held by both end stages, so its gradient is summed over the two."""
+    if not plan.model.tied or plan.parallelism.pipeline == 1 or not (role.first or role.last):
+        return None
+    return builder(plan).input().weights[0]
+
+
+def _sends(build: Builder, role: Role) -> Iterator[Collective]:
+    """The residual stream to the next stage, its gradient to the one before."""
+    stream = build.entry()
+    if not role.last:
+        yield Collective("pipeline/send", "send.pipeline", (stream,), (stream,), collective="send", axis="pipeline")
+    if not role.first:
+        back = gradient(stream)
+        yield Collective("pipeline/send_gradient", "send.pipeline", (back,), (back,), collective="send", axis="pipeline")
+
+
+def counted_units(plan: Plan) -> tuple[Unit, ...]:
+    """The units of the unsharded plan with every layer on one device."""
+    counts = tuple(group.repeat for group in plan.model.groups)
+    return units(whole(plan), Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1)))

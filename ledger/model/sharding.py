@@ -1,0 +1,81 @@
+"""State that is held split over the data axis: gathers before use, reductions after, by the same two rules as layouts.
+
+A weight that is held split and used whole is gathered. Its gradient is a contraction over batch, which the data axis
+splits, so it is summed over that axis; where the sum is held split as well, the sum is a reduce-scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.dims import symbol
+from ledger.model.operations import Operation, total
+from ledger.model.tensors import CeilDiv, Tensor, product
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well."""
+
+    stage: int
+    axes: tuple[str, ...]
+
+    @property
+    def degree(self) -> sympy.Expr:
+        """Devices that share one copy."""
+        return product(*[symbol(axis) for axis in self.axes])
+
+    def splits(self, what: str) -> bool:
+        """Whether `optimizer`, `gradients` or `weights` are held split."""
+        first = {"optimizer": 1, "gradients": 2, "weights": 3}[what]
+        return bool(self.axes) and self.stage >= first
+
+    def held(self, what: str, weight: Tensor) -> sympy.Expr:
+        """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat shares."""
+        if not self.splits(what):
+            return weight.elements()
+        if self.stage == 3:
+            return weight.sharded(self.axes)
+        return CeilDiv(weight.elements(), self.degree)
+
+    def padded(self, weight: Tensor) -> sympy.Expr:
+        """Elements of the weight put together from equal shares."""
+        return product(self.degree, self.held("optimizer", weight)) if self.axes else weight.elements()
+
+
+@dataclass(frozen=True)
+class Exchange(Operation):
+    """A collective over the data axes for the weights of one unit; `amount` is its payload in bytes."""
+
+    collective: str = ""
+    axis: str = "data"
+    amount: sympy.Expr = field(default=sympy.Integer(0))
+    per_step: bool = False
+
+    def payload(self) -> sympy.Expr:
+        """Output of an all-gather, input of a reduce-scatter or all-reduce."""
+        return self.amount
+
+    def traffic(self) -> sympy.Expr:
+        """What the transfer reads and writes in memory is part of its price."""
+        return sympy.Integer(0)
+
+
+def exchange(unit: str, collective: str, axis: str, amount: sympy.Expr, *, per_step: bool) -> Exchange:
+    """The transfer of one unit's weights or gradients."""
+    name = f"weights/{collective}"
+    return Exchange(
+        name, f"{collective}.{axis}", (), (), collective=collective, axis=axis, amount=amount, per_step=per_step
+    )
+
+
+def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:
+    """Bytes of the whole weights, padding included, in the dtype they are sent in."""
+    size = dtypes.size(dtype)
+    return total(
+        product(sympy.Rational(size.numerator, size.denominator), sharding.padded(weight)) for weight in weights
+    )
