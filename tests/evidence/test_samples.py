@@ -18,7 +18,7 @@ def test_a_rate_becomes_seconds() -> None:
     ("what", "matmuls"), [("attention.flash.forward", 2), ("attention.flash.backward", 5), ("attention.flash", 7)]
 )
 def test_causal_attention_counts_half_of_each_matmul(what: str, matmuls: int) -> None:
-    """Two matmuls forward, five backward (the scores are computed again), each 2 b h s s d, half of it under the mask."""
+    """Two matmuls forward, five backward (the scores are computed again), each 2 b h s s d; the mask leaves half."""
     shape = {"batch": 3, "heads": 5, "head_dim": 64, "seq": 128, "causal": True}
     (sample,) = samples([{"what": what, **shape, "value": 1.0, "unit": "ms"}])
     assert sample.variables["flops"] == matmuls * 2 * 3 * 5 * 128 * 128 * 64 / 2
