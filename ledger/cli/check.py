@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ledger.books.results import Compiled
-    from ledger.spec.plan import Expectation
+    from ledger.spec.plan import Expectation, Plan
 
 FAILED = 1
 
@@ -82,14 +83,19 @@ def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
     """Everything in which a compiled plan fails, with its place."""
-    origins = compiled.plan.origins
     top = Location(spec)
-    for index, expectation in enumerate(compiled.plan.expect):
-        origin = origins.get(f"expect.{index}")
-        yield from missed(compiled, expectation, origin.where if origin else top)
+    for expectation in compiled.plan.expect:
+        yield from missed(compiled, expectation, place_of(compiled.plan, expectation) or top)
     for check in compiled.verdict.checks:
         if check.status == "fail" and check.name != "expect":
             yield Problem(top, f"{check.title}: {check.figure}", check.detail)
+
+
+def place_of(plan: Plan, expectation: Expectation) -> Location | None:
+    """Where an expectation of the plan, or of its model, is written."""
+    line = re.compile(rf"(model\.)?expect\.\d+\.{re.escape(expectation.key)}")
+    written = (origin for path, origin in plan.origins.items() if line.fullmatch(path))
+    return next((origin.where for origin in written if origin.source == expectation.source), None)
 
 
 def missed(compiled: Compiled, expectation: Expectation, where: Location) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +10,6 @@ from ledger.cli import accounts as named
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ledger.books.results import Account, Compiled, Symbol
     from ledger.spec.plan import Origin, Plan
 
@@ -35,8 +32,7 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
     compiled = ledger.compile(spec, overrides)
     leaves = [leaf for leaf in compiled.accounts if leaf.account == account]
     if leaves:
-        records = [leaf_record(compiled, list(group)) for _, group in groupby(sorted(leaves, key=posting), key=posting)]
-        record: dict[str, Any] = {"account": account, "entries": records}
+        record = account_record(compiled, leaves)
     elif account in compiled.totals:
         record = total_record(compiled, account)
     else:
@@ -44,18 +40,26 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
     if as_json:
         print_json({"schema": "ledger-explain/1", **record})
     elif leaves:
-        print_entries(account, record["entries"])
+        print_account(record)
     else:
         print_total(record)
 
 
-def posting(leaf: Account) -> tuple[str, str, str, str]:
-    """What leaves of several roles share when they were posted by one rule with one formula."""
-    return (leaf.when, leaf.resource, leaf.formula, leaf.basis)
+def account_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
+    """An account: its postings in ledger order, and every symbol of their formulas."""
+    postings: dict[tuple[str, ...], list[Account]] = {}
+    for leaf in leaves:
+        postings.setdefault((leaf.when, leaf.resource, leaf.formula, leaf.basis), []).append(leaf)
+    names = sorted({str(symbol) for leaf in leaves for symbol in leaf.expression.free_symbols})
+    return {
+        "account": leaves[0].account,
+        "entries": [posting_record(roles) for roles in postings.values()],
+        "symbols": [symbol_record(compiled.plan, compiled.symbols[name]) for name in names],
+    }
 
 
-def leaf_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
-    """One posting: its rule, its amount in each role, and the symbols of its formula."""
+def posting_record(leaves: list[Account]) -> dict[str, Any]:
+    """What leaves of several roles share when one rule posted them with one formula, and each role's amount."""
     first = leaves[0]
     return {
         "when": first.when,
@@ -64,7 +68,6 @@ def leaf_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
         "formula": first.formula,
         "basis": first.basis,
         "roles": [{"role": leaf.role, "amount": json_number(leaf.amount), "times": leaf.times} for leaf in leaves],
-        "symbols": symbol_records(compiled, first),
     }
 
 
@@ -75,14 +78,8 @@ def json_number(value: Any) -> Any:
     return number(value)
 
 
-def symbol_records(compiled: Compiled, leaf: Account) -> list[dict[str, Any]]:
-    """Every symbol of the leaf's formula with its value and the place it was written."""
-    names = sorted(str(symbol) for symbol in leaf.expression.free_symbols)
-    return [symbol_record(compiled.plan, compiled.symbols[name]) for name in names]
-
-
 def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
-    """A symbol with its value, the spec path, and `file:line:column` (empty: a default, or derived)."""
+    """A symbol with its value, the spec path, and `file:line:column` (empty: written nowhere)."""
     origin = origin_of(plan, symbol.path)
     return {
         "symbol": symbol.name,
@@ -119,31 +116,24 @@ def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
     }
 
 
-def print_entries(account: str, records: Iterable[dict[str, Any]]) -> None:
-    """Prints every posting of an account."""
+def print_account(record: dict[str, Any]) -> None:
+    """Prints every posting of an account, then every symbol with its place."""
     from ledger.cli.tables import amount, print_table
 
-    click.echo(account)
-    for record in records:
-        click.echo(f"\n{record['when']}, {record['resource']}")
-        click.echo(f"  formula  {record['formula']}")
-        click.echo(f"  basis    {record['basis']}")
-        for role in record["roles"]:
-            click.echo(f"  {role['role']:<7}  {role['times']} x {amount(role['amount'], record['unit'])} a step")
-        rows = [
-            (
-                item["symbol"],
-                str(item["value"]),
-                item["meaning"],
-                item["path"],
-                item["where"] or "derived",
-                item["source"],
-            )
-            for item in record["symbols"]
-        ]
-        if rows:
-            click.echo()
-            print_table(("symbol", "value", "meaning", "path", "where", "source"), rows, right=("value",))
+    click.echo(record["account"])
+    for entry in record["entries"]:
+        click.echo(f"\n{entry['when']}, {entry['resource']}")
+        click.echo(f"  formula  {entry['formula']}")
+        click.echo(f"  basis    {entry['basis']}")
+        for role in entry["roles"]:
+            click.echo(f"  {role['role']:<7}  {role['times']} x {amount(role['amount'], entry['unit'])}")
+    rows = [
+        (item["symbol"], str(item["value"]), item["meaning"], item["path"], item["where"] or "-", item["source"])
+        for item in record["symbols"]
+    ]
+    if rows:
+        click.echo()
+        print_table(("symbol", "value", "meaning", "path", "where", "source"), rows, right=("value",))
 
 
 def print_total(record: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import ledger
 from ledger.books.results import Check, Compiled
 from ledger.cli import main
-from ledger.spec.plan import Expectation
+from ledger.spec.plan import Expectation, Origin
 from ledger.spec.problems import Location, Problem, SpecError
 
 
@@ -43,6 +43,19 @@ def test_a_missed_expectation_tells_both_numbers_and_its_source(run: Callable[..
     assert "900" in stderr
     assert "1000" in stderr
     assert "a paper" in stderr
+
+
+def test_a_missed_expectation_is_shown_in_its_line(run: Callable[..., Result], compiled: Compiled) -> None:
+    """Also where the model's own file expects it, told apart by its source."""
+    plan = replace(
+        compiled.plan,
+        expect=(Expectation("memory.peak", 900, 0.0, "a paper"),),
+        origins={
+            "expect.0.memory.peak": Origin(Location("tiny.yaml", 9, 3), "another"),
+            "model.expect.1.memory.peak": Origin(Location("toy.yaml", 7, 5), "a paper"),
+        },
+    )
+    assert run("check", "tiny.yaml", with_={"plan": plan}).stderr.startswith("toy.yaml:7:5: expected memory.peak 900")
 
 
 def test_an_unknown_expectation_fails(run: Callable[..., Result], compiled: Compiled) -> None:
