@@ -24,7 +24,7 @@ from ledger.spec.plan import (
     Run,
     Stack,
 )
-from ledger.spec.problems import Location, Problem
+from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 from ledger.spec.view import View
@@ -80,13 +80,6 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
         entries.append((str(group.value) if group is not None else str(index), item))
     for key, inner in entries:
         yield from _origins(inner, f"{path}.{key}" if path else key, sources)
-
-
-def nearest_origin(origins: Mapping[str, Origin], path: str) -> Location:
-    """Where a path was written, or the nearest path above it that was."""
-    while path not in origins and "." in path:
-        path = path.rpartition(".")[0]
-    return origins[path].where if path in origins else next(iter(origins.values())).where
 
 
 def precision(view: View, name: str) -> Precision:

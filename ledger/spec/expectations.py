@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from ledger.spec.explain import Finding
 from ledger.spec.plan import Expectation
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
-from ledger.spec.validate import Finding
 from ledger.spec.view import View
 
 BESIDE = ("tolerance", "source")
@@ -46,6 +46,8 @@ def faults(root: Node) -> Iterator[Finding]:
                 ("expect", index), Problem(line.where, "the line asserts nothing", "for example `memory.peak: 60 GB`")
             )
         for key in asserted:
+            if line.fields[key].plain() is None or line.fields[key].fields or line.fields[key].items:
+                continue
             try:
                 value(key, line.fields[key].value)
             except QuantityError as error:

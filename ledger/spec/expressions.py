@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+
+from ledger.spec.near import nearest
 
 LONGEST = 200  # characters
 LARGEST = 2**80  # of any intermediate result
@@ -81,8 +82,4 @@ class _Evaluator:
         try:
             return self.lookup(name)
         except KeyError:
-            near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
-            offer = (
-                f"did you mean `{'` or `'.join(near)}`?" if near else f"sizes here: {', '.join(self.names()) or 'none'}"
-            )
-            raise ExpressionError(f"`{name}` is no size of this part", offer) from None
+            raise ExpressionError(f"`{name}` is no size of this part", nearest(name, self.names())) from None

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, from_file, from_revision
-from ledger.spec.validate import nearest
 
 FOLDERS: Mapping[str, str] = {
     "plan": ".",
@@ -64,7 +64,11 @@ class Library:
         return exact or tuple(known for known in self.names(kind) if wanted in self._aliases(kind, known))
 
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
-        node = read_once(self.folder(kind) / f"{name}.yaml").node
+        """The other spellings of a name; a file that cannot be read has none."""
+        try:
+            node = read_once(self.folder(kind) / f"{name}.yaml").node
+        except SpecError:
+            return frozenset()
         aliases = node.fields.get("aliases")
         return frozenset(_folded(str(item.value)) for item in aliases.items) if aliases else frozenset()
 

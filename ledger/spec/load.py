@@ -10,17 +10,20 @@ from typing import TextIO, TypeVar
 from ledger.spec import build, build_hardware, build_model
 from ledger.spec.expand import Expanded, Part, expand, resolve
 from ledger.spec.expectations import faults
+from ledger.spec.explain import Finding
+from ledger.spec.kinds import schema
 from ledger.spec.library import Entry, Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
+from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Cluster, Model, Plan, Precision, Stack
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
 from ledger.spec.render import render_problems
-from ledger.spec.rules import RULES, WARNINGS, Places, broken
+from ledger.spec.rules import RULES, WARNINGS, broken
 from ledger.spec.sizes import evaluated
-from ledger.spec.sources import Source, open_source
-from ledger.spec.validate import Finding, findings, schema
+from ledger.spec.sources import Source, exists, open_source
+from ledger.spec.validate import findings
 from ledger.spec.view import View
 
 __all__ = [
@@ -34,7 +37,7 @@ __all__ = [
     "render_problems",
     "schema",
 ]
-Part_ = TypeVar("Part_")
+Built = TypeVar("Built")
 
 
 def load_plan(
@@ -55,34 +58,34 @@ def load_plan(
     texts = {setting.text: setting.text for setting in settings}
     early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
     whole = expand(_applied(node, early, texts), source, shelf)
+    late = [setting for setting in late if setting.steps[0] not in whole.failed]
     whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
     return _checked(whole, source, shelf)
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
     """The accelerator of a name, an alias or a file; raises SpecError."""
-    part = _part(given, "accelerator", library or default_library())
-    return _alone(part, "accelerator", build_hardware.accelerator)
+    return _load(given, "accelerator", build_hardware.accelerator, library or default_library())
 
 
 def load_cluster(given: str | Path, *, library: Library | None = None) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
-    return _alone(_part(given, "cluster", library or default_library()), "cluster", build_hardware.cluster)
+    return _load(given, "cluster", build_hardware.cluster, library or default_library())
 
 
 def load_model(given: str | Path, *, library: Library | None = None) -> Model:
     """The model of a name or a file; raises SpecError."""
-    return _alone(_part(given, "model", library or default_library()), "model", build_model.model)
+    return _load(given, "model", build_model.model, library or default_library())
 
 
 def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _alone(_part(given, "precision", library or default_library()), "precision", build.precision)
+    return _load(given, "precision", build.precision, library or default_library())
 
 
 def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:
     """The software stack of a name or a file; raises SpecError."""
-    return _alone(_part(given, "stack", library or default_library()), "stack", build_hardware.stack)
+    return _load(given, "stack", build_hardware.stack, library or default_library())
 
 
 def list_library(kind: str, *, library: Library | None = None) -> tuple[Entry, ...]:
@@ -91,7 +94,7 @@ def list_library(kind: str, *, library: Library | None = None) -> tuple[Entry, .
 
 
 def _plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
-    if isinstance(given, str) and not Path(given[:255]).exists() and given in library.names("plan"):
+    if isinstance(given, str) and given in library.names("plan") and not exists(given):
         path = library.folder("plan") / f"{given}.yaml"
         return read_once(path).source
     return open_source(given, stdin)
@@ -153,15 +156,16 @@ def _part(given: str | Path, kind: str, library: Library) -> Part:
     return resolve(Node(str(given), Location(str(given))), kind, beside, library)
 
 
-def _alone(part: Part, kind: str, make: Callable[[View, str], Part_]) -> Part_:
+def _load(given: str | Path, kind: str, make: Callable[[View, str], Built], library: Library) -> Built:
     """A part by itself, held to its kind's schema and to the rules that read nothing else."""
+    part = _part(given, kind, library)
     whole, unsized = evaluated(Node({kind: part.node}, part.node.where))
     found = [*findings(whole.fields[kind], kind), *(Finding(path, problem) for path, problem in unsized)]
     problems: list[Problem] = [finding.problem for finding in found]
-    if not any(not finding.harmless for finding in found):
+    if all(finding.harmless for finding in found):
         built = make(View(whole.fields[kind]), part.name)
-        places = Places(build.origins(whole))
-        problems += broken(RULES, {kind: built}, places)
+        known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
+        problems += broken(RULES, {kind: built}, Places(build.origins(whole), tuple(known)))
         if not problems:
             return built
     raise SpecError(problems, part.texts)

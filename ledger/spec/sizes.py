@@ -7,9 +7,9 @@ from functools import cache, partial
 from typing import Any
 
 from ledger.spec.expressions import ExpressionError, evaluate
+from ledger.spec.kinds import documents
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
-from ledger.spec.validate import documents
 
 SHARED = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
 REFERENCES = ("common.schema.json#/$defs/size", "common.schema.json#/$defs/degree")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
+from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST
-from ledger.spec.validate import nearest
 
 STANDARD_INPUT = "<stdin>"
 GIVEN = "<text>"
@@ -36,9 +36,17 @@ def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
     if typed == "-":
         return Source(STANDARD_INPUT, _piped(stdin), "plan")
     revision, colon, path = typed.partition(":")
-    if colon and revision and path and not Path(typed).exists():
+    if colon and revision and path and not exists(typed):
         return from_revision(revision, path)
     return from_file(Path(typed))
+
+
+def exists(typed: str) -> bool:
+    """Whether something has that path; what can be no path has none."""
+    try:
+        return Path(typed).exists()
+    except OSError:
+        return False
 
 
 def from_file(path: Path, typed: str = "") -> Source:

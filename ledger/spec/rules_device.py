@@ -1,0 +1,102 @@
+"""Rules on what an accelerator can do, and on numbers that are taken for others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from ledger.spec.places import Places
+from ledger.spec.plan import Accelerator, Kernels, Model, Precision
+from ledger.spec.problems import Problem
+from ledger.spec.quantities import write
+
+FLASH_DTYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")  # Dao, FlashAttention-2 and -3: half precision and fp8 only
+FLASH_HEAD_DIM = 256  # Dao, FlashAttention-2, README: "All head dimensions up to 256"
+SAME = 0.01  # two data sheets of one device differ by rounding only
+# The constants of each form, as its formula uses them.
+FORMS: Mapping[str, tuple[str, ...]] = {
+    "matmul": ("e", "t0", "b", "k0", "c"),
+    "grouped": ("e", "t0", "b", "m0"),
+    "attention": ("e", "s0", "t0"),
+    "bandwidth": ("b", "t0"),
+    "collective": ("a", "B"),
+    "send": ("a", "B"),
+}
+
+
+def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Places) -> Iterator[Problem]:
+    """The accelerator multiplies in the dtype that the precision computes in."""
+    if peak_key(precision.compute) not in accelerator.peak:
+        message = f"{accelerator.title} has no {precision.compute} peak, and matmuls compute in it"
+        yield Problem(at("precision"), message, f"it has {', '.join(accelerator.peak)}")
+
+
+def flash_runs(model: Model, kernels: Kernels, precision: Precision, at: Places) -> Iterator[Problem]:
+    """Flash attention has half-precision kernels up to head_dim 256."""
+    if kernels.attention not in {"flash", "cudnn"} or model.bare:
+        return
+    name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
+    if precision.compute not in FLASH_DTYPES:
+        yield Problem(at("kernels.attention"), f"{name} attention cannot run in {precision.compute}", instead)
+    for group in model.groups:
+        if group.attention.head_dim > FLASH_HEAD_DIM:
+            message = f"{name} attention cannot run with head_dim = {group.attention.head_dim}"
+            yield Problem(at("kernels.attention"), message, f"at most {FLASH_HEAD_DIM}; {instead}")
+
+
+def memory_agrees(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
+    """The driver reports what the label says, or that figure read in binary units: at most 2**30 / 1e9 of it."""
+    driver, labelled = accelerator.memory, accelerator.memory_labelled
+    if not 0.98 <= driver / labelled <= 2**30 / 1e9 + 0.001:
+        message = f"the driver's {write(driver, 'B')} and the label's {write(labelled, 'B')} contradict each other"
+        help_text = "GB is 1e9 B, GiB is 2**30 B: an 80 GB card is labelled `80 GB` and its driver reports `81559 MiB`"
+        yield Problem(at("accelerator.memory.driver"), message, help_text)
+
+
+def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
+    """A peak is the dense figure: twice that of a known device of the same bandwidth or name is its sparse one."""
+    for dtype, given in accelerator.peak.items():
+        for known in at.known:
+            dense = known.peak.get(dtype, math.inf)
+            if _alike(accelerator, known) and abs(given - 2 * dense) <= SAME * given:
+                message = f"{dtype} = {write(given, 'FLOP/s')} is the sparse figure of {known.title}"
+                help_text = f"the dense one is `{write(dense, 'FLOP/s')}`; dense matmuls reach no more"
+                yield Problem(at(f"accelerator.peak.{dtype}"), message, help_text)
+                break
+
+
+def curves_are_complete(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
+    """A fitted price has the constants of its form."""
+    for index, curve in enumerate(accelerator.calibration):
+        missing = [name for name in FORMS[curve.form] if name not in curve.parameters]
+        if missing:
+            message = f"{curve.what}: form {curve.form} lacks {', '.join(f'`{name}`' for name in missing)}"
+            where = at(f"accelerator.calibration.{index}.parameters")
+            yield Problem(where, message, f"it has {', '.join(FORMS[curve.form])}")
+
+
+def fp16_is_risky(precision: Precision, at: Places) -> Iterator[Problem]:
+    """Pure fp16 loses what lies under 6e-8 and overflows above 65504."""
+    if precision.weights == "fp16" and precision.master is None:
+        message = (
+            "pure fp16: updates below 6e-8 vanish, values above 65504 overflow, and no fp32 master copy catches them"
+        )
+        yield Problem(at("precision"), message, "`bf16-mixed` keeps an fp32 master copy")
+
+
+def fp8_gradients_are_risky(precision: Precision, at: Places) -> Iterator[Problem]:
+    """Gradients kept in fp8 have a range of 2e-3 (e4m3) or 1.5e-5 (e5m2) at the small end."""
+    if precision.gradients.startswith(("fp8", "mxfp", "nvfp")):
+        message = f"gradients in {precision.gradients}: most of them are too small for its range"
+        yield Problem(at("precision.gradients"), message, "keep gradients in bf16 or fp32")
+
+
+def peak_key(dtype: str) -> str:
+    """The row of a peak table that prices a matmul in this dtype."""
+    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}.get(dtype, dtype)
+
+
+def _alike(one: Accelerator, other: Accelerator) -> bool:
+    names = {one.name.lower(), one.title.lower(), *(alias.lower() for alias in one.aliases)}
+    known = {other.name.lower(), other.title.lower(), *(alias.lower() for alias in other.aliases)}
+    return bool(names & known) or abs(one.bandwidth - other.bandwidth) <= SAME * other.bandwidth

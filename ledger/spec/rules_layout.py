@@ -1,0 +1,126 @@
+"""Rules on how a plan is laid out over devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ledger.spec.places import Places, divisors, multiples
+from ledger.spec.plan import Cluster, Model, Parallelism, Run
+from ledger.spec.problems import Problem
+
+
+def devices_are_the_product(cluster: Cluster, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Devices = data x tensor x pipeline x context."""
+    mesh = parallelism
+    rest = mesh.tensor * mesh.pipeline * mesh.context
+    if mesh.data * rest != cluster.devices:
+        product = f"{mesh.data} x {mesh.tensor} x {mesh.pipeline} x {mesh.context} = {mesh.data * rest}"
+        message = f"data x tensor x pipeline x context = {product}, but the cluster has {cluster.devices} devices"
+        whole = cluster.devices % rest == 0
+        fitting = f"`data: {cluster.devices // rest}` or `devices: {mesh.data * rest}`"
+        help_text = fitting if whole else f"{cluster.devices} is no multiple of tensor x pipeline x context = {rest}"
+        yield Problem(at("parallelism.data"), message, help_text)
+
+
+def nodes_are_whole(cluster: Cluster, at: Places) -> Iterator[Problem]:
+    """A job has whole nodes, or a part of one."""
+    if cluster.devices > cluster.devices_per_node and cluster.devices % cluster.devices_per_node:
+        message = f"{cluster.devices} devices are no whole number of nodes of {cluster.devices_per_node}"
+        yield Problem(at("cluster.devices"), message, multiples(cluster.devices, cluster.devices_per_node))
+
+
+def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Expert parallelism subdivides data x context."""
+    shards = parallelism.data * parallelism.context
+    if shards % parallelism.expert:
+        message = f"expert = {parallelism.expert} does not divide data x context = {shards}"
+        yield Problem(at("parallelism.expert"), message, f"divisors of {shards} are possible")
+
+
+def experts_exist(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Expert parallelism splits experts, and a dense model has none."""
+    if parallelism.expert > 1 and not model.bare:
+        message = f"expert = {parallelism.expert}, but no layer of the model has experts"
+        yield Problem(at("parallelism.expert"), message, "leave `expert` out")
+
+
+def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device whole query heads and whole key-value heads."""
+    for group in model.groups:
+        for field in ("heads", "kv_heads"):
+            count = getattr(group.attention, field)
+            if count % parallelism.tensor:
+                message = f"{field} = {count} of `{group.name}` does not split over tensor = {parallelism.tensor}"
+                yield Problem(at("parallelism.tensor"), message, divisors(count))
+
+
+def hidden_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device an equal part of the MLP's hidden layer."""
+    for group in model.groups:
+        if group.mlp.d_ff % parallelism.tensor:
+            message = f"d_ff = {group.mlp.d_ff} of `{group.name}` does not split over tensor = {parallelism.tensor}"
+            yield Problem(at("parallelism.tensor"), message, divisors(group.mlp.d_ff))
+
+
+def vocabulary_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device equal rows of the embedding; frameworks pad the vocabulary to get there."""
+    if model.vocab % parallelism.tensor:
+        padded = math.ceil(model.vocab / (128 * parallelism.tensor)) * 128 * parallelism.tensor
+        message = f"vocab = {model.vocab} does not split over tensor = {parallelism.tensor}"
+        help_text = f"frameworks pad it: `--set model.vocab={padded}` (Megatron-LM's multiple of 128 x tensor)"
+        yield Problem(at("parallelism.tensor"), message, help_text)
+
+
+def layers_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Every pipeline stage, and every chunk of an interleaved one, has the same number of layers."""
+    layers, chunks = sum(group.repeat for group in model.groups), parallelism.pipeline * parallelism.interleave
+    if layers % chunks:
+        message = f"{layers} layers do not split into pipeline x interleave = {chunks} equal chunks"
+        yield Problem(at("parallelism.pipeline"), message, divisors(layers))
+
+
+def interleave_needs_pipeline(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Interleaving gives a pipeline stage several chunks."""
+    if parallelism.interleave > 1 and parallelism.pipeline == 1:
+        message = f"interleave = {parallelism.interleave} without a pipeline"
+        yield Problem(at("parallelism.interleave"), message, "`interleave: 1`, or a `pipeline` of 2 or more")
+
+
+def sequence_needs_tensor(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Sequence parallelism splits what tensor parallelism leaves whole, over the same devices."""
+    if parallelism.sequence != "off" and parallelism.tensor == 1:
+        message = f"sequence = {parallelism.sequence} without tensor parallelism"
+        yield Problem(at("parallelism.sequence"), message, "`sequence: off`, or a `tensor` of 2 or more")
+
+
+def sequence_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Context parallelism, and sequence parallelism within it, give every device equal parts of a sequence."""
+    mesh = parallelism
+    if run.seq_len % mesh.context:
+        message = f"seq_len = {run.seq_len} does not split over context = {mesh.context}"
+        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context))
+    elif mesh.sequence != "off" and run.seq_len % (mesh.context * mesh.tensor):
+        over = "context x tensor" if mesh.context > 1 else "tensor"
+        message = (
+            f"seq_len = {run.seq_len} does not split over {over} = {mesh.context * mesh.tensor} (sequence parallel)"
+        )
+        yield Problem(at("run.seq_len"), message, multiples(run.seq_len, mesh.context * mesh.tensor))
+
+
+def batch_splits(run: Run, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """A step is a whole number of micro-batches on every replica."""
+    at_once = parallelism.data * run.micro_batch
+    if run.global_batch % at_once:
+        message = (
+            f"global_batch = {run.global_batch} is no multiple of data x micro_batch"
+            f" = {parallelism.data} x {run.micro_batch} = {at_once}"
+        )
+        yield Problem(at("run.global_batch"), message, multiples(run.global_batch, at_once))
+
+
+def zero_needs_replicas(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """ZeRO splits what data-parallel replicas would each hold."""
+    if parallelism.zero and parallelism.data * parallelism.context == 1:
+        message = f"zero = {parallelism.zero} with no data parallelism: there is nothing to split over"
+        yield Problem(at("parallelism.zero"), message, "`zero: 0`, or a `data` of 2 or more")

@@ -1,0 +1,75 @@
+"""Rules on the model, and on the sequences it is trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.spec.places import Places, divisors
+from ledger.spec.plan import Model, Run
+from ledger.spec.problems import Problem
+
+
+def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:
+    """Every key-value head serves the same number of query heads."""
+    for group in model.groups:
+        heads, kv_heads = group.attention.heads, group.attention.kv_heads
+        if heads % kv_heads:
+            message = f"heads = {heads} is no multiple of kv_heads = {kv_heads}"
+            field = f"model.layers.{group.name}.attention.kv_heads"
+            yield Problem(at(field), message, divisors(heads))
+
+
+def rotary_is_even(model: Model, at: Places) -> Iterator[Problem]:
+    """Rotary positions turn pairs of numbers."""
+    for group in model.groups:
+        rotated = group.attention.rotary * group.attention.head_dim
+        if rotated.denominator != 1 or rotated % 2:
+            message = (
+                f"rotary = {float(group.attention.rotary)} of head_dim = {group.attention.head_dim} is no even number"
+            )
+            yield Problem(at(f"model.layers.{group.name}.attention.rotary"), message, "pairs of numbers are rotated")
+
+
+def groups_have_names_of_their_own(model: Model, at: Places) -> Iterator[Problem]:
+    """Accounts begin with the group's name."""
+    names = [group.name for group in model.groups]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem(at(f"model.layers.{name}"), f"two groups are named `{name}`", "give each group its own name")
+
+
+def groups_alternate_evenly(model: Model, at: Places) -> Iterator[Problem]:
+    """Groups that take turns have the same number of layers."""
+    repeats = [group.repeat for group in model.groups]
+    if model.alternating and len(set(repeats)) > 1:
+        message = f"alternating groups repeat {' and '.join(map(str, repeats))} times"
+        yield Problem(at("model.alternating"), message, "groups that take turns repeat equally often")
+
+
+def bare_models_have_no_layers(model: Model, at: Places) -> Iterator[Problem]:
+    """A parameter count stands in place of sizes, not beside them."""
+    beside = [key for key in ("d_model", "layers", "vocab") if f"model.{key}" in at.origins]
+    if model.bare and beside:
+        message = f"`parameters` beside {', '.join(f'`{key}`' for key in beside)}: the sizes say how many there are"
+        yield Problem(at("model.parameters"), message, "leave `parameters` out; `expect:` can assert it")
+
+
+def sequences_are_stated(model: Model, at: Places) -> Iterator[Problem]:
+    """Only a bare model can do without sequences."""
+    if not model.bare and "run" in at.origins:
+        for key in ("seq_len", "micro_batch", "global_batch"):
+            if f"run.{key}" not in at.origins:
+                yield Problem(at("run"), f"`run` lacks `{key}`", f"`{key}:` a whole number")
+
+
+def positions_reach(model: Model, run: Run, at: Places) -> Iterator[Problem]:
+    """A learned position table has a row for every token of a sequence."""
+    if 0 < model.learned_positions < run.seq_len:
+        message = f"seq_len = {run.seq_len}, but the model has {model.learned_positions} learned positions"
+        yield Problem(at("run.seq_len"), message, f"at most `seq_len: {model.learned_positions}`")
+
+
+def sequences_are_longer_than_the_model(model: Model, run: Run, at: Places) -> Iterator[Problem]:
+    """A model may be trained beyond the length it was made for, but seldom is."""
+    if 0 < model.max_seq_len < run.seq_len:
+        message = f"seq_len = {run.seq_len}, but the model was made for {model.max_seq_len}"
+        yield Problem(at("run.seq_len"), message, "rotary positions must be rescaled for it")
