@@ -1,0 +1,90 @@
+"""The verbs on the plans of the library: the whole way from a file to what is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+import ledger
+from ledger.books.results import Compiled
+from ledger.cli import main
+from ledger.cli.totals import breakdown
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANS = sorted(path.stem for path in (ROOT / "specs").glob("*.yaml"))
+MEMORY = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
+
+
+@pytest.fixture(scope="module")
+def seventy() -> Compiled:
+    """The reference plan."""
+    return ledger.compile(str(ROOT / "specs" / "70b.yaml"))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_plan_of_the_library_meets_the_contract(plan: str) -> None:
+    """What `show --json` prints is described by its schema, and its memory parts sum to its peak."""
+    result = CliRunner().invoke(main, ["show", plan, "--json"], catch_exceptions=False)
+    shown = json.loads(result.stdout)
+    schema = json.loads((ROOT / "ledger" / "cli" / "schemas" / "show.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(shown, schema)
+    assert shown["spec"] == plan
+    assert sum(shown["totals"].get(f"memory.{part}", 0) for part in MEMORY) == shown["totals"]["memory.peak"]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_plan_of_the_library_meets_its_expectations(plan: str) -> None:
+    """Published counts hold; whether a plan fits is its own affair."""
+    result = CliRunner().invoke(main, ["check", plan, "--json"], catch_exceptions=False)
+    (record,) = json.loads(result.stdout)["specs"]
+    assert not record["problems"]
+    assert not [failure for failure in record["failures"] if failure["message"].startswith("expected")]
+
+
+def test_every_symbol_leads_to_its_line(seventy: Compiled) -> None:
+    """Each symbol of each formula is written somewhere in a spec, at exactly the path it names."""
+    used = {str(symbol) for leaf in seventy.accounts for symbol in leaf.expression.free_symbols}
+    assert used <= set(seventy.symbols)
+    nowhere = {name for name in used if seventy.symbols[name].path not in seventy.plan.origins}
+    assert not nowhere
+
+
+def test_every_account_can_be_explained() -> None:
+    """Names that `show` prints are names that `explain` takes, in accounts as in totals."""
+    shown = json.loads(CliRunner().invoke(main, ["show", "gpt2", "--json"]).stdout)
+    names = [leaf["account"] for leaf in shown["accounts"]][:3] + list(shown["totals"])[:3]
+    for name in names:
+        assert CliRunner().invoke(main, ["explain", "gpt2", name]).exit_code == 0
+
+
+@pytest.mark.parametrize("key", ["memory.peak", "flops.forward", "flops.backward", "flops.recompute", "flops.step"])
+def test_parts_sum_to_their_total(seventy: Compiled, key: str) -> None:
+    """`explain` of a total accounts for all of it, exactly."""
+    assert sum(value for _, value in breakdown(seventy, key).parts) == seventy.totals[key]
+
+
+def test_the_waterfall_is_the_step(seventy: Compiled) -> None:
+    """The spans on the critical path sum to the step."""
+    spans = breakdown(seventy, "time.step").parts
+    assert float(sum(value for _, value in spans)) == pytest.approx(float(seventy.totals["time.step"]))
+
+
+def test_overrides_reach_the_books() -> None:
+    """`--set` is the same as another value in the file: twice the sequences in a step are twice its FLOPs."""
+    shown = [
+        json.loads(CliRunner().invoke(main, ["show", "gpt2", "flops.forward", "--json", *setting]).stdout)["totals"]
+        for setting in ([], ["--set", "run.global_batch=960"])
+    ]
+    assert shown[1]["flops.forward"] == 2 * shown[0]["flops.forward"]
+
+
+def test_the_first_plan_of_init_compiles(command_line: Callable[..., Result]) -> None:
+    """What a newcomer is given works as it is."""
+    command_line("init", "mine.yaml")
+    record = json.loads(command_line("check", "mine.yaml", "--json").stdout)["specs"][0]
+    assert not record["problems"]
