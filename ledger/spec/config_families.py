@@ -37,7 +37,7 @@ ROTARY = {
     "rope_scaling": rotary_parameters(partial=False),
     "partial_rotary_factor": only(1.0, 1),
 }
-UNSHAPED = frozenset({"rope_theta", "rms_norm_eps"})
+UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(

@@ -130,9 +130,9 @@ FIXED: Mapping[str, Field] = {
 # Fields of every class that leave shapes, parameters and dropout as they are.
 WITHOUT_EFFECT = frozenset(
     """
-    _name_or_path _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled architectures
-    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward
-    classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    _name_or_path _attn_implementation _attn_implementation_autoset _commit_hash _flash_attn_2_enabled _num_labels
+    architectures attn_implementation bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    chunk_size_feed_forward classifier_dropout decoder_start_token_id diversity_penalty do_sample dtype early_stopping
     encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
     forced_eos_token_id gradient_checkpointing id2label initializer_range is_decoder label2id length_penalty max_length
     min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 
 from ledger.spec.config_families import FAMILIES
 from ledger.spec.huggingface import import_config, import_text
+from ledger.spec.load import load_model
 from ledger.spec.problems import Location, SpecError
 
 CONFIGS = Path(__file__).parent / "published_configs"
@@ -19,7 +21,14 @@ PUBLISHED = sorted(CONFIGS.glob("*.json"))
 
 # Sizes are distinct primes wherever the class allows, so that no two can be swapped unseen.
 INVENTED: Mapping[str, Mapping[str, Any]] = {
-    "gpt2": {"model_type": "gpt2", "n_embd": 7 * 13, "n_head": 7, "n_layer": 3, "n_positions": 53, "vocab_size": 211},
+    "gpt2-odd": {
+        "model_type": "gpt2",
+        "n_embd": 7 * 13,
+        "n_head": 7,
+        "n_layer": 3,
+        "n_positions": 53,
+        "vocab_size": 211,
+    },
     "gpt2-inner-untied": {
         "model_type": "gpt2",
         "hidden_size": 5 * 11,
@@ -219,6 +228,23 @@ def test_an_imported_model_has_as_many_parameters_as_transformers_builds(
 ) -> None:
     """Published, invented and all-default configurations keep their count through the import."""
     assert parameters(imported(EVERY[name])) == parameters_on_meta(EVERY[name])
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PUBLISHED])
+def test_a_published_config_is_imported_as_the_library_has_it(name: str, tmp_path: Path) -> None:
+    """The library's models were written by hand, so each is a second opinion on every field of the import."""
+    spec = tmp_path / "imported.yaml"
+    spec.write_text(import_config(CONFIGS / f"{name}.json"))
+    library = load_model(name)
+    assert replace(load_model(spec), name=library.name, title=library.title) == library
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_every_imported_model_is_a_valid_spec(name: str, tmp_path: Path) -> None:
+    """What the import writes, the reader takes, with its schema and its rules."""
+    spec = tmp_path / "imported.yaml"
+    spec.write_text(import_text(json.dumps(EVERY[name]), "config.json"))
+    assert load_model(spec).groups
 
 
 @pytest.mark.parametrize("name", sorted(name for name in EVERY if name.startswith(("qwen2", "gemma-2", "gemma2"))))
