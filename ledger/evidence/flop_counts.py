@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ledger.evidence.reference_model import causal_mask, reference_model
+from ledger.evidence.reference_model import Workload, reference_model, training_loss
+from ledger.spec.plan import Kernels, Precision
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Kernels, Model
+    from ledger.spec.plan import Model
+
+# FLOPs are the same in every dtype, and meta tensors know no autocast.
+PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -28,25 +32,22 @@ def parameter_count(model: Model) -> int:
     """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
     import torch
 
-    from ledger.spec.plan import Kernels
-
     built = reference_model(model, Kernels(attention="eager", norm="eager"), "meta", torch.bfloat16)
     return sum(parameter.numel() for parameter in built.parameters())
 
 
-def flop_counts(model: Model, kernels: Kernels, batch: int, seq_len: int) -> FlopCounts:
+def flop_counts(work: Workload) -> FlopCounts:
     """FLOPs of one unsharded micro-batch, forward with the loss and backward; raises `NoReferenceError`."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from ledger.evidence.reference_modules import whole_kernels
+    from ledger.evidence.reference_modules import imaginary_gpu
 
-    with whole_kernels():
-        built = reference_model(model, kernels, "meta", torch.bfloat16)
-        tokens = torch.zeros(batch, seq_len, dtype=torch.long, device="meta")
-        mask = causal_mask(kernels, batch, seq_len, "meta", torch.bfloat16)
+    with imaginary_gpu():
+        built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
+        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
         with FlopCounterMode(display=False) as forward:
-            loss = built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+            loss = training_loss(built, replace(work, precision=PLAIN), tokens)
         with FlopCounterMode(display=False) as backward:
             loss.backward()
     return FlopCounts(forward.get_total_flops(), backward.get_total_flops())

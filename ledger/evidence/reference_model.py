@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.transformers_config import family, transformers_config
+from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
+from ledger.spec.plan import Kernels, Model, Plan, Precision, Recompute
 
 if TYPE_CHECKING:
     import torch
 
-    from ledger.spec.plan import Kernels, Model
-
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
+TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens."""
+
+    model: Model
+    kernels: Kernels
+    precision: Precision
+    batch: int
+    seq_len: int
+    recompute: Recompute = field(default_factory=Recompute)
+
+
+def workload(plan: Plan) -> Workload:
+    """One micro-batch of `plan` on one device, its parallelism left aside."""
+    return Workload(plan.model, plan.kernels, plan.precision, plan.run.micro_batch, plan.run.seq_len, plan.recompute)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a spec's dtype that tensors can have; raises `NoReferenceError` for fp8 and tf32."""
+    import torch
+
+    if name not in TORCH_DTYPES:
+        raise NoReferenceError(f"{name}: transformers trains in {', '.join(TORCH_DTYPES)} only")
+    return getattr(torch, TORCH_DTYPES[name])
 
 
 def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dtype) -> Any:
@@ -24,7 +51,6 @@ def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dt
 
     config = transformers_config(model)
     config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
-    config.loss_type = "ForCausalLM"
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:
@@ -32,17 +58,21 @@ def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dt
             built = getattr(transformers, family(model).model)(config)
     finally:
         torch.set_default_dtype(before)
+    built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
     _replace_modules(built, model, kernels)
     return built.train()
 
 
-def causal_mask(kernels: Kernels, batch: int, seq_len: int, device: str, dtype: torch.dtype) -> torch.Tensor | None:
-    """The additive mask that eager attention reads; kernels that know `causal` take none."""
+def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Tensor:
+    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go."""
     import torch
 
-    if kernels.attention in ROUTED:
-        return None
-    return torch.zeros(batch, 1, seq_len, seq_len, device=device, dtype=dtype)
+    compute = torch_dtype(work.precision.compute)
+    with torch.autocast("cuda", compute, enabled=work.precision.autocast):
+        mask = None
+        if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
+            mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
 
 
 def _attention_name(kernel: str) -> str:

@@ -4,13 +4,14 @@ The only module that imports torch at its top; others import it inside functions
 """
 # Operators are called by the private names under which PyTorch's own front ends call them, and with the signatures
 # that PyTorch and transformers give them, whether or not every argument matters here.
-# ruff: noqa: SLF001, ARG001, PLR0913, PLR0917
+# ruff: noqa: SLF001, ARG001, PLR0913
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -112,22 +113,6 @@ def attention_backend(kernel: str) -> Any:
     return forward
 
 
-@contextmanager
-def cuda_autocast(dtype: torch.dtype) -> Iterator[None]:
-    """`torch.autocast("cuda", dtype)` for fake tensors; the class itself turns off where no GPU is present."""
-    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    torch.set_autocast_enabled("cuda", True)
-    torch.set_autocast_dtype("cuda", dtype)
-    torch.autocast_increment_nesting()
-    try:
-        yield
-    finally:
-        if torch.autocast_decrement_nesting() == 0:
-            torch.clear_autocast_cache()
-        torch.set_autocast_enabled("cuda", before[0])
-        torch.set_autocast_dtype("cuda", before[1])
-
-
 # --- operators that a CPU build takes apart -----------------------------------------------------
 
 
@@ -147,17 +132,36 @@ def _rms_norm_backward(
     )
 
 
-@contextmanager
-def whole_kernels() -> Iterator[None]:
-    """Within, `_fused_rms_norm` is one operator on meta and fake cuda tensors, as it is on a GPU.
+def _activation_backward(gradient: Tensor, hidden: Tensor) -> Tensor:
+    """Shape of the CUDA kernel: the gradient of the input."""
+    return torch.empty_like(hidden)
 
-    A CPU build has no kernel of it for these devices and falls back to a composite that saves fp32 copies.
+
+WHOLE = {
+    "_fused_rms_norm": _rms_norm,
+    "_fused_rms_norm_backward": _rms_norm_backward,
+    "silu_backward": _activation_backward,
+    "mish_backward": _activation_backward,
+}
+
+
+@contextmanager
+def imaginary_gpu() -> Iterator[None]:
+    """Within, meta and fake cuda tensors are treated as a CUDA build treats them; nothing changes where there is one.
+
+    A CPU build has no kernels of some operators for these devices, and falls back to composites that save and hold
+    more; and `torch.autocast("cuda")` turns itself off where it finds no GPU, in checkpointed layers too.
     """
     library = torch.library.Library("aten", "IMPL")
-    for key in ("Meta", "CUDA"):
-        for name, kernel in (("_fused_rms_norm", _rms_norm), ("_fused_rms_norm_backward", _rms_norm_backward)):
-            library.m.impl(name, key, kernel, False)  # Library.impl refuses operators with a composite
-    try:
-        yield
-    finally:
-        library._destroy()
+    for name, kernel in WHOLE.items():
+        for key in ("Meta", "CUDA"):
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+                library.m.impl(name, key, kernel, False)  # Library.impl refuses operators with a composite
+    with (
+        mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False),
+        mock.patch("torch.cuda.is_bf16_supported", return_value=True),
+    ):
+        try:
+            yield
+        finally:
+            library._destroy()

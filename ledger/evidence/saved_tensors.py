@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import causal_mask, reference_model
+from ledger.evidence.reference_model import Workload, reference_model, torch_dtype, training_loss
 from ledger.evidence.transformers_config import family, with_layers
 
 if TYPE_CHECKING:
     import torch
-
-    from ledger.spec.plan import Kernels, Model, Precision
 
 BEFORE, AFTER = -1, -2  # the `layer` of what is saved outside the layers
 
@@ -64,38 +62,36 @@ class _Recorder:
         return self.tensors[index]
 
 
-def saved_bytes(model: Model, kernels: Kernels, precision: Precision, batch: int, seq_len: int) -> SavedBytes:
-    """Bytes autograd packs for one micro-batch: distinct storages, parameters excluded, cast weights included."""
+def saved_bytes(work: Workload) -> SavedBytes:
+    """Bytes autograd packs for one micro-batch: distinct storages, parameters excluded, cast weights included.
+
+    Recomputation is left aside. Raises `NoReferenceError`, and `GuardBuildError` without a C++ compiler.
+    """
     two, three = (
-        sum(storage.bytes for storage in saved_storages(with_layers(model, layers), kernels, precision, batch, seq_len))
+        sum(storage.bytes for storage in saved_storages(replace(work, model=with_layers(work.model, layers))))
         for layers in (2, 3)
     )
     return SavedBytes(per_layer=three - two, outside=two - 2 * (three - two))
 
 
-def saved_storages(
-    model: Model, kernels: Kernels, precision: Precision, batch: int, seq_len: int
-) -> tuple[SavedStorage, ...]:
-    """Every storage that the forward pass and the loss of `model` leave for backward, in order of first use.
+def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
+    """Every storage that forward and loss leave for backward, in order of first use; raises as `saved_bytes`.
 
     Runs on fake cuda tensors: no memory, and the operators, masks and casts of a GPU.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from ledger.evidence.reference_modules import cuda_autocast, whole_kernels
+    from ledger.evidence.reference_modules import imaginary_gpu
 
     install_cuda_guard()
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    with whole_kernels(), FakeTensorMode():
-        built = reference_model(model, kernels, "cuda", dtype[precision.weights])
-        tokens = torch.zeros(batch, seq_len, dtype=torch.long, device="cuda")
-        mask = causal_mask(kernels, batch, seq_len, "cuda", dtype[precision.compute])
-        recorder = _Recorder()
-        autocast = cuda_autocast(dtype[precision.compute]) if precision.autocast else nullcontext()
+    recorder = _Recorder()
+    with imaginary_gpu(), FakeTensorMode():
+        built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
+        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
-        with _layers_noted(attrgetter(family(model).layers)(built), recorder), hooks, autocast:
-            loss = built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+        with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:
+            loss = training_loss(built, work, tokens)
         return _storages(recorder, loss.grad_fn, {_identity(parameter) for parameter in built.parameters()})
 
 

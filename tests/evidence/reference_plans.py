@@ -46,3 +46,6 @@ LLAMA_3_8B = llama(4096, rotary(32, 8, 128), 14336, 128256, 32)
 LLAMA_3_70B = llama(8192, rotary(64, 8, 128), 28672, 128256, 80)
 LLAMA_2_7B = llama(4096, rotary(32, 32, 128), 11008, 32000, 32)
 GPT2_SMALL = gpt2(768, 12, 3072, 50257, 12)
+
+# Small, with no two products of sizes alike: 102 = d_model, 6 x 24 = 144 = q, 3 x 24 = 72 = k and v, 272 = d_ff.
+SMALL_LLAMA = llama(102, rotary(6, 3, 24), 272, 211, 2)

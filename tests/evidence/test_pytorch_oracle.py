@@ -30,6 +30,7 @@ pytest.importorskip("transformers")
 
 from ledger.evidence.cuda_guard import install_cuda_guard  # noqa: E402  # only where torch is installed
 from ledger.evidence.flop_counts import FlopCounts, flop_counts, parameter_count  # noqa: E402
+from ledger.evidence.reference_model import Workload  # noqa: E402
 from ledger.evidence.saved_tensors import BEFORE, saved_bytes, saved_storages  # noqa: E402
 from ledger.evidence.transformers_config import NoReferenceError, with_layers  # noqa: E402
 
@@ -74,7 +75,7 @@ def test_parameters_are_the_published_ones(model: Model, published: int) -> None
 )
 def test_flop_counter_of_whole_models(model: Model, seq_len: int, attention: str, forward: int, step: int) -> None:
     """Every matmul of a real model is counted once, and flash attention's backward as five matmuls."""
-    counted = flop_counts(model, Kernels(attention=attention), 1, seq_len)
+    counted = flop_counts(Workload(model, Kernels(attention=attention), BF16, 1, seq_len))
     assert (counted.forward, counted.step) == (forward, step)
 
 
@@ -82,8 +83,8 @@ def test_flop_counts_of_one_layer_from_shapes() -> None:
     """What the counter sees is 2mkn per matmul, forward once and backward twice, and scores in full."""
     weights = h * q + 2 * h * k + q * h + 3 * h * f
     scores = 2 * a * b * s * s * e  # q k^T; the product with v is as large
-    one = flop_counts(with_layers(SMALL_LLAMA, 1), Kernels(attention="eager"), b, s)
-    two = flop_counts(with_layers(SMALL_LLAMA, 2), Kernels(attention="eager"), b, s)
+    one = flop_counts(Workload(with_layers(SMALL_LLAMA, 1), Kernels(attention="eager"), BF16, b, s))
+    two = flop_counts(Workload(with_layers(SMALL_LLAMA, 2), Kernels(attention="eager"), BF16, b, s))
     forward = 2 * n * weights + 2 * scores
     assert FlopCounts(two.forward - one.forward, two.backward - one.backward) == FlopCounts(forward, 2 * forward)
 
@@ -119,7 +120,7 @@ def test_saved_by_a_llama_layer(
 ) -> None:
     """Each kernel saves what it really saves; parameters are excluded and their casts are not."""
     kernels = Kernels(attention=attention, norm=norm, activation=activation)
-    assert saved_bytes(SMALL_LLAMA, kernels, precision, b, s).per_layer == per_layer
+    assert saved_bytes(Workload(SMALL_LLAMA, kernels, precision, b, s)).per_layer == per_layer
 
 
 CAST_GPT2 = 2 * (4 * H * H + 2 * H * F)
@@ -139,7 +140,7 @@ GPT2_ROWS = [
 def test_saved_by_a_gpt2_layer(attention: str, activation: str, precision: Precision, per_layer: int) -> None:
     """Dropout masks take one byte, LayerNorm two fp32 numbers a row, and the softmax what its dtype says."""
     kernels = Kernels(attention=attention, activation=activation)
-    assert saved_bytes(gpt2(H, A, F, V, 2), kernels, precision, b, s).per_layer == per_layer
+    assert saved_bytes(Workload(gpt2(H, A, F, V, 2), kernels, precision, b, s)).per_layer == per_layer
 
 
 def test_saved_outside_the_layers() -> None:
@@ -147,14 +148,14 @@ def test_saved_outside_the_layers() -> None:
     norm_and_head = 4 * n * h + 4 * n
     loss = 4 * n * V + 8 * n + 4  # log-probabilities, shifted labels, total weight
     tokens, tables = 8 * n, 2 * 2 * s * e
-    outside = saved_bytes(SMALL_LLAMA, Kernels(), BF16, b, s).outside
+    outside = saved_bytes(Workload(SMALL_LLAMA, Kernels(), BF16, b, s)).outside
     assert outside == norm_and_head + loss + tokens + tables
 
 
 def test_itemised_storages_add_up() -> None:
     """The storages of one layer are the difference of three and two layers: none is shared, none is lost."""
-    three = saved_storages(with_layers(SMALL_LLAMA, 3), Kernels(), BF16, b, s)
-    difference = saved_bytes(SMALL_LLAMA, Kernels(), BF16, b, s)
+    three = saved_storages(Workload(with_layers(SMALL_LLAMA, 3), Kernels(), BF16, b, s))
+    difference = saved_bytes(Workload(SMALL_LLAMA, Kernels(), BF16, b, s))
     assert sum(storage.bytes for storage in three if storage.layer == 1) == difference.per_layer
     assert sum(storage.bytes for storage in three) == difference.total(3)
     assert [storage.users for storage in three if storage.layer == BEFORE] == [("EmbeddingBackward0.indices",)]
@@ -170,7 +171,8 @@ def test_itemised_storages_add_up() -> None:
 )
 def test_last_storage_of_a_layer(model: Model, last: str) -> None:
     """Where recomputation of a checkpointed layer stops follows from what is saved last."""
-    first_layer = [storage for storage in saved_storages(model, Kernels(), BF16, b, s) if storage.layer == 0]
+    storages = saved_storages(Workload(model, Kernels(), BF16, b, s))
+    first_layer = [storage for storage in storages if storage.layer == 0]
     assert first_layer[-1].users == (last,)
 
 
