@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ledger.spec import build_hardware
 from ledger.spec.build_model import model
 from ledger.spec.expectations import expectations
+from ledger.spec.places import Places
 from ledger.spec.plan import (
     Assumptions,
     Expectation,
@@ -24,7 +26,7 @@ from ledger.spec.plan import (
     Run,
     Stack,
 )
-from ledger.spec.problems import Problem
+from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 from ledger.spec.view import View
@@ -42,16 +44,16 @@ def parts(node: Node, names: Mapping[str, str], broken: frozenset[str]) -> Parts
     return built
 
 
-def plan(built: Parts, node: Node, source: Source, warnings: tuple[Problem, ...]) -> Plan:
+def plan(built: Parts, node: Node, source: Source, places: Places, warnings: Iterable[Problem]) -> Plan:
     """The plan of its parts; every part must have been built."""
     return Plan(
         name=source.name,
         title=View(node).text("plan"),
         **built,
-        origins=origins(node),
+        origins=places.origins,
         digest=digest(node),
         text=source.text,
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
 
 
@@ -61,9 +63,10 @@ def digest(node: Node) -> str:
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def origins(node: Node) -> Mapping[str, Origin]:
-    """Where each dotted path was written, and its source; layer groups go by their names."""
-    return dict(_origins(node, "", {}))
+def origins(node: Node, named: Mapping[str, Location]) -> Mapping[str, Origin]:
+    """Where each dotted path was written, and its source; layer groups go by their names, parts are where `named`."""
+    found = dict(_origins(node, "", {}))
+    return {**found, **{part: replace(found[part], where=place) for part, place in named.items()}}
 
 
 def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ledger.spec.library import Library
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source
 
@@ -18,13 +18,27 @@ DEEPEST = 8  # parts that are based on parts
 
 @dataclass(frozen=True)
 class Expanded:
-    """A document with its parts in place; `failed` are those that could not be read, with the problems."""
+    """A document with its parts in place; `failed` are those that could not be read, with the problems.
+
+    `names` are what the parts go by, `named` the places in the plan that say which part it is.
+    """
 
     node: Node
     texts: Mapping[str, str]
     names: Mapping[str, str]
+    named: Mapping[str, Location]
     problems: tuple[Problem, ...] = ()
     failed: frozenset[str] = frozenset()
+
+    def having(self, kind: str, part: Part, place: Location) -> Expanded:
+        """The same with one part more in place."""
+        return replace(
+            self,
+            node=self.node.within({kind: part.node}, {kind: self.node.keys.get(kind, place)}),
+            texts={**self.texts, **part.texts},
+            names={**self.names, kind: part.name},
+            named={**self.named, kind: place},
+        )
 
     def failing(self, part: str, error: SpecError) -> Expanded:
         """The same with one part more that could not be read."""
@@ -43,7 +57,7 @@ class Part:
 
 def expand(node: Node, source: Source, library: Library) -> Expanded:
     """The plan with each named or based part replaced by what it stands for."""
-    whole = Expanded(node, {source.file: source.text}, {})
+    whole = Expanded(node, {source.file: source.text}, {}, {})
     for kind in PARTS:
         given = node.fields.get(kind)
         if given is None and kind == "stack":
@@ -55,9 +69,7 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
         except SpecError as error:
             whole = whole.failing(kind, error)
             continue
-        key = node.keys.get(kind, given.where)
-        texts, names = {**whole.texts, **part.texts}, {**whole.names, kind: part.name}
-        whole = replace(whole, node=whole.node.within({kind: part.node}, {kind: key}), texts=texts, names=names)
+        whole = whole.having(kind, part, given.where)
     return whole
 
 

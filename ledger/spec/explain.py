@@ -97,10 +97,9 @@ def _missing_beside(error: Any, path: Steps, root: Node) -> Iterator[Finding]:
     """A file of its own has a title and a source."""
     for present, needed in error.validator_value.items():
         for key in [key for key in needed if present in error.instance and key not in error.instance]:
-            problem = Problem(
-                place(root, path), f"{label(path)} lacks `{key}`, which a file of its own needs", _what(key)
-            )
-            yield Finding((*path, key), problem, harmless=True)
+            meaning = description(key) if key == "source" else "The name that people read."
+            message = f"{label(path)} lacks `{key}`, which a file of its own needs"
+            yield Finding((*path, key), Problem(place(root, path), message, f"`{key}:` {meaning}"), harmless=True)
 
 
 def _what(key: str) -> str:

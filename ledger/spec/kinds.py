@@ -26,21 +26,22 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def description(key: str) -> str:
-    """What the schemas say of a field; a name means one thing throughout the kinds, or nearly."""
-    found = (entry for document in documents().values() for entry in _properties(document, key))
+    """What the schemas say of a field, a plan's before its parts': a name means one thing, or nearly."""
+    ordered = [documents()[f"{kind}.schema.json"] for kind in KINDS]
+    found = (entry for document in ordered for entry in _properties(document, key, document))
     return next((entry["description"] for entry in found if "description" in entry), "")
 
 
-def _properties(schema: Any, key: str) -> list[dict[str, Any]]:
-    """Every schema of a property of that name, the outermost first, references followed by one step."""
+def _properties(schema: Any, key: str, document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every schema of a property of that name, the outermost first, over what it refers to."""
     if isinstance(schema, list):
-        return [entry for inner in schema for entry in _properties(inner, key)]
+        return [entry for inner in schema for entry in _properties(inner, key, document)]
     if not isinstance(schema, dict):
         return []
     own = schema.get("properties", {}).get(key)
-    deeper = _properties(list(schema.values()), key)
+    deeper = _properties(list(schema.values()), key, document)
     if not isinstance(own, dict):
         return deeper
     file, _, name = own.get("$ref", "").partition("#/$defs/")
-    referred = documents().get(file, {}).get("$defs", {}).get(name, {})
+    referred = (documents().get(file, {}) if file else document).get("$defs", {}).get(name, {})
     return [{**referred, **own}, *deeper]

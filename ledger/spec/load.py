@@ -115,11 +115,11 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     found = [*findings(node, "plan"), *(Finding(path, problem) for path, problem in unsized), *faults(node)]
     unsound = frozenset(str(finding.path[0]) for finding in found if finding.path and not finding.harmless)
     built = build.parts(node, whole.names, whole.failed | unsound)
-    at = Places(build.origins(node), tuple(_dense_peaks(node, built.get("accelerator"), library)))
+    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
     problems = [*whole.problems, *(finding.problem for finding in found), *broken(RULES, built, at)]
     if problems:
         raise SpecError(problems, whole.texts)
-    return build.plan(built, node, source, tuple(broken(WARNINGS, built, at)))
+    return build.plan(built, node, source, at, broken(WARNINGS, built, at))
 
 
 def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) -> Iterator[Accelerator]:
@@ -165,7 +165,7 @@ def _load(given: str | Path, kind: str, make: Callable[[View, str], Built], libr
     if all(finding.harmless for finding in found):
         built = make(View(whole.fields[kind]), part.name)
         known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
-        problems += broken(RULES, {kind: built}, Places(build.origins(whole), tuple(known)))
+        problems += broken(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))
         if not problems:
             return built
     raise SpecError(problems, part.texts)

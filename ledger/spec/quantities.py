@@ -56,9 +56,11 @@ DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 COUNTED = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
 SMALL = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
+UNSCALED = ("s", "/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
 TIMES = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
 NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
+ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
     "gbps": "Gb/s",
     "mbps": "Mb/s",
@@ -83,32 +85,39 @@ SPELLINGS = {  # common ways to write a unit that this language writes in one wa
 def units() -> Mapping[str, tuple[str, Fraction]]:
     """Every unit that may be written: its dimension, and its size in the dimension's base unit."""
     table: dict[str, tuple[str, Fraction]] = {}
-    for prefix, size in {"": 1, **DECIMAL}.items():
-        for base in ("B", "B/s", "FLOP", "FLOP/s"):
-            table[prefix + base] = (base, Fraction(size))
-        table[f"{prefix}b/s"] = table[f"{prefix}bit/s"] = ("B/s", Fraction(size, 8))
-        table[f"{prefix}W"] = ("W", Fraction(size))
-        table[f"{prefix}J"] = ("J", Fraction(size))
-        table[f"{prefix}Wh"] = ("J", Fraction(3600 * size))
-    for prefix, size in BINARY.items():
-        table[f"{prefix}B"] = ("B", Fraction(size))
-        table[f"{prefix}B/s"] = ("B/s", Fraction(size))
-    for prefix, size in {"": 1, **COUNTED}.items():
-        for base in ("tokens", "tokens/s", "parameters"):
-            table[f"{prefix} {base}".strip()] = (base, Fraction(size))
-    for prefix, part in {"": Fraction(1), **SMALL}.items():
-        table[f"{prefix}s"] = ("s", part)
+
+    def add(base: str, unit: str, prefixes: Mapping[str, int | Fraction], size: int | Fraction = 1) -> None:
+        table.update({prefix + unit: (base, Fraction(step * size)) for prefix, step in {"": 1, **prefixes}.items()})
+
+    for base in ("B", "B/s"):
+        add(base, base, {**DECIMAL, **BINARY})
+    for base in ("FLOP", "FLOP/s", "W", "J"):
+        add(base, base, DECIMAL)
+    add("J", "Wh", DECIMAL, 3600)
+    for bits in ("b/s", "bit/s"):
+        add("B/s", bits, DECIMAL, Fraction(1, 8))
+    for base in ("tokens", "tokens/s", "parameters"):
+        add(base, base, {f"{prefix} ": size for prefix, size in COUNTED.items()})
+    add("s", "s", SMALL)
     for name, size in TIMES.items():
-        table[name] = ("s", Fraction(size))
+        add("s", name, {}, size)
     for name, size in {"s": 1, **TIMES}.items():
-        table[f"/{name}"] = ("/s", Fraction(1, size))
-    table |= {"byte": ("B", Fraction(1)), "bytes": ("B", Fraction(1)), "token": ("tokens", Fraction(1))}
-    return table | {"USD": ("USD", Fraction(1)), "%": ("1", Fraction(1, 100)), "": ("1", Fraction(1))}
+        add("/s", f"/{name}", {}, Fraction(1, size))
+    for base, name, size in (
+        ("B", "byte", 1),
+        ("B", "bytes", 1),
+        ("tokens", "token", 1),
+        ("USD", "USD", 1),
+        ("1", "", 1),
+    ):
+        add(base, name, {}, size)
+    add("1", "%", {}, Fraction(1, 100))
+    return table
 
 
 def parse(text: str, base: str) -> Number:
     """The exact value of `80 GB` in the base unit of its dimension (`B`); raises QuantityError."""
-    value, found = parse_any(text)
+    value, found = parse_any(text, base)
     dimension = DIMENSIONS[base]
     if found != base:
         raise _wrong_dimension(text, found, dimension)
@@ -119,32 +128,34 @@ def parse(text: str, base: str) -> Number:
     return int(value) if dimension.whole else value
 
 
-def parse_any(text: str) -> tuple[Fraction, str]:
-    """The exact value of a quantity of any dimension, and the base unit of that dimension; raises QuantityError."""
+def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
+    """The exact value of a quantity of any dimension, and that dimension's base unit; raises QuantityError.
+
+    Near misses are offered from the units of `wanted`, if that is given.
+    """
     match = NUMBER.fullmatch(text)
     if match is None:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
     number, unit = match.groups()
     unit = re.sub(r"^([KkMBT])\s*(?=tokens|parameters)", r"\1 ", unit)
     if unit not in units():
-        raise _unknown_unit(number, unit)
+        raise _unknown_unit(number, unit, wanted)
     base, size = units()[unit]
     return Fraction(number) * size, base
 
 
-def write(value: float, base: str) -> str:
-    """The value as a text that parses to the same value, with the largest decimal prefix that leaves 1 or more."""
+def write(value: float, base: str, prefix: str = "") -> str:
+    """The value as a text that parses to the same value; without `prefix`, with the largest that leaves 1 or more."""
     counted = base.partition("/")[0] in {"tokens", "parameters"}
-    steps = {size: prefix for prefix, size in (COUNTED if counted else DECIMAL).items() if prefix != "k" or not counted}
-    steps = {} if base in {"s", "/s", "USD", "1"} else steps
-    size = max((size for size in steps if size <= abs(value)), default=1)
+    steps = {} if base in UNSCALED else COUNTED if counted else DECIMAL
+    fitting = [one for one in steps if (one == prefix if prefix else steps[one] <= abs(value))]
+    chosen = max(fitting, key=lambda one: (steps[one], one == "K"), default="")
     with localcontext(prec=1200):
-        digits = (Decimal(str(value)) / size).normalize()
+        digits = (Decimal(str(value)) / steps.get(chosen, 1)).normalize()
     number = f"{digits:f}" if -SHORTEST < digits.adjusted() < SHORTEST else str(digits)
-    prefix = steps.get(size, "")
     if base == "1":
         return number
-    return f"{number}{prefix} {base}" if counted else f"{number} {prefix}{base}"
+    return f"{number}{chosen} {base}" if counted else f"{number} {chosen}{base}"
 
 
 def _plural(base: str) -> str:
@@ -152,42 +163,34 @@ def _plural(base: str) -> str:
 
 
 def _wrong_dimension(text: str, found: str, dimension: Dimension) -> QuantityError:
-    number = NUMBER.fullmatch(text)
-    figure = number.group(1) if number else text
-    if found == "1" and not text.strip().endswith("%"):
+    written = text.strip()
+    if found == "1" and not written.endswith("%"):
         return QuantityError(f"`{text}` has no unit", f"{dimension.noun} has one, for example {dimension.example}")
-    if found == "B" and dimension.base in {"tokens", "parameters"}:
-        prefix = text.strip().removesuffix("B").rstrip()
-        return QuantityError(f"`{text}` is a size in bytes", f"did you mean `{prefix}B {dimension.base}`?")
     help_text = f"{dimension.noun} is due, for example {dimension.example}"
-    if found == "B" and dimension.base == "B/s":
-        help_text = f"a bandwidth is due: did you mean `{text.strip()}/s`?"
-    if found == "FLOP" and dimension.base == "FLOP/s":
-        help_text = f"a rate is due: did you mean `{text.strip()}/s`?"
-    return QuantityError(f"`{text}` is {DIMENSIONS[found].noun}, {figure and 'not '}{dimension.noun}", help_text)
+    if dimension.base == f"{found}/s":
+        help_text = f"{dimension.noun} is due: did you mean `{written}/s`?"
+    if found == "B" and dimension.base in {"tokens", "parameters"}:
+        help_text = f"{dimension.noun} is due: did you mean `{written} {dimension.base}`?"
+    return QuantityError(f"`{text}` is {DIMENSIONS[found].noun}, not {dimension.noun}", help_text)
 
 
-def _unknown_unit(number: str, unit: str) -> QuantityError:
-    if re.fullmatch(r"[kKmMgGtTpP]?i?b", unit) and unit.lower().removesuffix("b") not in {"", "i"}:
-        prefix = unit[0].upper()
-        decimal, binary = f"{number} {prefix}B", f"{number} {prefix}iB"
+def _unknown_unit(number: str, unit: str, wanted: str) -> QuantityError:
+    if wanted in {"", "B"} and re.fullmatch(r"[kKmMgGtTpP]i?b", unit, re.IGNORECASE):
+        prefix = "k" if unit[0] in "kK" else unit[0].upper()
+        decimal, binary = f"{number} {prefix}B", f"{number} {prefix.upper()}iB"
         return QuantityError(
             f"`{unit}` is no unit of bytes",
             f"did you mean `{decimal}` ({int(parse_any(decimal)[0])} B) or `{binary}` ({int(parse_any(binary)[0])} B)?",
         )
-    near = near_units(unit)
-    message = f"`{unit}` is no unit"
-    if not near:
-        return QuantityError(
-            message, "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
-        )
-    return QuantityError(message, "did you mean " + " or ".join(f"`{number} {name}`" for name in near) + "?")
+    near = " or ".join(f"`{number} {name}`" for name in near_units(unit, wanted))
+    fallback = f"{DIMENSIONS[wanted].noun} is due, for example {DIMENSIONS[wanted].example}" if wanted else ALL_UNITS
+    return QuantityError(f"`{unit}` is no unit", f"did you mean {near}?" if near else fallback)
 
 
-def near_units(unit: str) -> tuple[str, ...]:
-    """Units that are written almost like this one, nearest first."""
-    compact = unit.replace(" ", "").lower()
-    if compact in SPELLINGS:
-        return (SPELLINGS[compact],)
-    folded = [name for name in units() if name and name.lower() == compact]
-    return tuple(folded[:2] or difflib.get_close_matches(unit, [name for name in units() if name], n=2, cutoff=0.6))
+def near_units(unit: str, wanted: str = "") -> list[str]:
+    """Units of the dimension `wanted`, or of any, that are written almost like this one, nearest first."""
+    known = [name for name, (base, _) in units().items() if name and wanted in {"", base}]
+    joined = unit.replace(" per ", "/").replace(" ", "")
+    spelt = SPELLINGS.get(joined.lower(), joined)
+    same = [spelt] if spelt in known else [name for name in known if name.lower() == joined.lower()]
+    return same[:2] or difflib.get_close_matches(unit, known, n=2, cutoff=0.6)

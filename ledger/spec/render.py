@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ledger.spec.problems import Location, Problem
-from ledger.spec.reader import lines
+from ledger.spec.reader import LARGEST, lines
 
 WIDTH = 160  # characters of a source line that are shown
 
@@ -24,14 +24,22 @@ def _problem(problem: Problem, sources: Mapping[str, str]) -> str:
 
 
 def _excerpt(where: Location, sources: Mapping[str, str]) -> list[str]:
-    text = sources.get(where.file)
-    if text is None and Path(where.file).is_file():
-        text = Path(where.file).read_text("utf-8", errors="replace")
-    found = lines(text or "")
+    found = lines(sources[where.file] if where.file in sources else _file_text(where.file))
     if where.line > len(found) or not found[where.line - 1].strip():
         return []
     line = found[where.line - 1]
+    if not line.replace("\t", " ").isprintable():
+        return []
     start = max(0, where.column - WIDTH // 2) if len(line) > WIDTH else 0
     shown = line[start : start + WIDTH]
     lead = "".join("\t" if character == "\t" else " " for character in shown[: where.column - 1 - start])
     return [f"  {shown}", f"  {lead}^"]
+
+
+def _file_text(file: str) -> str:
+    """The text of a file, as far as it is one."""
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(LARGEST).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""

@@ -59,8 +59,8 @@ def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
         for known in at.known:
             dense = known.peak.get(dtype, math.inf)
             if _alike(accelerator, known) and abs(given - 2 * dense) <= SAME * given:
-                message = f"{dtype} = {write(given, 'FLOP/s')} is the sparse figure of {known.title}"
-                help_text = f"the dense one is `{write(dense, 'FLOP/s')}`; dense matmuls reach no more"
+                message = f"{dtype} = {write(given, 'FLOP/s', 'T')} is the sparse figure of {known.title}"
+                help_text = f"the dense one is `{write(dense, 'FLOP/s', 'T')}`; dense matmuls reach no more"
                 yield Problem(at(f"accelerator.peak.{dtype}"), message, help_text)
                 break
 

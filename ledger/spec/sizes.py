@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 
+from ledger.spec.explain import label
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.kinds import documents
 from ledger.spec.problems import Problem
@@ -59,7 +60,9 @@ def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: list[tuple[
             try:
                 fields[key] = Node(_named(key, inner, ()), value.where)
             except ExpressionError as error:
-                problems.append(((*path, key), Problem(value.where, f"`{key}`: {error.message}", error.help)))
+                problems.append(
+                    ((*path, key), Problem(value.where, f"{label((*path, key))}: {error.message}", error.help))
+                )
     return Node(fields, node.where, node.keys)
 
 

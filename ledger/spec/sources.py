@@ -36,7 +36,7 @@ def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
     if typed == "-":
         return Source(STANDARD_INPUT, _piped(stdin), "plan")
     revision, colon, path = typed.partition(":")
-    if colon and revision and path and not exists(typed):
+    if colon and revision and path and not revision.startswith("-") and not exists(typed):
         return from_revision(revision, path)
     return from_file(Path(typed))
 
