@@ -20,7 +20,7 @@ SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of t
 MINUTE, HOUR, DAY = 60, 3600, 86400
 BELOW_SECONDS = ((1, "s"), (Decimal("1e-3"), "ms"), (Decimal("1e-6"), "µs"), (Decimal("1e-9"), "ns"))
 
-Number = int | float | Fraction
+Number = int | Fraction | float
 
 
 def exact(value: Number) -> Decimal:
@@ -28,6 +28,11 @@ def exact(value: Number) -> Decimal:
     if isinstance(value, Fraction):
         return Decimal(value.numerator) / Decimal(value.denominator)
     return Decimal(value)
+
+
+def magnitude(value: Number) -> Decimal:
+    """The value without its sign."""
+    return abs(exact(value))
 
 
 def plain(value: Number | Decimal, digits: int = 3) -> str:
@@ -48,6 +53,11 @@ def rounded(value: Decimal, digits: int) -> Decimal:
 def grouped(value: Decimal) -> str:
     """Digits before the point in threes, with a true minus."""
     return f"{value:,f}".replace(",", THIN).replace("-", MINUS)
+
+
+def machine(value: Number) -> str:
+    """The value for programs: every digit of an integer, the shortest float that is the same number."""
+    return str(value) if isinstance(value, int) else repr(float(value))
 
 
 def integer(value: Number) -> str:
@@ -73,12 +83,16 @@ def si(value: Number, unit: str, digits: int = 3) -> str:
 
 def tick(value: Number, unit: str) -> str:
     """A round value at an axis: `20 GB`, `0.5 s`, `100 TFLOP/s`."""
-    if unit == "s":
-        text, scaled_unit = scaled(value, BELOW_SECONDS, 3) if value else ("0", "s")
-    else:
-        text, prefix = scaled(value, PREFIXES, 3)
-        scaled_unit = prefix + unit
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}{THIN}{scaled_unit}"
+    return trimmed(duration(value) if unit == "s" else si(value, unit)).rstrip(THIN)
+
+
+def trimmed(text: str) -> str:
+    """The text of a quantity without zeros at the end of its decimals: `50 GB/s` for `50.00 GB/s`."""
+    number, space, unit = text.partition(THIN)
+    while unit[:1].isdigit():  # a space between groups of digits
+        group, space, unit = unit.partition(THIN)
+        number += THIN + group
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + space + unit
 
 
 def size(value: Number) -> str:
@@ -103,17 +117,17 @@ def scientific(value: Number, unit: str = "", digits: int = 3) -> str:
 def power_of_ten(value: Number) -> str:
     """A decade at a logarithmic axis: `10³`; small ones written out."""
     power = rounded(exact(value), 3).adjusted()
-    return plain(10**power) if 0 <= power <= 2 else f"10{str(power).translate(SUPERSCRIPTS)}"
+    return integer(10**power) if 0 <= power <= 2 else f"10{str(power).translate(SUPERSCRIPTS)}"
 
 
 def operations(value: Number) -> str:
     """A count of floating-point operations, with its power of ten where it is large."""
-    return scientific(value, "FLOP") if abs(value) >= SCIENTIFIC_FROM else si(value, "FLOP")
+    return scientific(value, "FLOP") if magnitude(value) >= SCIENTIFIC_FROM else si(value, "FLOP")
 
 
 def count(value: Number) -> str:
     """A number of things: whole below a million, else `70.6 billion`."""
-    if abs(value) < SHORT_SCALE[-1][0]:
+    if magnitude(value) < SHORT_SCALE[-1][0]:
         return integer(value) if value == int(value) else plain(value)
     text, name = scaled(value, SHORT_SCALE, 3)
     return f"{text}{THIN}{name}"
@@ -121,14 +135,14 @@ def count(value: Number) -> str:
 
 def duration(value: Number) -> str:
     """Seconds, in the unit a person would use: `38.4 µs`, `18.3 s`, `2.40 h`, `143.9 days`."""
-    magnitude = abs(value)
-    if magnitude >= 2 * DAY:
+    length = magnitude(value)
+    if length >= 2 * DAY:
         return days(Fraction(value) / DAY)
-    if magnitude >= 2 * HOUR:
+    if length >= 2 * HOUR:
         return f"{plain(Fraction(value) / HOUR)}{THIN}h"
-    if magnitude >= 2 * MINUTE:
+    if length >= 2 * MINUTE:
         return f"{plain(Fraction(value) / MINUTE)}{THIN}min"
-    if magnitude == 0:
+    if length == 0:
         return f"0{THIN}s"
     text, unit = scaled(value, BELOW_SECONDS, 3)
     return f"{text}{THIN}{unit}"
@@ -144,19 +158,38 @@ def percent(value: Number) -> str:
     return f"{grouped((exact(value) * 100).quantize(Decimal('0.1')))}{THIN}%"
 
 
+def shift(value: Number) -> str:
+    """A small relative change, to a hundredth of a per cent: `−0.31 %`."""
+    return signed(f"{grouped((exact(value) * 100).quantize(Decimal('0.01')))}{THIN}%")
+
+
 def change(value: Number) -> str:
     """A relative change or error, with its sign: `+5.4 %`."""
-    text = percent(value)
-    return text if value < 0 else f"+{text}"
+    return signed(percent(value))
 
 
 def money(value: Number) -> str:
     """US dollars: `$9.8 M` to a tenth, thousands and dollars whole, prices below 100 to the cent."""
     for factor, name in ((10**9, "B"), (10**6, "M")):
-        if abs(value) >= factor:
+        if magnitude(value) >= factor:
             return f"${grouped((exact(value) / factor).quantize(Decimal('0.1')))}{THIN}{name}"
-    cents = Decimal(1) if abs(value) >= 100 else Decimal("0.01")
+    cents = Decimal(1) if magnitude(value) >= 100 else Decimal("0.01")
     return f"${grouped(exact(value).quantize(cents))}"
+
+
+def signed(text: str) -> str:
+    """A change as it is written, with a plus where there is no minus."""
+    return text if text.startswith(MINUS) else f"+{text}"
+
+
+def signed_days(value: Number) -> str:
+    """A change in days, to a tenth."""
+    return signed(days(value))
+
+
+def signed_money(value: Number) -> str:
+    """A change in dollars."""
+    return f"{MINUS}{money(-value)}" if value < 0 else signed(money(value))
 
 
 def rate(value: Number) -> str:

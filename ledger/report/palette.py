@@ -67,10 +67,11 @@ def variables(dark: bool) -> str:
 
 
 def classes() -> str:
-    """Classes that override a chart's presentation attributes, so that charts follow the surroundings."""
+    """Classes for swatches, and classes that override presentation attributes so that charts follow the theme."""
     fills = [f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in COLOURS]
+    grounds = [f".b-{name}{{background:var(--{name})}}" for name in COLOURS]
     inks = [f".f-on-{name}{{fill:var(--on-{name})}}" for name, colour in COLOURS.items() if colour.on_light]
-    return "".join(fills + inks)
+    return "".join(fills + grounds + inks)
 
 
 def stylesheet() -> str:

@@ -145,14 +145,15 @@ def rectangle(box: Box, colour: str, tip: str = "", radius: float = 0.0) -> str:
     )
 
 
-def line(
-    start: tuple[float, float], end: tuple[float, float], colour: str, width: float = 1.0, dashes: str = ""
-) -> str:
+Place = tuple[float, float]
+
+
+def line(start: Place, end: Place, colour: str, width: float = 1.0, dashes: str = "") -> str:
     """A straight line."""
     return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
 
 
-def path(points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dashes: str = "") -> str:
+def path(points: Sequence[Place], colour: str, width: float = 1.5, dashes: str = "") -> str:
     """An open line through the points."""
     steps = " ".join(f"{'L' if at else 'M'}{trimmed(x)} {trimmed(y)}" for at, (x, y) in enumerate(points))
     return element("path", d=steps, **stroke(colour, width, dashes or None))
@@ -183,6 +184,7 @@ class Scale:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
+        """The pixel of a value."""
         low, high, at = (math.log(v) if self.logarithmic else v for v in (self.low, self.high, self.clamped(value)))
         share = (at - low) / (high - low) if high > low else 0.0
         return self.start + share * (self.end - self.start)

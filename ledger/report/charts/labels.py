@@ -40,7 +40,7 @@ def beside(mark: Mark) -> Iterator[Text]:
     """Places for a name, the best first: left, right, below, above, then farther off."""
     box = mark.box
     middle, centre = (box.top + box.bottom) / 2 + 0.35 * SMALL, (box.left + box.right) / 2
-    for distance in (4.0, 16.0, 30.0):
+    for distance in (4.0, 14.0):
         yield Text(box.left - distance, middle, mark.label, SMALL, "end")
         yield Text(box.right + distance, middle, mark.label, SMALL)
         yield Text(centre, box.bottom + distance + 9.0, mark.label, SMALL, "middle")

@@ -21,6 +21,7 @@ from ledger.report.svg import (
 
 HEADROOM = 1.04  # of the largest value, so that the end of the longest bar is seen
 SMALL = 12.0
+FAR = 0.4  # of the capacity; where all columns stay below, the capacity is named and not drawn
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,8 @@ def bars(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> 
     for row, stack in enumerate(stacks):
         parts += bar(rows, row, stack, scale)
         over = stack.total > capacity
-        parts += [
-            rows.label(row, 600 if stack.marked else 400).draw(),
-            rows.value(row, "bad" if over else "ink").draw(),
-        ]
+        label, value = rows.label(row, 600 if stack.marked else 400), rows.value(row, "bad" if over else "ink")
+        parts += [label.draw(), value.draw()]
     parts += capacity_mark(scale, capacity, rows)
     return picture(width, rows.bottom + 22.0, title, parts)
 
@@ -104,9 +103,11 @@ def timeline(stacks: Sequence[Stack], capacity: float, title: str, width: float)
     if width < NARROW:
         return bars(stacks, capacity, title, width)
     keys, height = legend(categories(stacks), width)
-    name = f"capacity {numbers.size(capacity)}"
+    highest = max(stack.total for stack in stacks)
+    far = highest < FAR * capacity
+    name = f"{'↑ ' if far else ''}capacity {numbers.size(capacity)}"
     left, top, tall = text_width(name, SMALL, 600) + 10.0, height + 24.0, 220.0
-    scale = Scale(0.0, HEADROOM * max(capacity, *(stack.total for stack in stacks)), top + tall, top)
+    scale = Scale(0.0, highest * 1.25 if far else HEADROOM * max(capacity, highest), top + tall, top)
     parts = [*keys, *levels(scale, capacity, (left, width))]
     pitch = (width - left) / max(len(stacks), 1)
     thick, lowest = min(pitch * 0.64, 64.0), top + tall
@@ -117,7 +118,7 @@ def timeline(stacks: Sequence[Stack], capacity: float, title: str, width: float)
             label = Text(centre, top + tall + 17.0 + 14.5 * row, text, SMALL, "middle", 600 if stack.marked else 400)
             lowest = max(lowest, label.box.bottom)
             parts.append(label.draw())
-    parts += [line((left, scale(capacity)), (width, scale(capacity)), "ink", 1.5)]
+    parts += [] if far else [line((left, scale(capacity)), (width, scale(capacity)), "ink", 1.5)]
     parts += [Text(left - 10.0, scale(capacity) + 0.35 * SMALL, name, SMALL, "end", 600).draw()]
     parts += [total(stack, scale, left + (at + 0.5) * pitch, capacity) for at, stack in enumerate(stacks)]
     return picture(width, lowest + 4.0, title, parts)

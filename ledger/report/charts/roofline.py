@@ -59,49 +59,42 @@ def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: flo
     """Kernels as circles on logarithmic axes under their roofs; the largest are named where there is room."""
     seen = [(bound, name) for bound, name in BOUNDS.items() if any(point.bound == bound for point in points)]
     keys, height = legend(seen, width)
-    tall = min(0.62 * width, 380.0)
+    for roof in roofs:
+        keys += roof_key(roof, height)
+        height += 20.0
+    tall = min(0.72 * width, 360.0)
     x, y = scales(points, roofs, (58.0, width - 8.0), (height + 26.0 + tall, height + 26.0))
     parts = [*keys, *grid(x, y)]
-    names = [roof_name(roof, x, y, at) for at, roof in enumerate(roofs)]
     for roof in roofs:
         corners = (x.low, min(max(roof.compute / roof.bandwidth, x.low), x.high), x.high)
         parts.append(path([(x(i), y(roof.at(i))) for i in corners], roof.colour, 1.75, roof.dashes))
     ordered = sorted(points, key=lambda point: -point.share)
     parts += [circle(point, x, y) for point in ordered]
-    parts += [text.draw() for text in names]
     marks = [Mark(point.label, disc(point, x, y)) for point in ordered]
     plot = Box(x.start, y.end, x.end, y.start)
-    obstacles = [*(name.box for name in names), *roof_boxes(roofs, x, y)]
-    parts += [text.draw() for text in placed(marks, obstacles, plot, LABELLED)]
+    parts += [text.draw() for text in placed(marks, roof_boxes(roofs, x, y), plot, LABELLED)]
     return picture(width, height + tall + 64.0, title, parts)
 
 
 def scales(
     points: Sequence[Point], roofs: Sequence[Roof], across: tuple[float, float], up: tuple[float, float]
 ) -> tuple[Scale, Scale]:
-    """Whole decades that hold every kernel and the ridge of every roof."""
+    """Axes that hold every kernel and the ridge of every roof, with room at each end."""
     ridges = [roof.compute / roof.bandwidth for roof in roofs]
     intensities = [*(point.intensity for point in points), *ridges]
     rates = [*(point.rate for point in points), *(roof.compute for roof in roofs)]
-    x = Scale(decade(min(intensities), down=True), decade(max(intensities) * 1.5), *across, logarithmic=True)
-    lowest = min(min(rates), min(roof.at(x.low) for roof in roofs))
-    y = Scale(decade(lowest, down=True), decade(max(rates) * 1.3), *up, logarithmic=True)
+    x = Scale(min(intensities) / 1.6, max(intensities) * 4.0, *across, logarithmic=True)
+    lowest = min(*rates, *(roof.at(x.low) for roof in roofs))
+    y = Scale(lowest / 1.6, max(rates) * 2.0, *up, logarithmic=True)
     return x, y
-
-
-def decade(value: float, *, down: bool = False) -> float:
-    """The power of ten at or beyond the value."""
-    power = math.log10(value)
-    return float(10.0 ** (math.floor(power) if down else math.ceil(power)))
 
 
 def grid(x: Scale, y: Scale) -> list[str]:
     """Decades, named at the left and below."""
-    parts = []
+    parts = [line((x.start, y.start), (x.end, y.start), "axis"), line((x.start, y.start), (x.start, y.end), "axis")]
     for value in x.ticks():
         parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
-        anchor = "end" if value == x.high else "middle"
-        parts.append(Text(x(value), y.start + 16.0, numbers.power_of_ten(value), SMALL, anchor, fill="muted").draw())
+        parts.append(Text(x(value), y.start + 16.0, numbers.power_of_ten(value), SMALL, "middle", fill="muted").draw())
     for value in y.ticks():
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = numbers.tick(value, "")
@@ -112,11 +105,10 @@ def grid(x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def roof_name(roof: Roof, x: Scale, y: Scale, row: int) -> Text:
-    """A roof's name at its right end: the first above its line, the others below."""
-    text = f"{roof.name} {numbers.si(roof.compute, 'FLOP/s')}"
-    shift = -7.0 if row == 0 else 16.0
-    return Text(x.end, y(roof.compute) + shift, text, SMALL, "end", 600, "ink" if row == 0 else "muted")
+def roof_key(roof: Roof, y: float) -> list[str]:
+    """A line of the legend: how a roof is drawn, and what it allows."""
+    text = f"{roof.name}: {numbers.si(roof.compute, 'FLOP/s')}, {numbers.si(roof.bandwidth, 'B/s')}"
+    return [line((0.0, y + 8.0), (24.0, y + 8.0), roof.colour, 1.75, roof.dashes), Text(31.0, y + 12.5, text).draw()]
 
 
 def circle(point: Point, x: Scale, y: Scale) -> str:

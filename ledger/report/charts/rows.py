@@ -84,7 +84,7 @@ def axis(scale: Scale, top: float, bottom: float, names: Sequence[tuple[float, s
         x = scale(value)
         parts.append(line((x, top), (x, bottom), "rule"))
         half = text_width(name, 12.0) / 2
-        centre = min(max(x, scale.start + half), scale.end - half) if x in (scale.start, scale.end) else x
+        centre = max(x, half)
         if centre - half > reach:
             parts.append(Text(centre, bottom + 16.0, name, 12.0, "middle", fill="muted").draw())
             reach = centre + half + 8.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -37,7 +38,8 @@ def chart(choices: Sequence[Choice], capacity: float, title: str, width: float) 
     ordered = [*front, *(choice for choice in choices if not choice.best)]
     marks = [Mark(choice.label, disc(choice, x, y)) for choice in ordered]
     wall = Box(x(capacity) - 1.0, y.end, x(capacity) + 1.0, y.start)
-    labels = placed(marks, [name.box, wall], Box(x.start, y.end, width, y.start), LABELLED)
+    joined = along([(x(choice.memory), y(choice.seconds)) for choice in front])
+    labels = placed(marks, [name.box, wall, *joined], Box(x.start, y.end, width, y.start), LABELLED)
     parts += [text.draw() for text in (name, *labels)]
     return picture(width, tall + 52.0, title, parts)
 
@@ -53,7 +55,7 @@ def grid(x: Scale, y: Scale) -> list[str]:
             reach = name.box.right + 8.0
     for value in y.ticks(5):
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
-        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.duration(value), SMALL, "end", fill="muted")
+        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
         parts.append(name.draw())
     centre = (x.start + x.end) / 2 - text_width("memory per device", SMALL) / 2
     parts.append(Text(centre, y.start + 38.0, "memory per device", SMALL).draw())
@@ -72,6 +74,15 @@ def circle(choice: Choice, x: Scale, y: Scale) -> str:
         r=RADIUS,
         **fill(colour),
     )
+
+
+def along(corners: Sequence[tuple[float, float]]) -> list[Box]:
+    """Small boxes along a line, so that names keep off it."""
+    steps = [at / 40 for at in range(41)]
+    points = [
+        (x0 + at * (x1 - x0), y0 + at * (y1 - y0)) for (x0, y0), (x1, y1) in itertools.pairwise(corners) for at in steps
+    ]
+    return [Box(x - 2.0, y - 2.0, x + 2.0, y + 2.0) for x, y in points]
 
 
 def disc(choice: Choice, x: Scale, y: Scale) -> Box:

@@ -31,9 +31,8 @@ def waterfall(spans: Sequence[Bar], title: str, width: float) -> str:
     for row, span in enumerate(everything):
         start = 0.0 if span.strong else reached
         box = rows.box(row, scale(start), scale(start + span.seconds))
-        tip = (
-            f"{span.label}: {numbers.duration(span.seconds)}, {numbers.percent(share(span.seconds, whole))} of the step"
-        )
+        part = numbers.percent(span.seconds / whole if whole else 0.0)
+        tip = f"{span.label}: {numbers.duration(span.seconds)}, {part} of the step"
         parts.append(rectangle(box, span.colour, tip))
         reached = start + span.seconds
         if row < len(spans):
@@ -71,11 +70,6 @@ def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scal
     return rows, scale, parts
 
 
-def share(part: float, whole: float) -> float:
-    """Part over whole; nothing is no share of nothing."""
-    return part / whole if whole else 0.0
-
-
 @dataclass(frozen=True)
 class Effect:
     """What an input does to an output: its name, the elasticity, and the text beside the bar."""
@@ -92,13 +86,12 @@ def tornado(effects: Sequence[Effect], title: str, width: float) -> str:
     low = -reach if any(effect.elasticity < 0 for effect in effects) else 0.0
     high = reach if any(effect.elasticity > 0 for effect in effects) else 0.0
     scale = Scale(low, high, rows.left, rows.right)
-    marks = [(value, numbers.change(value / 100)) for value in scale.ticks(4 if rows.stacked else 6)]
+    marks = [(value, numbers.change(value / 100) if value else "0") for value in scale.ticks(4 if rows.stacked else 6)]
     parts = axis(scale, 0.0, rows.bottom, marks)
     for row, effect in enumerate(effects):
         box = rows.box(row, scale(0.0), scale(effect.elasticity))
-        parts.append(
-            rectangle(box, "compute" if effect.elasticity < 0 else "network", f"{effect.label}: {effect.text}")
-        )
+        colour = "compute" if effect.elasticity < 0 else "network"
+        parts.append(rectangle(box, colour, f"{effect.label}: {effect.text}"))
         parts += [rows.label(row).draw(), rows.value(row).draw()]
     parts.append(line((scale(0.0), 0.0), (scale(0.0), rows.bottom), "ink"))
     return picture(width, rows.bottom + 20.0, title, parts)

@@ -1,0 +1,86 @@
+"""The report as one HTML file that needs no network, and the same page as the PDF is set from."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from ledger.report import assets, palette
+from ledger.report.views import filled
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from ledger.report.views.parts import Report
+
+LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
+
+
+def render(report: Report, *, screen: bool = True) -> str:
+    """The page: with script and policy for the screen, with cut tables and page numbers in its contents for paper."""
+    plan, style, script = report.compiled.plan, stylesheet(), assets.text("script.js")
+    page = (
+        environment()
+        .get_template("report.html")
+        .render(
+            screen=screen,
+            title=plan.title,
+            name=plan.name,
+            digest=plan.digest,
+            headline=report.compiled.verdict.headline,
+            sections=filled(report),
+            style=Markup(style),  # noqa: S704 - the project's own file
+            script=Markup(script),  # noqa: S704 - the project's own file
+            policy=policy(style, script),
+        )
+    )
+    return shared_letters(page) if screen else page
+
+
+@cache
+def environment() -> Environment:
+    """Templates that escape everything and refuse a name they do not know."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(assets.templates())
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
+
+
+@cache
+def stylesheet() -> str:
+    """Fonts, colours and rules, in one text so that one digest covers them."""
+    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css")))
+
+
+def policy(style: str, script: str) -> str:
+    """A content security policy that allows exactly this style, this script and the fonts inside the page."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src '{digest(style)}'",
+            f"script-src '{digest(script)}'",
+            "font-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def digest(text: str) -> str:
+    """What a policy calls a text inside the page."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def shared_letters(page: str) -> str:
+    """The page with each letter of the formulas drawn once; user text is escaped, so every symbol is our own."""
+    shapes = {match[1]: match[0] for match in LETTER.finditer(page)}
+    if not shapes:
+        return page
+    drawn = "".join(shape for _, shape in sorted(shapes.items()))
+    sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true">{drawn}</svg>'
+    return LETTER.sub("", page).replace("<header>", f"{sheet}\n<header>", 1)

@@ -1,0 +1,48 @@
+"""The sections of the report, in the order a reviewer asks: one function and one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ledger.report.views.choices import alternatives, sensitivity
+from ledger.report.views.evidence import assumptions, evidence
+from ledger.report.views.formulas import formulas, glossary
+from ledger.report.views.memory import memory
+from ledger.report.views.parts import Report
+from ledger.report.views.plan import plan
+from ledger.report.views.time import time
+from ledger.report.views.verdict import checklist, verdict
+from ledger.report.views.work import communication, roofline
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: its anchor, which is also its template's name, its title, and the function that fills it."""
+
+    name: str
+    title: str
+    view: Callable[[Report], object | None]
+
+
+SECTIONS = (
+    Section("verdict", "Verdict", verdict),
+    Section("plan", "The plan", plan),
+    Section("memory", "Does it fit?", memory),
+    Section("time", "How long?", time),
+    Section("roofline", "Roofline", roofline),
+    Section("communication", "Communication", communication),
+    Section("sensitivity", "Sensitivity", sensitivity),
+    Section("alternatives", "Alternatives", alternatives),
+    Section("evidence", "Evidence", evidence),
+    Section("checklist", "Checklist", checklist),
+    Section("formulas", "Formulas", formulas),
+    Section("assumptions", "Assumptions", assumptions),
+    Section("glossary", "Symbols", glossary),
+)
+
+
+def filled(report: Report) -> tuple[tuple[Section, object], ...]:
+    """The sections that have something to say, with their data."""
+    pairs = ((section, section.view(report)) for section in SECTIONS)
+    return tuple((section, data) for section, data in pairs if data is not None)

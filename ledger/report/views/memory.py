@@ -1,0 +1,238 @@
+"""Does it fit: memory per kind of device, over a step, and what would free some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.report import numbers
+from ledger.report.charts import memory as charts
+from ledger.report.palette import MEMORY_ORDER
+from ledger.report.views.parts import Cell, Column, Figure, Report, Table, Total, amount, figure, share, total, worst
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled, Moment, RoleResult
+    from ledger.spec.plan import Plan
+
+CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "weights": ("weights", "the parameters as the forward pass reads them"),
+    "master": ("master weights", "the copy that the optimizer updates"),
+    "optimizer": ("optimizer states", "moments of the gradients"),
+    "gradients": ("gradients", "alive from the first backward to the end of the step"),
+    "unsharded": ("gathered weights", "units gathered for use, the prefetched next one, buckets"),
+    "activations": ("activations", "what backward reads again"),
+    "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
+    "workspace": ("workspace", "what kernels and the optimizer hold while they run"),
+}
+OVERHEAD = ("overhead", "outside the tensors", "fragmentation of the allocator, device context, communication buffers")
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """The section's figures and tables; `spare` is what stays free or is missing, `role` empty where all are alike."""
+
+    fits: bool
+    role: str
+    peak_moment: str
+    peak: Total
+    reserved: Total
+    capacity: Total
+    spare: str
+    roles: Figure
+    timeline: Figure
+    table: Table
+    largest: Table | None
+    levers: Table | None
+
+
+def memory(report: Report) -> MemoryView | None:
+    """Memory against capacity; None where only a parameter count is known."""
+    compiled = report.compiled
+    if not compiled.roles:
+        return None
+    role, capacity = worst(compiled), compiled.totals["memory.capacity"]
+    several = len(compiled.roles) > 1
+    spare = capacity - role.reserved
+    return MemoryView(
+        compiled.verdict.fits,
+        role.name if several else "",
+        role.peak.title,
+        total(compiled, "memory.peak"),
+        total(compiled, "memory.reserved"),
+        total(compiled, "memory.capacity"),
+        numbers.size(spare if spare > 0 else -spare),
+        role_figure(compiled),
+        timeline_figure(role, float(capacity)),
+        category_table(compiled, role),
+        largest_table(role.peak),
+        lever_table(compiled, role),
+    )
+
+
+def stacked(moment: Moment) -> tuple[charts.Part, ...]:
+    """What is alive, in the order of the palette, so that a category keeps its colour and its place everywhere."""
+    return tuple(
+        charts.Part(key, CATEGORIES[key][0], moment.parts[key]) for key in MEMORY_ORDER if moment.parts.get(key)
+    )
+
+
+def role_figure(compiled: Compiled) -> Figure:
+    """One bar per kind of device at its peak, with what lies outside the tensors."""
+    stacks = [
+        charts.Stack(
+            f"{role.name if len(compiled.roles) > 1 else 'every device'} ({numbers.integer(role.devices)})",
+            (*stacked(role.peak), charts.Part(OVERHEAD[0], OVERHEAD[1], max(role.reserved - role.peak.total, 0))),
+        )
+        for role in compiled.roles
+    ]
+    capacity, most = float(compiled.totals["memory.capacity"]), worst(compiled)
+    alt = (
+        f"Memory of each kind of device at its peak. The fullest, {most.name}, needs {numbers.size(most.reserved)} "
+        f"of {numbers.size(capacity)}."
+    )
+    return figure(
+        "Memory per device, at the fullest moment",
+        "Blue persists from step to step, orange comes and goes within one, grey lies outside the tensors.",
+        lambda width: charts.bars(stacks, capacity, alt, width),
+    )
+
+
+def timeline_figure(role: RoleResult, capacity: float) -> Figure:
+    """The moments of a step in their order."""
+    peak = role.peak.name
+    stacks = [charts.Stack(moment.title, stacked(moment), moment.name == peak) for moment in role.moments]
+    alt = f"Memory over a step on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
+    return figure(
+        "Memory over a step",
+        "Tensors alive on the fullest device at each moment that can be the peak, in a step’s order; the peak is bold.",
+        lambda width: charts.timeline(stacks, capacity, alt, width),
+    )
+
+
+def category_table(compiled: Compiled, role: RoleResult) -> Table:
+    """What persists, and what is alive at the peak, by category; the parts sum to what the driver shows."""
+    rows = [
+        (
+            Cell(name, colour=key, note=meaning),
+            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in MEMORY_ORDER[:4] else Cell("–"),
+            amount(role.peak.parts.get(key, 0), "B"),
+            Cell(numbers.percent(share(role.peak.parts.get(key, 0), role.reserved))),
+        )
+        for key, (name, meaning) in ((key, CATEGORIES[key]) for key in MEMORY_ORDER)
+    ]
+    outside = max(role.reserved - role.peak.total, 0)
+    last = Cell(OVERHEAD[1], colour=OVERHEAD[0], note=OVERHEAD[2])
+    rows.append((last, Cell("–"), amount(outside, "B"), Cell(numbers.percent(share(outside, role.reserved)))))
+    columns = (
+        Column("category"),
+        Column("persists", "number"),
+        Column("at the peak", "number"),
+        Column("share", "number"),
+    )
+    return Table("Memory by category", columns, tuple(rows), sortable=False)
+
+
+def largest_table(peak: Moment) -> Table | None:
+    """The largest single stocks at the peak."""
+    if not peak.details:
+        return None
+    columns = (Column("account", "code"), Column("bytes", "number"), Column("share of the peak", "number"))
+    rows = tuple(
+        (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
+    )
+    return Table("Largest single holdings at the peak", columns, rows, 12)
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A change that frees memory: when it applies, the most it can free, and what it costs."""
+
+    change: str
+    applies: Callable[[Plan], bool]
+    frees: Callable[[Plan, Mapping[str, int]], float]
+    costs: str
+
+
+def spread_out(*categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
+    """What sharding categories over the data-parallel devices frees."""
+
+    def freed(plan: Plan, parts: Mapping[str, int]) -> float:
+        shards = plan.parallelism.data * plan.parallelism.context
+        return sum(parts.get(category, 0) for category in categories) * (1 - 1 / shards)
+
+    return freed
+
+
+def portion(part: float, *categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
+    """A fixed part of what categories hold."""
+    return lambda _, parts: part * sum(parts.get(category, 0) for category in categories)
+
+
+LEVERS = (
+    Lever(
+        "parallelism.zero = 1",
+        lambda plan: plan.parallelism.zero < 1,
+        spread_out("optimizer", "master"),
+        "a gather of the weights after each step",
+    ),
+    Lever(
+        "parallelism.zero = 2",
+        lambda plan: plan.parallelism.zero < 2,
+        spread_out("gradients"),
+        "a reduce-scatter per micro-batch instead of one reduction per step",
+    ),
+    Lever(
+        "parallelism.zero = 3",
+        lambda plan: plan.parallelism.zero < 3,
+        spread_out("weights"),
+        "gathers of the weights in forward and backward",
+    ),
+    Lever(
+        "recompute = selective",
+        lambda plan: plan.recompute.policy == "none" and plan.kernels.attention in {"math", "eager"},
+        portion(1.0, "activations"),
+        "the attention core computed twice",
+    ),
+    Lever(
+        "recompute = full",
+        lambda plan: plan.recompute.policy != "full",
+        portion(1.0, "activations"),
+        "up to one more forward pass",
+    ),
+    Lever(
+        "run.micro_batch halved",
+        lambda plan: plan.run.micro_batch > 1,
+        portion(0.5, "activations", "logits"),
+        "smaller matrix products, more launches",
+    ),
+    Lever(
+        "parallelism.context doubled",
+        lambda plan: not plan.model.bare,
+        portion(0.5, "activations", "logits"),
+        "keys and values exchanged in every layer, twice the devices or half the data parallelism",
+    ),
+    Lever(
+        "kernels.loss = chunked",
+        lambda plan: plan.kernels.loss == "eager",
+        portion(1.0, "logits"),
+        "the output head in several launches",
+    ),
+    Lever(
+        "kernels.optimizer = fused",
+        lambda plan: plan.kernels.optimizer == "foreach",
+        portion(1.0, "workspace"),
+        "nothing, where the fused kernel runs",
+    ),
+)
+
+
+def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
+    """Changes that free memory at the peak, the largest first."""
+    plan, parts = compiled.plan, role.peak.parts
+    found = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
+    ordered = sorted(((lever, freed) for lever, freed in found if freed > 0), key=lambda pair: -pair[1])
+    columns = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
+    rows = tuple((Cell(lever.change), amount(freed, "B"), Cell(lever.costs)) for lever, freed in ordered)
+    title = "What would free memory" if compiled.verdict.fits else "What would make it fit"
+    return Table(title, columns, rows, sortable=False) if rows else None

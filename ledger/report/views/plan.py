@@ -1,0 +1,163 @@
+"""The plan, every value with the place it was written and the publication it was taken from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ledger.report import numbers
+from ledger.report.views.parts import Cell, Column, Report, Table
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Origin, Plan
+
+DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
+UNITS = (  # first match wins: how a path ends, and its unit
+    ("parameters", "1"),
+    ("scaleup_bandwidth", "B/s"),
+    ("scaleout_bandwidth", "B/s"),
+    ("host_bandwidth", "B/s"),
+    ("bandwidth", "B/s"),
+    ("vector", "FLOP/s"),
+    ("memory", "B"),
+    ("memory_labelled", "B"),
+    ("l2", "B"),
+    ("power", "W"),
+    ("latency", "s"),
+    ("tokens", "token"),
+    ("launch", "s"),
+    ("context_size", "B"),
+    ("per_device_hour", "USD"),
+    ("mfu", "%"),
+    ("efficiency", "%"),
+    ("checkpoint_interval", "s"),
+    ("checkpoint_cost", "s"),
+    ("restart_time", "s"),
+)
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """The plan at a glance, every value with its source, and the text as written."""
+
+    glance: tuple[tuple[str, str], ...]
+    table: Table | None
+    text: str
+    digest: str
+
+
+def plan(report: Report) -> PlanView:
+    """The plan with its sources."""
+    chosen = report.compiled.plan
+    columns = (Column("value of", "code"), Column("value", "number"), Column("written at", "code"), Column("source"))
+    rows = tuple(row(path, chosen, origin) for path, origin in sorted(chosen.origins.items()))
+    table = Table("Every value, where it was written and who published it", columns, rows, 60) if rows else None
+    return PlanView(glance(chosen), table, chosen.text, chosen.digest)
+
+
+def row(path: str, chosen: Plan, origin: Origin) -> tuple[Cell, ...]:
+    """One value of the plan."""
+    value = at(chosen, path)
+    source = Cell(origin.source) if origin.source else Cell("choice of this plan")
+    return Cell(path), Cell(typed(path, value)), Cell(str(origin.where)), source
+
+
+def at(whole: object, path: str) -> object:
+    """The value at a dotted path through attributes, keys and indices; None where the path ends early."""
+    found: object | None = whole
+    for name in path.split("."):
+        if isinstance(found, Mapping):
+            found = found.get(name)
+        elif isinstance(found, tuple) and name.isdigit() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            found = getattr(found, name, None)
+    return found
+
+
+def typed(path: str, value: object) -> str:
+    """A value of the plan as a person would type it."""
+    if value is None:
+        return "–"
+    if is_dataclass(value):
+        return type(value).__name__.lower()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float | Fraction):
+        return quantity(path, value)
+    return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+
+
+def quantity(path: str, value: float | Fraction) -> str:
+    """A number of the plan in the unit that its path implies."""
+    unit = "FLOP/s" if ".peak." in path else next((unit for end, unit in UNITS if path.endswith(end)), "")
+    if unit in {"B/s", "FLOP/s", "B", "W"}:
+        return numbers.trimmed(numbers.si(value, unit, DIGITS))
+    if unit:
+        return typed_amount(value, unit)
+    return numbers.integer(value) if value == int(value) else numbers.plain(value, DIGITS)
+
+
+def typed_amount(value: float | Fraction, unit: str) -> str:
+    """A quantity without the zeros that nobody typed; money keeps its cents."""
+    if unit == "token":
+        return f"{numbers.trimmed(numbers.count(value))} tokens"
+    text = numbers.written(value, unit)
+    return text if unit == "USD" else numbers.trimmed(text)
+
+
+def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
+    """The plan in a dozen lines."""
+    run = chosen.run
+    rows = (
+        ("model", model_line(chosen)),
+        ("devices", f"{numbers.integer(chosen.cluster.devices)} × {chosen.accelerator.title}"),
+        ("layout", layout_line(chosen)),
+        ("batch", f"{numbers.integer(run.global_batch)} sequences of {numbers.integer(run.seq_len)} tokens a step"),
+        ("micro-batch", f"{numbers.integer(run.micro_batch)} per device"),
+        ("training", f"{numbers.trimmed(numbers.count(run.tokens))} tokens" if run.tokens else ""),
+        ("precision", precision_line(chosen)),
+        ("recompute", recompute_line(chosen)),
+        ("optimizer", chosen.optimizer.name),
+        ("software", chosen.stack.title),
+        ("kernels", ", ".join(f"{part.name} {getattr(chosen.kernels, part.name)}" for part in fields(chosen.kernels))),
+    )
+    return tuple((name, text) for name, text in rows if text)
+
+
+def model_line(chosen: Plan) -> str:
+    """The model in a line."""
+    model = chosen.model
+    if model.bare:
+        return f"{model.title or model.name}: a count and nothing else"
+    layers = sum(group.repeat for group in model.groups)
+    return f"{model.title}: {layers} layers of width {numbers.integer(model.d_model)}"
+
+
+def layout_line(chosen: Plan) -> str:
+    """The degrees above one, and what ZeRO shards."""
+    names = ("data", "tensor", "pipeline", "context", "expert")
+    degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in names if getattr(chosen.parallelism, name) > 1]
+    zero = [f"ZeRO-{chosen.parallelism.zero}"] if chosen.parallelism.zero else []
+    sequence = ["sequence parallel"] if chosen.parallelism.sequence != "off" else []
+    return ", ".join([*degrees, *zero, *sequence]) or "one device"
+
+
+def precision_line(chosen: Plan) -> str:
+    """The dtypes by role, equal ones together."""
+    precision = chosen.precision
+    roles = ("weights", "gradients", "master", "states", "compute", "reduction")
+    pairs = sorted(((str(getattr(precision, role) or "none"), role) for role in roles), key=lambda pair: pair[0])
+    together = groupby(pairs, key=lambda pair: pair[0])
+    return "; ".join(f"{dtype}: {', '.join(role for _, role in group)}" for dtype, group in together)
+
+
+def recompute_line(chosen: Plan) -> str:
+    """The checkpointing policy."""
+    policy = chosen.recompute
+    if policy.policy == "every":
+        return f"every {policy.every} layers"
+    return f"all but {', '.join(policy.keep)}" if policy.keep else policy.policy

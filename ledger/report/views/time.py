@@ -1,0 +1,134 @@
+"""How long: the step as a waterfall, the bounds around the estimate, the run, and utilisation by every convention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.report import numbers
+from ledger.report.charts import time as charts
+from ledger.report.views.parts import Cell, Column, Figure, Report, Table, figure, share, total_cell
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+COLOURS = (  # how a span's name begins, and its colour
+    ("comm", "network"),
+    ("collective", "network"),
+    ("exposed", "network"),
+    ("bubble", "idle"),
+    ("launch", "launch"),
+    ("restart", "idle"),
+    ("elementwise", "memory"),
+    ("norm", "memory"),
+    ("optimizer", "memory"),
+)
+BOUNDS = (
+    ("time.floor", "floor", "bound", "every resource at its data sheet’s price, perfectly overlapped"),
+    ("time.roofline", "roofline", "bound", "each kernel at its data sheet’s limit, communication hidden"),
+    ("time.step", "estimate", "estimate", "measured ceilings, overlap by rule"),
+    ("time.serial", "serial", "bound", "the estimate’s kernels and collectives, one after another"),
+)
+RUN = (
+    ("time.step", "a step", "estimate"),
+    ("time.step.low", "a step, at best", "lower end of the band"),
+    ("time.step.high", "a step, at worst", "upper end of the band"),
+    ("tokens_per_second", "throughput", "of the whole job"),
+    ("tokens_per_second_per_device", "throughput of a device", ""),
+    ("time.run", "the run", "every step at the estimate"),
+    ("napkin.days", "the run, napkin", "6 × parameters × tokens at the assumed utilisation"),
+    ("goodput", "goodput", "share of the time that trains, after checkpoints and failures"),
+    ("cost.run", "cost", "devices × hours × price"),
+    ("energy.run", "energy", "at the devices' rated power"),
+)
+CONVENTIONS = (
+    ("mfu", "MFU, full attention", "forward and backward, attention counted as if not causal, as most papers do"),
+    ("mfu.causal", "MFU, causal attention", "forward and backward, only the half of attention that is computed"),
+    ("hfu", "hardware utilisation", "recomputation counted as well"),
+)
+
+
+@dataclass(frozen=True)
+class TimeView:
+    """The section's figures and tables; a bare parameter count has the run's table only."""
+
+    waterfall: Figure | None
+    bounds: Figure | None
+    run: Table
+    conventions: Table | None
+    bottleneck: str
+    napkin_ratio: str
+    peak: str
+
+
+def time(report: Report) -> TimeView:
+    """How long a step and the run take."""
+    compiled = report.compiled
+    values, plan = compiled.totals, compiled.plan
+    peak = plan.accelerator.peak.get(plan.precision.compute, 0.0)
+    ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
+    return TimeView(
+        waterfall_figure(compiled) if compiled.waterfall else None,
+        bounds_figure(compiled) if "time.step" in values else None,
+        key_table("The run", RUN, compiled),
+        key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
+        compiled.verdict.bottleneck,
+        numbers.plain(ratio) if ratio else "",
+        f"{numbers.si(peak, 'FLOP/s', 4)} dense {plan.precision.compute}" if peak else "",
+    )
+
+
+def colour(name: str) -> str:
+    """The colour of a span, by what its name begins with; compute where nothing else is said."""
+    return next((chosen for start, chosen in COLOURS if name.startswith(start)), "compute")
+
+
+def waterfall_figure(compiled: Compiled) -> Figure:
+    """The parts of a step on the critical path; what takes no time is left out."""
+    spans = [charts.Bar(span.title, span.seconds, colour(span.name)) for span in compiled.waterfall if span.seconds > 0]
+    longest = max(spans, key=lambda span: span.seconds)
+    whole = sum(span.seconds for span in spans)
+    alt = (
+        f"A step takes {numbers.duration(whole)}. Its largest part is {longest.label}, "
+        f"{numbers.percent(share(longest.seconds, whole))}."
+    )
+    return figure(
+        "Where a step’s time goes",
+        "Seconds on the critical path; communication counts only where nothing hides it.",
+        lambda width: charts.waterfall(spans, alt, width),
+    )
+
+
+def bounds_figure(compiled: Compiled) -> Figure:
+    """Bounds, estimate with its band, and the napkin's step."""
+    values = compiled.totals
+    bars = [
+        charts.Bar(
+            label,
+            float(values[key]),
+            shade,
+            float(values.get("time.step.low", 0)) if key == "time.step" else 0.0,
+            float(values.get("time.step.high", 0)) if key == "time.step" else 0.0,
+            strong=key == "time.step",
+        )
+        for key, label, shade, _ in BOUNDS
+        if key in values
+    ]
+    if values.get("time.run"):
+        napkin = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
+        bars.append(charts.Bar("napkin", napkin, "idle"))
+    alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
+    return figure(
+        "A step between its bounds",
+        "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
+        + "; napkin: 6 × parameters × tokens at the assumed utilisation. The whisker is the estimate’s band.",
+        lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
+    )
+
+
+def key_table(caption: str, keys: tuple[tuple[str, str, str], ...], compiled: Compiled) -> Table:
+    """Totals with their names and what they mean."""
+    rows = tuple(
+        (Cell(title, note=meaning), total_cell(compiled, key)) for key, title, meaning in keys if key in compiled.totals
+    )
+    return Table(caption, (Column("quantity"), Column("value", "number")), rows, sortable=False)

@@ -1,0 +1,104 @@
+"""What a reviewer reads first, and the checklist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.report import numbers
+from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
+
+STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
+EVIDENCE = {
+    "calibrated": "Every price behind the time estimate is a measurement.",
+    "partly calibrated": "Some prices behind the time estimate are measurements, others only data sheets.",
+    "uncalibrated": "Uncalibrated: only data sheets stand behind the time estimate.",
+}
+SIX = 6
+HEADLINES = (  # the first six that the plan has
+    ("memory.reserved", "memory per device"),
+    ("time.step", "time of a step"),
+    ("time.run", "length of the run"),
+    ("cost.run", "cost of the run"),
+    ("mfu", "model FLOPs utilisation"),
+    ("flops.run", "work of the run"),
+    ("parameters", "parameters"),
+    ("napkin.days", "length of the run, napkin"),
+    ("napkin.flops.run", "work of the run, napkin"),
+    ("napkin.max_parameters", "largest model by its state alone"),
+    ("memory.capacity", "memory of a device"),
+    ("tokens_per_second", "throughput"),
+)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the six numbers, what it is, and what to hold it against."""
+
+    total: Total
+    title: str
+    note: str
+
+
+@dataclass(frozen=True)
+class VerdictView:
+    """The verdict box; `known` is False where the plan says too little to judge the fit."""
+
+    known: bool
+    fits: bool
+    answer: str
+    headline: str
+    bottleneck: str
+    evidence: str
+    evidence_note: str
+    numbers: tuple[Headline, ...]
+    failed: tuple[str, ...]
+
+
+def verdict(report: Report) -> VerdictView:
+    """The verdict and the six numbers."""
+    compiled = report.compiled
+    known = "memory.reserved" in compiled.totals
+    answer = ("Fits" if compiled.verdict.fits else "Does not fit") if known else "Napkin only"
+    present = [(key, title) for key, title in HEADLINES if key in compiled.totals][:SIX]
+    return VerdictView(
+        known,
+        compiled.verdict.fits,
+        answer,
+        compiled.verdict.headline,
+        compiled.verdict.bottleneck,
+        compiled.verdict.evidence,
+        EVIDENCE[compiled.verdict.evidence],
+        tuple(Headline(totals(compiled, [key])[0], title, against(report, key)) for key, title in present),
+        tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
+    )
+
+
+def against(report: Report, key: str) -> str:
+    """What a number is to be held against."""
+    values, assumptions = report.compiled.totals, report.compiled.plan.assumptions
+    if key == "memory.reserved" and values.get("memory.capacity"):
+        capacity = values["memory.capacity"]
+        return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
+    if key == "time.step" and "time.step.high" in values:
+        low, high = values["time.step.low"], values["time.step.high"]
+        return f"between {numbers.duration(low)} and {numbers.duration(high)}"
+    if key == "time.run" and "napkin.days" in values:
+        return f"napkin {numbers.days(values['napkin.days'])}"
+    if key == "cost.run" and assumptions.price:
+        return f"at {numbers.money(assumptions.price.per_device_hour)} per device and hour, {assumptions.price.date}"
+    if key == "mfu" and "hfu" in values:
+        return f"{numbers.percent(values['hfu'])} with recomputation"
+    if key == "flops.run" and "napkin.flops.run" in values:
+        return f"napkin {numbers.operations(values['napkin.flops.run'])}"
+    return ""
+
+
+def checklist(report: Report) -> Table | None:
+    """The end-to-end list before a run; None where there are no checks."""
+    checks = report.compiled.verdict.checks
+    columns = (Column("check"), Column("outcome", "status"), Column("figure"), Column("why"))
+    rows = tuple(
+        (Cell(check.title), Cell(STATUS[check.status], status=check.status), Cell(check.figure), Cell(check.detail))
+        for check in checks
+    )
+    return Table("Before the run", columns, rows, sortable=False) if rows else None

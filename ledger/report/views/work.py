@@ -1,0 +1,200 @@
+"""The roofline with every kernel, and what is sent between devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.report import numbers
+from ledger.report.charts import roofline as charts
+from ledger.report.views.parts import (
+    Cell,
+    Column,
+    Figure,
+    Report,
+    Table,
+    amount,
+    figure,
+    share,
+    slowest,
+    total_cell,
+)
+
+if TYPE_CHECKING:
+    from ledger.books.results import KernelTime
+    from ledger.spec.plan import Accelerator, Plan
+
+KERNEL_COLUMNS = (
+    Column("kernel", "code"),
+    Column("pass"),
+    Column("times", "number"),
+    Column("intensity", "number"),
+    Column("reaches", "number"),
+    Column("one takes", "number"),
+    Column("share", "number"),
+    Column("limit", "tag"),
+    Column("fit error", "number"),
+)
+
+
+@dataclass(frozen=True)
+class RooflineView:
+    """The chart, the table of kernels, and how much of the time is priced by data sheets alone."""
+
+    chart: Figure | None
+    table: Table
+    ridge: str
+    uncalibrated: str
+
+
+def roofline(report: Report) -> RooflineView | None:
+    """Every kernel of the slowest kind of device; None where only a parameter count is known."""
+    compiled = report.compiled
+    if not compiled.roles:
+        return None
+    role, plan = slowest(compiled), compiled.plan
+    kernels = [kernel for kernel in role.kernels if not kernel.payload and kernel.seconds]
+    whole = seconds(kernels)
+    return RooflineView(
+        roofline_figure(kernels, plan, whole),
+        kernel_table(kernels, whole, role.name if len(compiled.roles) > 1 else ""),
+        numbers.intensity(peak(plan) / plan.accelerator.bandwidth),
+        numbers.percent(share(seconds(k for k in kernels if not k.calibrated), whole)),
+    )
+
+
+def seconds(kernels: Iterable[KernelTime]) -> float:
+    """What kernels take in all, one after another."""
+    return sum(kernel.seconds * kernel.times for kernel in kernels)
+
+
+def peak(plan: Plan) -> float:
+    """The dense peak of the matmul dtype."""
+    return plan.accelerator.peak[plan.precision.compute]
+
+
+def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> Figure | None:
+    """Kernels that compute and move something; the others have no place on these axes."""
+    points = merged([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
+    if not points:
+        return None
+    roofs = roofs_of(plan.accelerator, plan.precision.compute)
+    alt = (
+        f"Roofline of {plan.accelerator.title}: {len(kernels)} kernels; most time goes to "
+        f"{max(points, key=lambda point: point.share).label}."
+    )
+    return figure(
+        "Kernels under the roof",
+        "Each circle is a kernel, or several that coincide; its area is the share of time.",
+        lambda width: charts.chart(points, roofs, alt, width),
+    )
+
+
+def merged(kernels: Sequence[KernelTime], whole: float) -> list[charts.Point]:
+    """One point per place on the axes; it is named after the longest of the kernels that coincide there."""
+    places: dict[tuple[float, float, str], list[KernelTime]] = {}
+    for kernel in sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times):
+        place = (round(math.log10(kernel.flops / kernel.bytes), 2), round(math.log10(kernel.flops / kernel.seconds), 2))
+        places.setdefault((*place, kernel.bound), []).append(kernel)
+    return [point(group, whole) for group in places.values()]
+
+
+def point(group: Sequence[KernelTime], whole: float) -> charts.Point:
+    """The kernels of one place, at the values of the first."""
+    first = group[0]
+    name = f"{first.account.partition('/')[2] or first.account}, {first.when}"
+    return charts.Point(
+        f"{name}, and {len(group) - 1} more" if len(group) > 1 else name,
+        first.flops / first.bytes,
+        first.flops / first.seconds,
+        share(seconds(group), whole),
+        first.bound,
+    )
+
+
+def roofs_of(accelerator: Accelerator, dtype: str) -> tuple[charts.Roof, ...]:
+    """The data sheet's roof, and the measured one where there is a fit for this dtype."""
+    limit, bandwidth = accelerator.peak[dtype], accelerator.bandwidth
+    datasheet = charts.Roof("data sheet", limit, bandwidth, "ink")
+    fits = [curve for curve in accelerator.calibration if curve.what == f"matmul.{dtype}" and "e" in curve.parameters]
+    measured = [
+        charts.Roof("measured", limit * f.parameters["e"], bandwidth * f.parameters.get("b", 1.0), "axis", "6 4")
+        for f in sorted(fits, key=lambda curve: curve.regime != "sustained")[:1]
+    ]
+    return datasheet, *measured
+
+
+def kernel_table(kernels: Sequence[KernelTime], whole: float, role: str) -> Table:
+    """Every kernel, the longest in all first."""
+    ordered = sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times)
+    rows = tuple(kernel_row(kernel, whole) for kernel in ordered)
+    return Table(f"Kernels{f' of {role}' if role else ''}, by their share of time", KERNEL_COLUMNS, rows, 18)
+
+
+def kernel_row(kernel: KernelTime, whole: float) -> tuple[Cell, ...]:
+    """One kernel."""
+    part = share(kernel.seconds * kernel.times, whole)
+    computes = bool(kernel.flops and kernel.bytes)
+    error = (
+        Cell(numbers.percent(kernel.error), numbers.machine(kernel.error)) if kernel.calibrated else Cell("data sheet")
+    )
+    return (
+        Cell(kernel.account),
+        Cell(kernel.when),
+        Cell(numbers.integer(kernel.times), numbers.machine(kernel.times)),
+        amount(kernel.flops / kernel.bytes, "FLOP/B") if computes else Cell("–"),
+        amount(kernel.flops / kernel.seconds, "FLOP/s")
+        if kernel.flops
+        else amount(kernel.bytes / kernel.seconds, "B/s"),
+        amount(kernel.seconds, "s"),
+        Cell(numbers.percent(part), numbers.machine(part)),
+        Cell(kernel.bound, colour=kernel.bound),
+        error,
+    )
+
+
+@dataclass(frozen=True)
+class CommunicationView:
+    """What is sent per step, and how much of it nothing hides."""
+
+    table: Table
+    exposed: str
+    total: str
+
+
+def communication(report: Report) -> CommunicationView | None:
+    """Collectives by axis; None where nothing is sent."""
+    compiled = report.compiled
+    keys = sorted(key for key in compiled.totals if key.startswith("comm.") and key.endswith(".bytes"))
+    names = [key.removeprefix("comm.").removesuffix(".bytes") for key in keys]
+    if not names or not compiled.roles:
+        return None
+    kernels = [kernel for kernel in slowest(compiled).kernels if kernel.payload]
+    rows = tuple(collective_row(report, name, [k for k in kernels if k.kind == name]) for name in names)
+    columns = (
+        Column("collective"),
+        Column("axis"),
+        Column("times a step", "number"),
+        Column("bytes a step", "number"),
+        Column("takes", "number"),
+        Column("not hidden", "number"),
+    )
+    exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
+    table = Table("Communication of a device in a step", columns, rows)
+    return CommunicationView(table, numbers.duration(exposed), numbers.duration(seconds(kernels)))
+
+
+def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
+    """One kind of collective along one axis."""
+    collective, _, axis = name.rpartition(".")
+    hidden = [kernel.exposed * kernel.times for kernel in kernels]
+    return (
+        Cell(collective.replace("_", "-")),
+        Cell(axis),
+        total_cell(report.compiled, f"comm.{name}.count"),
+        total_cell(report.compiled, f"comm.{name}.bytes"),
+        amount(seconds(kernels), "s") if kernels else Cell("–"),
+        amount(sum(hidden), "s") if kernels else Cell("–"),
+    )

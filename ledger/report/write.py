@@ -1,0 +1,74 @@
+"""The reports of a plan as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ledger.report.contract import published
+from ledger.report.files import replace_file
+from ledger.report.html import environment, render
+from ledger.report.pdf import pdf
+from ledger.report.views.memory import memory
+from ledger.report.views.parts import Alternative, Comparison, Report
+from ledger.report.views.time import time
+from ledger.report.views.verdict import checklist, verdict
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+
+def write_report(
+    compiled: Compiled,
+    out_dir: Path,
+    formats: Iterable[str],
+    *,
+    sensitivities: Sequence[tuple[str, str, float]] = (),
+    alternatives: Sequence[Alternative] = (),
+    checks: Sequence[Comparison] = (),
+) -> list[Path]:
+    """The plan's reports in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another.
+
+    `sensitivities` are (path, name, elasticity of the run's length); files that would not change are left alone.
+    """
+    report = Report(compiled, sensitivities, alternatives, checks)
+    made = [(out_dir / f"{compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
+    for path, content in made:
+        replace_file(path, content)
+    return [path for path, _ in made]
+
+
+def html(report: Report) -> bytes:
+    """The page."""
+    return render(report).encode()
+
+
+def markdown(report: Report) -> bytes:
+    """Verdict, numbers, memory and time in a page of Markdown."""
+    plan = report.compiled.plan
+    fit, duration = memory(report), time(report)
+    tables = [fit.table if fit else None, duration.run, duration.conventions, checklist(report)]
+    page = (
+        environment()
+        .get_template("report.md")
+        .render(
+            title=plan.title,
+            name=plan.name,
+            digest=plan.digest,
+            verdict=verdict(report),
+            tables=[table for table in tables if table],
+        )
+    )
+    return page.encode()
+
+
+def totals(report: Report) -> bytes:
+    """The published form of the compiled plan, as `show --json` prints it."""
+    compiled = report.compiled
+    text = json.dumps(published(compiled, compiled.plan.name), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": html, "pdf": pdf, "md": markdown, "json": totals}
