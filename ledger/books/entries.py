@@ -11,6 +11,7 @@ import sympy
 from ledger.model.operations import Operation, total
 
 FLOW, STOCK = "flow", "stock"
+MICRO_BATCH, STEP = "micro-batch", "step"
 PHASES = ("forward", "recompute", "backward", "optimizer")
 
 
@@ -39,7 +40,8 @@ class Lifetime:
 class Entry:
     """`amount` of a resource per occurrence, `times` occurrences a step; `basis` is the rule that posted it.
 
-    `when` is a phase for a flow and a Lifetime for a stock (`times` then counts what is alive together).
+    `when` is a phase for a flow and a Lifetime for a stock (`times` then counts what is alive together). `per` says
+    whether it recurs with every micro-batch or once a step.
     """
 
     account: str
@@ -48,6 +50,7 @@ class Entry:
     amount: sympy.Expr
     times: sympy.Expr
     basis: str
+    per: str = STEP
     cause: Operation | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -14,13 +14,12 @@ import sympy
 from ledger.books import liveness
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.liveness import Alive
-from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.operations import total
-from ledger.model.optimizers import OPTIMIZERS, TEMPORARIES
+from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS
 from ledger.model.program import LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
 from ledger.model.sharding import gathered
-from ledger.model.tensors import Tensor, product
+from ledger.model.tensors import Tensor, sized
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
@@ -99,11 +98,6 @@ def stocks(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         yield from _unsharded(program, plan, line)
 
 
-def _bytes(dtype: str, elements: sympy.Expr) -> sympy.Expr:
-    size = dtypes.size(dtype)
-    return product(sympy.Rational(size.numerator, size.denominator), elements)
-
-
 def _state(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Weights, their fp32 master copy, and what the optimizer keeps: alive all the time."""
     precision, sharding = plan.precision, program.sharding
@@ -113,35 +107,35 @@ def _state(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             account = f"{name}/{weight.name}"
             held = sharding.held("weights", weight)
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
-            yield Entry(account, stock("weights"), line.whole, _bytes(precision.weights, held), count, why)
+            yield Entry(account, stock("weights"), line.whole, sized(precision.weights, held), count, why)
             share = sharding.held("optimizer", weight)
             if precision.master:
-                yield Entry(account, stock("master"), line.whole, _bytes(precision.master, share), count, "master copy")
+                yield Entry(account, stock("master"), line.whole, sized(precision.master, share), count, "master copy")
             for state in rule.states:
                 shape = share if not state.factored else state.elements(weight) / (
                     sharding.degree if sharding.splits("optimizer") else 1)
                 why = f"{state.name} of {rule.name} ({rule.source})"
-                amount = _bytes(precision.states, shape)
+                amount = sized(precision.states, shape)
                 yield Entry(f"{account}.{state.name}", stock("optimizer"), line.whole, amount, count, why)
 
 
 def _update(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     """Temporaries of the update: foreach makes one list as large as all weights, a loop two of the largest."""
-    whole, largest = TEMPORARIES[plan.kernels.optimizer]
-    if not OPTIMIZERS[plan.optimizer.name].states or not (whole or largest):
+    run = IMPLEMENTATIONS[plan.kernels.optimizer]
+    if not OPTIMIZERS[plan.optimizer.name].states or not (run.whole or run.largest):
         return
     when = line.span("optimizer", "optimizer")
     share = program.sharding
-    if whole:
-        amount = total(
-            count * _bytes(plan.precision.states, share.held("optimizer", weight))
+    if run.whole:
+        amount = run.whole * total(
+            count * sized(plan.precision.states, share.held("optimizer", weight))
             for _, count, weights in wrapped(program.units)
             for weight in weights
         )
         why = "one foreach temporary of every weight"
     else:
         weight = max(distinct(program.units), key=lambda w: (len(w.dims), str(w.dims)))
-        amount = largest * _bytes(plan.precision.states, share.held("optimizer", weight))
+        amount = run.largest * sized(plan.precision.states, share.held("optimizer", weight))
         why = "temporaries of the largest weight"
     yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
 
@@ -223,7 +217,7 @@ def _gradients(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             if weight.name in seen:
                 continue
             seen.add(weight.name)
-            amount = _bytes(plan.precision.gradients, program.sharding.held("gradients", weight))
+            amount = sized(plan.precision.gradients, program.sharding.held("gradients", weight))
             account, held = f"{unit.name}/{weight.name}.gradient", stock("gradients")
             if accumulates:
                 yield Entry(account, held, line.whole, amount, unit.count, "accumulated over micro-batches")

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import sympy
 
-from ledger.books.entries import Entry, flow
+from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow
 from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.operations import Collective, Operation
 from ledger.model.program import Program, Unit
 from ledger.model.sharding import Exchange
+from ledger.model.update import accumulations, update
+from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
@@ -24,30 +26,39 @@ COLLECTIVE = {
 }
 
 
-def flows(program: Program) -> Iterator[Entry]:
-    """Everything one device spends in a step but the update of its weights."""
+def flows(program: Program, plan: Plan) -> Iterator[Entry]:
+    """Everything one device spends in a step."""
     for unit in program.units:
         yield from _phase(unit, "forward", unit.forward)
         yield from _phase(unit, "recompute", unit.kept.again)
         yield from _phase(unit, "backward", unit.backward)
     for unit_name, count, phase, transfer in program.exchanges:
-        yield _transfer(unit_name, count, phase, transfer)
+        per = STEP if transfer.per_step else MICRO_BATCH
+        yield _communication(f"{unit_name}/{transfer.name}", phase, transfer, count, per)
     for send in program.sends:
         phase = "backward" if send.name.endswith("gradient") else "forward"
-        yield _sent(send, phase)
+        yield _communication(send.name, phase, send, symbol("chunks"), MICRO_BATCH)
+    for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
+        yield from _work(f"{unit_name}/{adding.name}", "backward", adding, count, MICRO_BATCH)
+    for step in update(plan, program.units, program.sharding):
+        yield from _work(step.name, "optimizer", step, sympy.Integer(1), STEP)
 
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation]) -> Iterator[Entry]:
     for operation in operations:
-        times = unit.count if operation.once else unit.count * symbol("micro_batches")
+        per = STEP if operation.once else MICRO_BATCH
         account = f"{unit.name}/{operation.name}"
         if isinstance(operation, Collective):
-            yield _communication(account, phase, operation, times)
+            yield _communication(account, phase, operation, unit.count, per)
         else:
-            yield from _work(account, phase, operation, times)
+            yield from _work(account, phase, operation, unit.count, per)
 
 
-def _work(account: str, phase: str, operation: Operation, times: sympy.Expr) -> Iterator[Entry]:
+def _times(count: sympy.Expr, per: str) -> sympy.Expr:
+    return count * symbol("micro_batches") if per == MICRO_BATCH else count
+
+
+def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
     """Matmul FLOPs, those a mask throws away, vector FLOPs and memory traffic of one kernel."""
     useful, redone = operation.useful(), operation.redone()
     matmul = f"matmul.{matmul_dtype(operation)}"
@@ -61,7 +72,7 @@ def _work(account: str, phase: str, operation: Operation, times: sympy.Expr) -> 
     ]
     for resource, when, amount, why in amounts:
         if amount != 0:
-            yield Entry(account, flow(resource), when, amount, times, why, operation)
+            yield Entry(account, flow(resource), when, amount, _times(count, per), why, per, operation)
 
 
 def matmul_dtype(operation: Operation) -> str:
@@ -69,19 +80,6 @@ def matmul_dtype(operation: Operation) -> str:
     return dtypes.rate(operation.inputs[0].dtype) if operation.inputs else ""
 
 
-def _communication(account: str, phase: str, operation: Collective, times: sympy.Expr) -> Entry:
-    resource = flow(f"comm.{operation.collective}.{operation.axis}")
-    return Entry(account, resource, phase, operation.payload(), times, COLLECTIVE[operation.collective], operation)
-
-
-def _transfer(unit: str, count: sympy.Expr, phase: str, transfer: Exchange) -> Entry:
-    times = count if transfer.per_step else count * symbol("micro_batches")
-    resource = flow(f"comm.{transfer.collective}.{transfer.axis}")
-    account = f"{unit}/{transfer.name}"
-    return Entry(account, resource, phase, transfer.payload(), times, COLLECTIVE[transfer.collective], transfer)
-
-
-def _sent(send: Collective, phase: str) -> Entry:
-    """A device with several chunks of layers passes every micro-batch on once for each chunk."""
-    times = symbol("micro_batches") * symbol("chunks")
-    return Entry(send.name, flow("comm.send.pipeline"), phase, send.payload(), times, COLLECTIVE["send"], send)
+def _communication(account: str, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
+    resource = flow(f"comm.{moved.collective}.{moved.axis}")
+    return Entry(account, resource, phase, moved.payload(), _times(count, per), COLLECTIVE[moved.collective], per, moved)

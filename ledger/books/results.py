@@ -56,6 +56,7 @@ class KernelTime:
     bound: str
     error: float
     calibrated: bool
+    per: str = "micro-batch"  # or "step"
     exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
 
 

@@ -64,7 +64,7 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
     if tape.kernels.rotary == "fused":
-        turned = tape.pointwise(name, rotating, *tables, dtype=x.dtype, flops=3, saves=tables)
+        turned = tape.pointwise(name, rotating, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
     else:
         even = tape.pointwise(f"{name}.cos", rotating, tables[0], saves=[tables[0]])
         swapped = tape.pointwise(f"{name}.rotate", rotating, kernel="copy")
@@ -222,6 +222,7 @@ def _as_keys(x: Tensor) -> Tensor:
 
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
     "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
     "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
     "math": _math,

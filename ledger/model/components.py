@@ -32,7 +32,15 @@ def norm(tape: Tape, name: str, x: Tensor, spec: Norm) -> Tensor:
     extras = [Tensor(f"{name}.{s}", x.dims[:2], "fp32", "statistic", x.split) for s in statistics]
     flops = 4 if spec.kind == "rms" else 7
     return tape.pointwise(
-        name, source, *weights, dtype=source.dtype, kernel="norm", flops=flops, saves=[source], extras=extras
+        name,
+        source,
+        *weights,
+        dtype=source.dtype,
+        kernel="norm.forward",
+        backward_kernel="norm.backward",
+        flops=flops,
+        saves=[source],
+        extras=extras,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor, product
 
 
@@ -50,14 +51,49 @@ OPTIMIZERS: Mapping[str, Rule] = {
     )
 }
 
-# Work over the local gradients beside the update itself: (reads, writes) of gradients and of their fp32 copies.
+# Passes over the local gradients beside the update: which copies each reads and writes.
 PASSES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "copy": (("gradients",), ("fp32",)),  # 16-bit gradients to fp32
-    "unscale": (("fp32",), ("fp32",)),  # divide by the loss scale, look for infinities
-    "norm": (("fp32",), ()),
-    "clip": (("fp32",), ("fp32",)),
-    "cast": (("fp32",), ("weights",)),  # the updated master to the weights
+    "copy": (("gradients",), ("master",)),  # 16-bit gradients to fp32
+    "unscale": (("master",), ("master",)),  # divide by the loss scale, look for infinities
+    "norm": (("master",), ()),
+    "clip": (("master",), ("master",)),
+    "cast": (("master",), ("weights",)),  # the updated master copy to the weights
     "zero": ((), ("gradients",)),
 }
-# Full-size temporaries of an update, in units of (one state of all weights, one state of the largest weight).
-TEMPORARIES: Mapping[str, tuple[int, int]] = {"foreach": (1, 0), "fused": (0, 0), "loop": (0, 2)}
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How an update is run: passes over its operands, and full-size temporaries.
+
+    `passes` is the memory traffic in units of one fused update; `whole` and `largest` count temporaries as large as
+    one state of all weights, or of the largest weight.
+    """
+
+    passes: sympy.Rational
+    whole: int
+    largest: int
+
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    "fused": Implementation(sympy.Rational(1), 0, 0),
+    # 20 reads and writes of a weight's size where the fused kernel has 7 (torch/optim/adamw.py, _multi_tensor_adamw)
+    "foreach": Implementation(sympy.Rational(20, 7), 1, 0),
+    "loop": Implementation(sympy.Rational(20, 7), 0, 2),
+}
+
+
+@dataclass(frozen=True)
+class Streaming(Operation):
+    """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs."""
+
+    amount: sympy.Expr = sympy.Integer(0)
+    work: sympy.Expr = sympy.Integer(0)
+
+    def traffic(self) -> sympy.Expr:
+        """Bytes read and written."""
+        return self.amount
+
+    def vector(self) -> sympy.Expr:
+        """FLOPs outside the matrix units."""
+        return self.work

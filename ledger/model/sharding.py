@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.operations import Operation, total
-from ledger.model.tensors import CeilDiv, Tensor, product
+from ledger.model.tensors import CeilDiv, Tensor, product, sized
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,4 @@ def exchange(unit: str, collective: str, axis: str, amount: sympy.Expr, *, per_s
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:
     """Bytes of the whole weights, padding included, in the dtype they are sent in."""
-    size = dtypes.size(dtype)
-    return total(
-        product(sympy.Rational(size.numerator, size.denominator), sharding.padded(weight)) for weight in weights
-    )
+    return total(sized(dtype, sharding.padded(weight)) for weight in weights)

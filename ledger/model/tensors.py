@@ -33,6 +33,12 @@ def product(*factors: Any) -> sympy.Expr:
     return sympy.Mul(*[sympy.sympify(factor) for factor in factors])
 
 
+def sized(dtype: str, elements: Any) -> sympy.Expr:
+    """Bytes of so many elements."""
+    size = dtypes.size(dtype)
+    return product(sympy.Rational(size.numerator, size.denominator), elements)
+
+
 @dataclass(frozen=True)
 class Tensor:
     """`split` lists which dims are cut over which mesh axes; `lead` how many dims make up torch's dimension 0.
@@ -63,7 +69,7 @@ class Tensor:
 
     def bytes(self) -> sympy.Expr:
         """Bytes on one device."""
-        return product(_rational(dtypes.size(self.dtype)), self.elements())
+        return sized(self.dtype, self.elements())
 
     def sharded(self, axes: tuple[str, ...]) -> sympy.Expr:
         """Elements of the largest shard when dimension 0 is cut over more axes by rows, as FSDP2 cuts it."""
@@ -80,6 +86,3 @@ class Tensor:
         table = {dim.name: dim for dim in self.dims}
         return tuple(table[name] for name in names)
 
-
-def _rational(value: Any) -> sympy.Rational:
-    return sympy.Rational(value.numerator, value.denominator)

@@ -1,0 +1,79 @@
+"""Every kernel and transfer of a role with its price: entries, valued one cause at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import sympy
+
+from ledger.books import prices
+from ledger.books.entries import Entry, Ledger
+from ledger.books.evaluate import Exact
+from ledger.books.posting import matmul_dtype
+from ledger.books.results import KernelTime
+from ledger.model.operations import Collective, Operation
+from ledger.model.sharding import Exchange
+from ledger.spec.plan import Plan
+
+Value = Callable[[sympy.Expr], Exact]
+
+
+def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
+    """One row for each cause in the ledger that takes time."""
+    for entry in ledger.select():
+        if entry.resource.name == "hbm" and entry.cause is not None:
+            yield _kernel(entry, entry.cause, plan, value)
+        elif entry.resource.name.startswith("comm."):
+            yield _transfer(entry, plan, value)
+
+
+def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> KernelTime:
+    shape = operation.shape()
+    flops = float(value(operation.useful() + operation.masked()))
+    work = prices.Work(
+        kind=operation.kernel,
+        flops=flops or float(value(operation.vector())),
+        bytes=float(value(entry.amount)),
+        dtype=matmul_dtype(operation) if flops else "",
+        **({name: float(value(getattr(shape, name))) for name in ("batch", "m", "n", "k")} if shape else {}),
+    )
+    price = prices.kernel(plan.accelerator, work, plan.stack.matmul_level)
+    return KernelTime(
+        account=entry.account,
+        when=str(entry.when),
+        kind=operation.kernel,
+        times=int(value(entry.times)),
+        flops=work.flops if flops else 0.0,
+        bytes=work.bytes,
+        payload=0.0,
+        seconds=price.seconds,
+        roofline=price.floor,
+        bound=price.bound,
+        error=price.error,
+        calibrated=price.calibrated,
+        per=entry.per,
+    )
+
+
+def _transfer(entry: Entry, plan: Plan, value: Value) -> KernelTime:
+    operation = entry.cause
+    if not isinstance(operation, Collective | Exchange):
+        raise TypeError(f"{entry.account} is no transfer")
+    where = prices.mesh(operation.axis, plan.parallelism, plan.accelerator, plan.cluster)
+    payload = float(value(entry.amount))
+    price = prices.transfer(plan.accelerator, plan.cluster, operation.collective, where, payload)
+    return KernelTime(
+        account=entry.account,
+        when=str(entry.when),
+        kind=f"{operation.collective}.{operation.axis}",
+        times=int(value(entry.times)),
+        flops=0.0,
+        bytes=0.0,
+        payload=payload,
+        seconds=price.seconds,
+        roofline=price.floor,
+        bound=price.bound,
+        error=price.error,
+        calibrated=price.calibrated,
+        per=entry.per,
+    )

@@ -1,0 +1,124 @@
+"""The verdict: does it fit, what limits it, what stands behind it, and the checklist before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isclose
+
+from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
+from ledger.books.time import StepTime
+from ledger.books.totals import DAY
+from ledger.model import dtypes
+from ledger.spec.plan import Plan
+
+GB = 1e9
+# Bytes a device should keep free, by planning level: the course's buffers of 20 and 40 GB, and half the first.
+HEADROOM: Mapping[str, float] = {"minimum": 0.0, "typical": 10 * GB, "production": 20 * GB, "cloud": 40 * GB}
+# Share of the step that data sheets may price before a verdict stops being called calibrated.
+MOSTLY, BARELY = 0.10, 0.90
+
+
+def verdict(
+    plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult], time: StepTime, rows: Sequence[KernelTime]
+) -> Verdict:
+    """The plan judged against its device, its own expectations, and the evidence behind its prices."""
+    fits = totals["memory.reserved"] <= totals["memory.capacity"]
+    limit = bottleneck(time, rows)
+    evidence = standing(time)
+    checks = tuple([*_memory(plan, totals, roles), *_work(plan, totals, time, rows), *_policy(plan), *expectations(plan, totals)])
+    return Verdict(fits, limit, evidence, _headline(totals, fits=fits, limit=limit), checks)
+
+
+def standing(time: StepTime) -> str:
+    """How much of the step measured curves price."""
+    if time.uncalibrated <= MOSTLY:
+        return "calibrated"
+    return "partly calibrated" if time.uncalibrated < BARELY else "uncalibrated"
+
+
+def bottleneck(time: StepTime, rows: Sequence[KernelTime]) -> str:
+    """What takes most of the step: a part of the critical path, and for kernels what bounds them."""
+    by_bound: dict[str, float] = {"network": time.exposed, "pipeline bubble": time.bubble}
+    for row in rows:
+        if row.bound != "network":
+            name = "matrix units" if row.bound == "compute" and row.flops else "memory bandwidth"
+            by_bound[name] = by_bound.get(name, 0.0) + row.seconds * row.times
+    launch = sum(span.seconds for span in time.spans if span.name == "launch")
+    by_bound["kernel launches"] = launch
+    return max(by_bound, key=lambda name: by_bound[name])
+
+
+def _headline(totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
+    reserved, capacity = float(totals["memory.reserved"]) / GB, float(totals["memory.capacity"]) / GB
+    memory = f"{'fits' if fits else 'does not fit'}: {reserved:.1f} of {capacity:.1f} GB"
+    run = f"; {float(totals['time.run']) / DAY:.1f} days" if "time.run" in totals else ""
+    return f"{memory}{run}; limited by {limit}"
+
+
+def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
+    reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
+    free = capacity - reserved
+    wanted = HEADROOM[plan.assumptions.headroom]
+    worst = max(roles, key=lambda role: role.peak.total)
+    status = "fail" if free < 0 else "warn" if free < wanted else "pass"
+    detail = f"peak at {worst.peak.title}; {free / GB:.1f} GB free, {plan.assumptions.headroom} headroom is {wanted / GB:.0f} GB"
+    yield Check("fits", "Memory reserved per device", status, f"{reserved / GB:.1f} of {capacity / GB:.1f} GB", detail)
+    state = sum(float(totals[f"memory.static.{part}"]) for part in ("weights", "master", "gradients", "optimizer"))
+    yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), f"{state / GB:.1f} GB")
+    kept = float(totals["memory.activations"]) + float(totals["memory.logits"])
+    yield Check("activations", "Activations and logits per device at the peak", _under(kept, capacity), f"{kept / GB:.1f} GB")
+
+
+def _under(amount: float, limit: float) -> str:
+    return "pass" if amount <= limit else "fail"
+
+
+def _work(
+    plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequence[KernelTime]
+) -> Iterator[Check]:
+    yield Check("parameters", "Parameters", "pass", f"{float(totals['parameters']) / 1e9:.4g} B")
+    if "flops.run" in totals:
+        days = float(totals["time.run"]) / DAY
+        napkin = float(totals["napkin.days"])
+        detail = f"the napkin (6ND at {plan.assumptions.mfu:.0%} MFU) says {napkin:.1f} days"
+        yield Check("run", "FLOPs and days of the run", "pass", f"{float(totals['flops.run']):.3g} FLOP, {days:.1f} days", detail)
+    matmuls = [row for row in rows if row.flops and row.kind.startswith("matmul")]
+    if matmuls:
+        intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
+        ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
+        status = "pass" if intensity >= ridge else "warn"
+        yield Check("intensity", "Arithmetic intensity of the matmuls", status, f"{intensity:.0f} FLOP/B", f"the device needs {ridge:.0f}")
+    mfu, assumed = float(totals["mfu"]), plan.assumptions.mfu
+    status = "pass" if mfu >= assumed * 0.9 else "warn"
+    yield Check("mfu", "Expected MFU against the assumed one", status, f"{mfu:.1%}", f"the napkin assumes {assumed:.0%}")
+    share = f"{1 - time.uncalibrated:.0%} of the step is priced by measured curves"
+    status = "pass" if time.uncalibrated <= MOSTLY else "warn"
+    yield Check("evidence", "Evidence behind the estimate", status, standing(time), share)
+
+
+# Roles whose range makes a policy risky, with the dtypes that do.
+RISKY: Mapping[str, tuple[str, ...]] = {
+    "gradients": ("fp16", "fp8_e4m3", "fp8_e5m2"),
+    "states": ("fp16", "fp8_e4m3", "fp8_e5m2"),
+    "weights": ("fp16",),
+}
+
+
+def _policy(plan: Plan) -> Iterator[Check]:
+    """Roles of the dtype policy whose values can leave the range of their dtype."""
+    for role, risky in RISKY.items():
+        name = getattr(plan.precision, role)
+        if name in risky and not (role == "weights" and plan.precision.master):
+            dtype = dtypes.DTYPES[name]
+            detail = f"{name} holds {dtype.smallest_subnormal:.2g} to {dtype.largest:.5g}; smaller values become zero"
+            yield Check(f"precision.{role}", f"Range of {role} in {name}", "warn", name, detail)
+
+
+def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
+    """The plan's own assertions."""
+    for wanted in plan.expect:
+        found = totals.get(wanted.key)
+        holds = found is not None and isclose(float(found), float(wanted.value), rel_tol=wanted.tolerance)
+        figure = "not reported for this plan" if found is None else f"{float(found):.10g}"
+        detail = f"expected {float(wanted.value):.10g}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
+        yield Check(f"expect.{wanted.key}", f"Expected {wanted.key}", "pass" if holds else "fail", figure, detail)
