@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ledger.evidence.reference_model import Workload, reference_model, training_loss
+from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, training_loss
 from ledger.spec.plan import Kernels, Precision
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
 
 @dataclass(frozen=True)
 class FlopCounts:
-    """What FlopCounterMode reports for one micro-batch: matmuls and attention, causal masks without a discount."""
+    """What FlopCounterMode reports for one micro-batch: matmuls and attention, causal masks without a discount.
+
+    `backward` includes what checkpointed layers compute again.
+    """
 
     forward: int
     backward: int
@@ -45,6 +48,7 @@ def flop_counts(work: Workload) -> FlopCounts:
 
     with imaginary_gpu():
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
+        checkpoint_layers(built, work.recompute)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
         with FlopCounterMode(display=False) as forward:
             loss = training_loss(built, replace(work, precision=PLAIN), tokens)

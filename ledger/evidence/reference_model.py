@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
@@ -75,6 +76,22 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
 
 
+def checkpoint_layers(built: Any, recompute: Recompute) -> None:
+    """Checkpoint the layers that `recompute` names, the way transformers does; raises `NoReferenceError`."""
+    import torch
+
+    if recompute.policy == "none":
+        return
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # a fake device has no generator
+    if recompute.policy == "keep":
+        options["context_fn"] = partial(
+            torch.utils.checkpoint.create_selective_checkpoint_contexts, _kept_operators(recompute.keep)
+        )
+    elif recompute.policy not in ("full", "every"):
+        raise NoReferenceError(f"recompute {recompute.policy}: transformers checkpoints whole layers only")
+    built.activation_checkpointing_enable(options, every_n_layers=recompute.every)
+
+
 def _attention_name(kernel: str) -> str:
     """The name under which transformers knows `kernel`, registered if need be."""
     from transformers import AttentionInterface
@@ -108,3 +125,19 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
                 setattr(parent, name, FusedRMSNorm(child.weight, model.norm.unit_offset))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())
+
+
+def _kept_operators(keep: tuple[str, ...]) -> list[Any]:
+    """The operators whose outputs are kept."""
+    import torch
+
+    aten = torch.ops.aten
+    operators = {
+        "matmul": [aten.mm.default, aten.addmm.default, aten.bmm.default],
+        "attention": [
+            aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001  # the names SDPA dispatches to
+            aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+            aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+        ],
+    }
+    return [operator for name in keep for operator in operators[name]]

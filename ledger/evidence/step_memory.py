@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import Workload, reference_model, torch_dtype, training_loss
+from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype, training_loss
 from ledger.evidence.transformers_config import NoReferenceError
 
 if TYPE_CHECKING:
     import torch
-
-    from ledger.spec.plan import Recompute
 
 OPTIMIZERS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
 
@@ -54,7 +51,7 @@ def step_memory(work: Workload) -> StepMemory:
         with fake:
             built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
-        _checkpoint(built, work.recompute)
+        checkpoint_layers(built, work.recompute)
         optimizer = _optimizer(built, work.kernels.optimizer)
         states = [tensor for state in optimizer.state.values() for tensor in state.values()]
         meter.watch([tokens, *built.parameters(), *built.buffers(), *states])
@@ -81,35 +78,3 @@ def _optimizer(built: Any, kind: str) -> torch.optim.Optimizer:
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return optimizer
-
-
-def _checkpoint(built: Any, recompute: Recompute) -> None:
-    """Checkpoint the layers that `recompute` names, the way transformers does."""
-    import torch
-
-    if recompute.policy == "none":
-        return
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # a fake device has no generator
-    if recompute.policy == "keep":
-        options["context_fn"] = partial(
-            torch.utils.checkpoint.create_selective_checkpoint_contexts, _kept_operators(recompute.keep)
-        )
-    elif recompute.policy not in ("full", "every"):
-        raise NoReferenceError(f"recompute {recompute.policy}: transformers checkpoints whole layers only")
-    built.activation_checkpointing_enable(options, every_n_layers=recompute.every)
-
-
-def _kept_operators(keep: tuple[str, ...]) -> list[Any]:
-    """The operators whose outputs are kept."""
-    import torch
-
-    aten = torch.ops.aten
-    operators = {
-        "matmul": [aten.mm.default, aten.addmm.default, aten.bmm.default],
-        "attention": [
-            aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001  # the names SDPA dispatches to
-            aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
-            aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
-        ],
-    }
-    return [operator for name in keep for operator in operators[name]]

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from ledger.spec.plan import Kernels, Model, Precision
+from ledger.spec.plan import Kernels, Model, Precision, Recompute
 from tests.evidence.reference_plans import (
     AUTOCAST,
     BF16,
@@ -87,6 +87,20 @@ def test_flop_counts_of_one_layer_from_shapes() -> None:
     two = flop_counts(Workload(with_layers(SMALL_LLAMA, 2), Kernels(attention="eager"), BF16, b, s))
     forward = 2 * n * weights + 2 * scores
     assert FlopCounts(two.forward - one.forward, two.backward - one.backward) == FlopCounts(forward, 2 * forward)
+
+
+def recomputed(model: Model, seq_len: int) -> int:
+    """FLOPs that full checkpointing adds to a step."""
+    work = Workload(model, Kernels(), BF16, 1, seq_len)
+    return flop_counts(replace(work, recompute=Recompute("full"))).step - flop_counts(work).step
+
+
+def test_recomputation_stops_at_the_last_saved_tensor() -> None:
+    """Full checkpointing is not one more forward: a Llama layer's down projection is not repeated, GPT-2's is."""
+    skipped = 2 * 8192 * 14336 * 4096
+    head = 2 * 8192 * 4096 * 128_256
+    assert recomputed(LLAMA_3_8B, 8192) == 158_140_695_838_720 - head - 32 * skipped
+    assert recomputed(GPT2_SMALL, 1024) == 291_648_307_200 - 2 * 1024 * 768 * 50_257
 
 
 RNG = 24  # flash: two 8-byte words of state, and one that is unused
