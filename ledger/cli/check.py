@@ -83,7 +83,8 @@ def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
     """Everything in which a compiled plan fails, with its place."""
-    top = Location(spec)
+    title = compiled.plan.origins.get("plan")
+    top = title.where if title else Location(spec)
     for expectation in compiled.plan.expect:
         yield from missed(compiled, expectation, place_of(compiled.plan, expectation) or top)
     for check in compiled.verdict.checks:

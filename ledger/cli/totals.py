@@ -26,7 +26,7 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
     """What the total `key` consists of; empty where it is a formula of other totals."""
     if key == "memory.peak":
         role = worst(compiled)
-        note = f"alive on the {role.name} role {role.peak.title}"
+        note = f"role {role.name}, at its peak: {role.peak.title}"
         return Breakdown(note, descending(role.peak.parts.items()), descending(role.peak.details))
     if key == "time.step":
         return Breakdown("on the critical path", tuple((span.title, span.seconds) for span in compiled.waterfall))

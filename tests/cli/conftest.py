@@ -75,14 +75,13 @@ def compiled() -> Compiled:
     batch, sequence, width = sympy.symbols("B S D", positive=True, integer=True)
     forward = 2 * BATCH * SEQUENCE * WIDTH
     peak = Moment(
-        "loss", "at the loss", {"weights": 600, "logits": 400}, (("head/output", 400), ("decoder/mlp/up", 300))
+        "loss", "backward, loss", {"weights": 600, "logits": 400}, (("head/output", 400), ("decoder/mlp/up", 300))
     )
     matmul = KernelTime(
-        "decoder/mlp/up", "forward", "matmul.bf16", 4, 60.0, 100.0, 0.0, 0.5, 0.4, "compute", 0.05, True
+        "decoder/mlp/up", "forward", "matmul.bf16", 4, 60, 100, 0, 0.5, 0.4, "compute", 0.05, calibrated=True
     )
-    reduce = KernelTime(
-        "decoder/mlp/reduce", "step", "all_reduce.data", 2, 0, 0, 80.0, 0.25, 0.2, "network", 0.1, True, 0.1
-    )
+    reduce = replace(matmul, account="decoder/mlp/reduce", kind="all_reduce.data", times=2, payload=80, seconds=0.25)
+    reduce = replace(reduce, when="step", flops=0, bytes=0, bound="network", exposed=0.1)
     return Compiled(
         plan=plan(),
         totals={

@@ -32,7 +32,7 @@ def test_parts_of_the_peak_sum_to_it(run: Callable[..., Result]) -> None:
     record = json.loads(run("explain", "tiny.yaml", "memory.peak", "--json").stdout)
     assert sum(part["value"] for part in record["parts"]) == record["value"]
     assert [item["account"] for item in record["largest"]] == ["head/output", "decoder/mlp/up"]
-    assert "at the loss" in record["note"]
+    assert "backward, loss" in record["note"]
 
 
 def test_parts_of_flops_count_every_device(run: Callable[..., Result]) -> None:

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 import ledger
 from ledger.books.results import Compiled
 from ledger.cli import main
+from ledger.cli.report import FORMATS as ASKED
 from ledger.cli.totals import breakdown
+from ledger.report.write import FORMATS as WRITTEN
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = sorted(path.stem for path in (ROOT / "specs").glob("*.yaml"))
@@ -88,3 +90,8 @@ def test_the_first_plan_of_init_compiles(command_line: Callable[..., Result]) ->
     command_line("init", "mine.yaml")
     record = json.loads(command_line("check", "mine.yaml", "--json").stdout)["specs"][0]
     assert not record["problems"]
+
+
+def test_every_format_of_the_report_can_be_asked_for() -> None:
+    """The command line, which loads nothing to say what there is, and the writer agree on the formats."""
+    assert set(ASKED) == set(WRITTEN)

@@ -1,0 +1,51 @@
+"""`ledger report`: the command around the writer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+CommandLine = Callable[..., Result]
+
+
+def test_files_are_named_after_the_plan_and_printed(command_line: CommandLine) -> None:
+    """Standard output is the list of files, for a script to go on with; the verdict is for the person."""
+    result = command_line("report", "gpt2", "--format", "json,md")
+    assert (result.exit_code, result.stdout.split()) == (0, ["reports/gpt2.json", "reports/gpt2.md"])
+    assert json.loads(Path("reports/gpt2.json").read_text(encoding="utf-8"))["schema"] == "ledger-show/1"
+    assert result.stderr
+
+
+def test_json_lists_the_files(command_line: CommandLine) -> None:
+    """The same list for programs, in the folder that was asked for."""
+    result = command_line("report", "gpt2", "--format", "md", "--out", "here", "--json")
+    assert json.loads(result.stdout) == {"schema": "ledger-report/1", "files": ["here/gpt2.md"]}
+
+
+def test_a_plan_that_does_not_fit_is_reported(command_line: CommandLine) -> None:
+    """A report of a misfit is a report: 0, and the verdict says so. The fp32 logits alone are 240 x 1024 x 50257 x 4 B."""
+    two = ["cluster.devices=2", "parallelism.data=2", "run.micro_batch=240"]
+    result = command_line("report", "gpt2", "--format", "json", *(part for item in two for part in ("--set", item)))
+    shown = json.loads(Path("reports/gpt2.json").read_text(encoding="utf-8"))
+    assert (result.exit_code, shown["verdict"]["fits"]) == (0, False)
+
+
+@pytest.mark.parametrize("text", ["docx", "html,docx", ""])
+def test_an_unknown_format_is_told_the_known_ones(command_line: CommandLine, text: str) -> None:
+    """Before anything is compiled or written."""
+    result = command_line("report", "gpt2", "--format", text)
+    assert result.exit_code == 2
+    assert "html, pdf, md, json" in result.stderr
+    assert not Path("reports").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(command_line: CommandLine) -> None:
+    """The system's reason with the path, not a traceback."""
+    Path("taken").write_text("", encoding="utf-8")
+    result = command_line("report", "gpt2", "--format", "md", "--out", "taken/below")
+    assert result.exit_code == 2
+    assert "taken" in result.stderr
