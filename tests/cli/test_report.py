@@ -27,7 +27,7 @@ def test_json_lists_the_files(command_line: CommandLine) -> None:
 
 
 def test_a_plan_that_does_not_fit_is_reported(command_line: CommandLine) -> None:
-    """A report of a misfit is a report: 0, and the verdict says so. The fp32 logits alone are 240 x 1024 x 50257 x 4 B."""
+    """Exit code 0, and the verdict says so. The fp32 logits alone are 240 x 1024 x 50257 x 4 B."""
     two = ["cluster.devices=2", "parallelism.data=2", "run.micro_batch=240"]
     result = command_line("report", "gpt2", "--format", "json", *(part for item in two for part in ("--set", item)))
     shown = json.loads(Path("reports/gpt2.json").read_text(encoding="utf-8"))
