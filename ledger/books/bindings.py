@@ -21,7 +21,8 @@ def bindings(plan: Plan, role: Role) -> dict[sympy.Symbol, Exact]:
 def described(plan: Plan, role: Role) -> dict[str, Symbol]:
     """The same with meaning and spec path, by printed name."""
     return {
-        sign.name: Symbol(sign.name, BY_NAME[name].meaning, value, path) for sign, value, name, path in _rows(plan, role)
+        sign.name: Symbol(sign.name, BY_NAME[name].meaning, value, path)
+        for sign, value, name, path in _rows(plan, role)
     }
 
 
@@ -60,6 +61,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
 
 
 def _model_sizes(model: Model) -> dict[str, Exact]:
+    if model.bare:
+        return {"parameters": model.parameters or 0}
     found: dict[str, Exact] = {"d_model": model.d_model, "vocab": model.vocab}
     if model.learned_positions:
         found["positions"] = model.learned_positions

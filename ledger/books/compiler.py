@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from fractions import Fraction
 
-from ledger.books import kernels, memory, posting, time, totals
-from ledger.books.bindings import bindings, described
-from ledger.books.entries import STOCK, Ledger, Lifetime, nonzero
-from ledger.books.evaluate import exact
+from ledger.books import bare, kernels, time, totals
+from ledger.books.bindings import described
+from ledger.books.closed import Books, close
+from ledger.books.entries import STOCK, Lifetime
 from ledger.books.memory import CATEGORIES, Timeline, timeline
 from ledger.books.notation import text
-from ledger.books.results import Account, Compiled, Moment, RoleResult
-from ledger.books.totals import Books
+from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
 from ledger.books.verdict import verdict
-from ledger.model.program import program
-from ledger.model.schedule import Role, roles
+from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
 
 LARGEST = 12  # stocks listed for each moment
@@ -23,9 +22,11 @@ LARGEST = 12  # stocks listed for each moment
 def compile_plan(plan: Plan) -> Compiled:
     """Operations, entries, numbers, prices, verdict."""
     books = tuple(close(plan, role) for role in roles(plan))
-    timed = [time.role_time(book.role, tuple(kernels.priced(book.ledger, plan, book)), plan) for book in books]
+    if plan.model.bare:
+        return _bare(plan, books)
+    timed = [time.role_time(book.role, tuple(kernels.priced(book.ledger, plan, book.value)), plan) for book in books]
     step = time.step_time(timed, plan)
-    results = tuple(_result(book, plan, time.with_exposure(role)) for book, role in zip(books, timed, strict=True))
+    results = tuple(result(book, plan, time.with_exposure(role)) for book, role in zip(books, timed, strict=True))
     found = totals.totals(plan, books, results, step)
     slowest = next(role for role in results if role.name == step.slowest)
     return Compiled(
@@ -39,27 +40,28 @@ def compile_plan(plan: Plan) -> Compiled:
     )
 
 
-def close(plan: Plan, role: Role) -> Books:
-    """The books of one role: its program posted, its formulas bound."""
-    written = program(plan, role)
-    value = exact(bindings(plan, role))
-    entries = nonzero([*posting.flows(written, plan), *memory.stocks(written, plan, value)])
-    return Books(role, written, Ledger(role.name, entries), value)
+def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
+    """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
+    results = tuple(result(book, plan, ()) for book in books)
+    found = bare.totals(plan, books)
+    rows = tuple(account for book in books for account in accounts(book))
+    return Compiled(plan, found, rows, results, (), bare.verdict(plan, found), described(plan, books[0].role))
 
 
-def _result(book: Books, plan: Plan, rows: tuple[object, ...]) -> RoleResult:
+def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
+    """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
     found = tuple(moments(book))
     peak = max(found, key=lambda moment: moment.total)
     reserved = int(peak.total * plan.stack.fragmentation) + plan.stack.context
     role = book.role
-    return RoleResult(role.name, role.stages, role.devices, found, peak, reserved, rows)  # type: ignore[arg-type]
+    return RoleResult(role.name, role.stages, role.devices, found, peak, reserved, rows)
 
 
 def moments(book: Books) -> Iterator[Moment]:
     """Every candidate for the peak, with what is alive then."""
     line = timeline(book.program)
     stocks = [entry for entry in book.ledger.entries if entry.resource.kind == STOCK]
-    amounts = [(entry, int(book(entry.amount * entry.times))) for entry in stocks]
+    amounts = [(entry, int(book.value(entry.amount * entry.times))) for entry in stocks]
     for index, name in enumerate(line.names):
         parts = dict.fromkeys(CATEGORIES, 0)
         alive = [(e, n) for e, n in amounts if isinstance(e.when, Lifetime) and e.when.covers(index)]
@@ -73,22 +75,19 @@ def accounts(book: Books) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
     line = timeline(book.program)
     for entry in book.ledger.entries:
+        times = book.value(entry.times)
         yield Account(
             account=entry.account,
             role=book.role.name,
             resource=entry.resource.name,
             unit=entry.resource.unit,
             when=_when(entry.when, line),
-            amount=book(entry.amount),
-            times=int(book(entry.times)) if entry.resource.kind != STOCK else _whole(book(entry.times)),
+            amount=book.value(entry.amount),
+            times=times if not isinstance(times, Fraction) else float(times),
             formula=text(entry.amount),
             basis=entry.basis,
             expression=entry.amount,
         )
-
-
-def _whole(number: object) -> int:
-    return number if isinstance(number, int) else round(float(number))  # type: ignore[arg-type]
 
 
 def _when(when: str | Lifetime, line: Timeline) -> str:
@@ -96,6 +95,3 @@ def _when(when: str | Lifetime, line: Timeline) -> str:
         return when
     first, last = line.names[when.first], line.names[when.last]
     return first if first == last else f"{first}..{last}"
-
-
-__all__: Sequence[str] = ["close", "compile_plan"]

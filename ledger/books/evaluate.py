@@ -1,4 +1,4 @@
-"""Two ways from a formula to a number: exact integers and fractions, and float64 vectors compiled once per structure."""
+"""Two ways from a formula to a number: exact integers and fractions, and float64 vectors, compiled once a structure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def compiled(exprs: tuple[sympy.Expr, ...], symbols: tuple[sympy.Symbol, ...]) -
     import numpy as np
 
     ceil_div = {"CeilDiv": lambda rows, shards: -np.floor_divide(-rows, shards)}
-    function: Callable[..., list[Any]] = sympy.lambdify(list(symbols), list(exprs), modules=[ceil_div, "numpy"], cse=True)
+    function: Callable[..., list[Any]] = sympy.lambdify(
+        list(symbols), list(exprs), modules=[ceil_div, "numpy"], cse=True
+    )
     return function
 
 

@@ -9,7 +9,6 @@ import sympy
 
 from ledger.model.operations import Addition, Collective, Operation, gradient, total
 from ledger.model.program import Unit
-from ledger.model.recompute import saved_by
 from ledger.model.tensors import Tensor
 
 
@@ -73,7 +72,9 @@ def _run(
             if tensor.role != "weight" and not tensor.view_of:
                 alive.setdefault(_storage(tensor, aliases), tensor)
         found.append(Alive(operation.name, tuple(alive.values())))
-        done = [name for name in alive if last.get(name, -1) <= index and name not in lasting and _ended(name, last, held)]
+        done = [
+            name for name in alive if last.get(name, -1) <= index and name not in lasting and _ended(name, last, held)
+        ]
         for name in done:
             del alive[name]
     return tuple(found)
@@ -98,13 +99,12 @@ def _aliases(unit: Unit) -> dict[str, str]:
     """A sum hands its upstream gradient on to both operands without a copy; so does a value that is only shared."""
     found: dict[str, str] = {}
     for operation in unit.forward:
-        passes = isinstance(operation, Addition) or (isinstance(operation, Collective) and operation.collective == "none")
+        passes = isinstance(operation, Addition) or (
+            isinstance(operation, Collective) and operation.collective == "none"
+        )
         if passes:
             upstream = gradient(operation.output).name
             for tensor in operation.inputs:
                 if tensor.role == "activation" and tensor.dtype == operation.output.dtype:
                     found[gradient(tensor).name] = upstream
     return found
-
-
-__all__ = ["Alive", "backward", "forward", "saved_by"]

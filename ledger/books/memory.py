@@ -13,6 +13,7 @@ import sympy
 
 from ledger.books import liveness
 from ledger.books.entries import Entry, Lifetime, stock
+from ledger.books.evaluate import Exact
 from ledger.books.liveness import Alive
 from ledger.model.dims import symbol
 from ledger.model.operations import total
@@ -25,7 +26,7 @@ from ledger.spec.plan import Plan
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
 ONE = sympy.Integer(1)
 TOKENS = "embedding/tokens.index"
-Value = Callable[[sympy.Expr], object]
+Value = Callable[[sympy.Expr], Exact]
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,9 @@ def stocks(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     yield from _update(program, plan, line)
     yield from _inputs(program, line)
     for unit in program.units:
-        yield from _saved(unit, line)
-        yield from _passing(unit, line, value)
+        if unit.forward:
+            yield from _saved(unit, line)
+            yield from _passing(unit, line, value)
     yield from _gradients(program, plan, line)
     if program.sharding.splits("weights"):
         yield from _unsharded(program, plan, line)
@@ -112,8 +114,11 @@ def _state(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             if precision.master:
                 yield Entry(account, stock("master"), line.whole, sized(precision.master, share), count, "master copy")
             for state in rule.states:
-                shape = share if not state.factored else state.elements(weight) / (
-                    sharding.degree if sharding.splits("optimizer") else 1)
+                shape = (
+                    share
+                    if not state.factored
+                    else state.elements(weight) / (sharding.degree if sharding.splits("optimizer") else 1)
+                )
                 why = f"{state.name} of {rule.name} ({rule.source})"
                 amount = sized(precision.states, shape)
                 yield Entry(f"{account}.{state.name}", stock("optimizer"), line.whole, amount, count, why)
@@ -154,7 +159,9 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     for tensor in {t.name: t for t in inputs if _standing(t)}.values():
         when = line.whole if tensor.name == TOKENS else line.span(line.names[0], line.before("optimizer"))
-        yield Entry(tensor.name, stock("activations"), when, tensor.bytes(), ONE, "input of the step, or shared by layers")
+        yield Entry(
+            tensor.name, stock("activations"), when, tensor.bytes(), ONE, "input of the step, or shared by layers"
+        )
 
 
 def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
@@ -243,9 +250,13 @@ def _unsharded(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             if moment in line.names:
                 when = line.span(moment, moment)
                 prefetch = 1 if moment.endswith("/end") else 2
-                yield Entry(f"{name}/weights.whole", held, when, whole, sympy.Integer(prefetch), "this layer and the next")
+                yield Entry(
+                    f"{name}/weights.whole", held, when, whole, sympy.Integer(prefetch), "this layer and the next"
+                )
         end = f"{back}/end" if count != ONE else back
-        yield Entry(f"{name}/gradient.to_reduce", held, line.span(back, end), summed, ONE, "input of the reduce-scatter")
+        yield Entry(
+            f"{name}/gradient.to_reduce", held, line.span(back, end), summed, ONE, "input of the reduce-scatter"
+        )
 
 
 def _root(program: Program, plan: Plan, line: Timeline, whole: sympy.Expr) -> Iterator[Entry]:
@@ -262,4 +273,6 @@ def _root(program: Program, plan: Plan, line: Timeline, whole: sympy.Expr) -> It
             waiting = gathered(unit.weights, program.sharding, plan.precision.compute)
             when = line.span(line.after(f"backward/{OUTPUT}"), last)
             if when.first <= when.last:
-                yield Entry(f"{ROOT}/gradient.whole", held, when, waiting, ONE, "waits for the gradient of the embedding")
+                yield Entry(
+                    f"{ROOT}/gradient.whole", held, when, waiting, ONE, "waits for the gradient of the embedding"
+                )

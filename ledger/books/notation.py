@@ -11,7 +11,7 @@ from ledger.model.tensors import CeilDiv
 
 
 def _rank(name: str) -> tuple[int, str]:
-    return RANK.get(name.split("_")[0], len(RANK)), name
+    return RANK.get(name.split("_", 1)[0], len(RANK)), name
 
 
 @lru_cache(maxsize=100_000)
@@ -51,7 +51,9 @@ def _product(expr: sympy.Expr) -> str:
 
 def _split(expr: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """Numerator and denominator without looking inside functions."""
-    below = [1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative]
+    below = [
+        1 / factor for factor in sympy.Mul.make_args(expr) if isinstance(factor, sympy.Pow) and factor.exp.is_negative
+    ]
     number = expr.as_coeff_Mul()[0]
     rest = sympy.Mul(*[f for f in sympy.Mul.make_args(expr) if not (isinstance(f, sympy.Pow) and f.exp.is_negative)])
     if isinstance(number, sympy.Rational) and number.q != 1:

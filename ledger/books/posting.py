@@ -82,4 +82,6 @@ def matmul_dtype(operation: Operation) -> str:
 
 def _communication(account: str, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
     resource = flow(f"comm.{moved.collective}.{moved.axis}")
-    return Entry(account, resource, phase, moved.payload(), _times(count, per), COLLECTIVE[moved.collective], per, moved)
+    return Entry(
+        account, resource, phase, moved.payload(), _times(count, per), COLLECTIVE[moved.collective], per, moved
+    )

@@ -1,8 +1,8 @@
-"""Prices: what one kernel or transfer costs in seconds, from measured curves where there are any, else from data sheets."""
+"""Prices: what one kernel or transfer costs in seconds, by measured curves where there are any, else by data sheets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
@@ -142,16 +142,17 @@ def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster)
     for inner in ORDER[: ORDER.index(axis)]:
         stride *= getattr(degrees, inner)
     size = getattr(degrees, axis)
-    domain = device.scaleup_domain if device.scaleup_domain > cluster.devices_per_node else cluster.devices_per_node
+    domain = max(device.scaleup_domain, cluster.devices_per_node)
     return Mesh(size, max(1, min(size, domain // stride)))
 
 
-FACTOR = {
+# Bytes over a link, as a share of the payload, for n ranks (nccl-tests, doc/PERFORMANCE.md).
+FACTOR: Mapping[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
-    "send": lambda n: 1.0,
+    "send": lambda _: 1.0,
 }
 
 
@@ -159,7 +160,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh
     """The price of one collective over an axis, or of one send.
 
     Within a domain: a + x + sqrt(a x), x the bytes over the bus bandwidth. Across domains, the bus is as fast as the
-    slower of the domain's fabric and of the network cards of the ranks inside it, and each step of the ring adds latency.
+    slower of its fabric and of the network cards of the ranks inside, and each step of the ring adds latency.
     """
     if where.size == 1 or payload == 0:
         return Price(0.0, 0.0, "network", 0.0, calibrated=True)

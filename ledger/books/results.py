@@ -29,7 +29,7 @@ class Account:
     unit: str
     when: str
     amount: Number
-    times: int
+    times: int | float
     formula: str
     basis: str
     expression: sympy.Expr = field(repr=False)

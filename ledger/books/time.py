@@ -1,4 +1,4 @@
-"""The step in seconds: kernels put end to end, transfers hidden where the stack's rules let them, the pipeline's bubble.
+"""The step in seconds: kernels end to end, transfers hidden where the stack's rules let them, the pipeline's bubble.
 
 Time is a valuation of a ledger, never an entry of one.
 """
@@ -87,7 +87,9 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
     """Prices of one role put in order: what hides behind what is the stack's rule, transfer by transfer."""
     recurring = [row for row in rows if row.per == MICRO_BATCH and row.kind != SEND]
     passes = {
-        (name, unit): _stretch(name, unit, [row for row in recurring if _unit(row) == unit and row.when in phases], plan)
+        (name, unit): _stretch(
+            name, unit, [row for row in recurring if _unit(row) == unit and row.when in phases], plan
+        )
         for name, phases in PASSES.items()
         for unit in dict.fromkeys(_unit(row) for row in recurring if row.when in phases)
     }
@@ -146,9 +148,7 @@ def _weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else "none" not in (rule.gather, rule.data)
 
 
-def _once(
-    rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan
-) -> dict[str, float]:
+def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
     device = {name: sum(stretch.device for (p, _), stretch in passes.items() if p == name) for name in PASSES}
     moved = [row for row in rows if _moves(row) and row.per == STEP]
@@ -237,7 +237,7 @@ def _serial(slowest: RoleTime, count: int, bubble: float, optimizer: float) -> f
 
 
 def _roofline(time: RoleTime) -> float:
-    """Each kernel at the larger of its compute and its traffic, at datasheet prices; transfers only if they are more."""
+    """Each kernel at the larger of its compute and its traffic, by data sheet; transfers only if they are more."""
     compute = sum(row.roofline * row.times for row in time.kernels if not _moves(row))
     return max(compute, _wire(time))
 
@@ -263,7 +263,7 @@ def _floor(time: RoleTime, plan: Plan) -> float:
 
 
 def _error(slowest: RoleTime, count: int, estimate: float) -> tuple[float, float]:
-    """One standard deviation of the step, relative: errors of one curve add up, those of different curves partly cancel.
+    """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel.
 
     Also the share of the step that no curve prices.
     """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
+from ledger.books.counts import DAY
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.books.time import StepTime
-from ledger.books.totals import DAY
 from ledger.model import dtypes
 from ledger.spec.plan import Plan
 
@@ -25,7 +25,12 @@ def verdict(
     fits = totals["memory.reserved"] <= totals["memory.capacity"]
     limit = bottleneck(time, rows)
     evidence = standing(time)
-    checks = tuple([*_memory(plan, totals, roles), *_work(plan, totals, time, rows), *_policy(plan), *expectations(plan, totals)])
+    checks = (
+        *_memory(plan, totals, roles),
+        *_work(plan, totals, time, rows),
+        *policy(plan),
+        *expectations(plan, totals),
+    )
     return Verdict(fits, limit, evidence, _headline(totals, fits=fits, limit=limit), checks)
 
 
@@ -61,36 +66,40 @@ def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult
     wanted = HEADROOM[plan.assumptions.headroom]
     worst = max(roles, key=lambda role: role.peak.total)
     status = "fail" if free < 0 else "warn" if free < wanted else "pass"
-    detail = f"peak at {worst.peak.title}; {free / GB:.1f} GB free, {plan.assumptions.headroom} headroom is {wanted / GB:.0f} GB"
+    policy_says = f"{plan.assumptions.headroom} headroom is {wanted / GB:.0f} GB"
+    detail = f"peak at {worst.peak.title}; {free / GB:.1f} GB free, {policy_says}"
     yield Check("fits", "Memory reserved per device", status, f"{reserved / GB:.1f} of {capacity / GB:.1f} GB", detail)
     state = sum(float(totals[f"memory.static.{part}"]) for part in ("weights", "master", "gradients", "optimizer"))
     yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), f"{state / GB:.1f} GB")
     kept = float(totals["memory.activations"]) + float(totals["memory.logits"])
-    yield Check("activations", "Activations and logits per device at the peak", _under(kept, capacity), f"{kept / GB:.1f} GB")
+    title = "Activations and logits per device at the peak"
+    yield Check("activations", title, _under(kept, capacity), f"{kept / GB:.1f} GB")
 
 
 def _under(amount: float, limit: float) -> str:
     return "pass" if amount <= limit else "fail"
 
 
-def _work(
-    plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequence[KernelTime]
-) -> Iterator[Check]:
+def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequence[KernelTime]) -> Iterator[Check]:
     yield Check("parameters", "Parameters", "pass", f"{float(totals['parameters']) / 1e9:.4g} B")
     if "flops.run" in totals:
         days = float(totals["time.run"]) / DAY
         napkin = float(totals["napkin.days"])
         detail = f"the napkin (6ND at {plan.assumptions.mfu:.0%} MFU) says {napkin:.1f} days"
-        yield Check("run", "FLOPs and days of the run", "pass", f"{float(totals['flops.run']):.3g} FLOP, {days:.1f} days", detail)
+        figure = f"{float(totals['flops.run']):.3g} FLOP, {days:.1f} days"
+        yield Check("run", "FLOPs and days of the run", "pass", figure, detail)
     matmuls = [row for row in rows if row.flops and row.kind.startswith("matmul")]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
         status = "pass" if intensity >= ridge else "warn"
-        yield Check("intensity", "Arithmetic intensity of the matmuls", status, f"{intensity:.0f} FLOP/B", f"the device needs {ridge:.0f}")
+        title, detail = "Arithmetic intensity of the matmuls", f"the device needs {ridge:.0f}"
+        yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)
     mfu, assumed = float(totals["mfu"]), plan.assumptions.mfu
     status = "pass" if mfu >= assumed * 0.9 else "warn"
-    yield Check("mfu", "Expected MFU against the assumed one", status, f"{mfu:.1%}", f"the napkin assumes {assumed:.0%}")
+    yield Check(
+        "mfu", "Expected MFU against the assumed one", status, f"{mfu:.1%}", f"the napkin assumes {assumed:.0%}"
+    )
     share = f"{1 - time.uncalibrated:.0%} of the step is priced by measured curves"
     status = "pass" if time.uncalibrated <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(time), share)
@@ -104,7 +113,7 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _policy(plan: Plan) -> Iterator[Check]:
+def policy(plan: Plan) -> Iterator[Check]:
     """Roles of the dtype policy whose values can leave the range of their dtype."""
     for role, risky in RISKY.items():
         name = getattr(plan.precision, role)
@@ -115,10 +124,12 @@ def _policy(plan: Plan) -> Iterator[Check]:
 
 
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
-    """The plan's own assertions."""
-    for wanted in plan.expect:
+    """The plan's own assertions, and those of its model."""
+    for wanted in {(wanted.key, wanted.value): wanted for wanted in plan.expect}.values():
         found = totals.get(wanted.key)
         holds = found is not None and isclose(float(found), float(wanted.value), rel_tol=wanted.tolerance)
         figure = "not reported for this plan" if found is None else f"{float(found):.10g}"
-        detail = f"expected {float(wanted.value):.10g}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
+        detail = f"expected {float(wanted.value):.10g}" + (
+            f" within {wanted.tolerance:.2%}" if wanted.tolerance else ""
+        )
         yield Check(f"expect.{wanted.key}", f"Expected {wanted.key}", "pass" if holds else "fail", figure, detail)

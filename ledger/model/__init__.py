@@ -1,0 +1,1 @@
+"""Operations of one device, derived from components, layouts and schedules."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import dtypes
 from ledger.model.dims import Dim, symbol
 from ledger.model.operations import Contraction, FusedAttention
 from ledger.model.tape import Tape
@@ -60,7 +59,9 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """x cos + rotate_half(x) sin on the rotated part of each head; only the shared tables are saved."""
     part = spec.rotary < 1
     wide = "rotary_dim" if part else "head_dim"
-    tables = [Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")]
+    tables = [
+        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")
+    ]
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
     if tape.kernels.rotary == "fused":
@@ -156,7 +157,7 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 
 def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
-    query, key, value = _separate(tape, query, key, value, spec, tape.matmul_result)
+    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
     scores = tape.pointwise("attention/scale", scores)
     if spec.softcap:
@@ -172,7 +173,7 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
 
 def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """SDPA's fallback: everything in fp32, the scale taken into query and key (aten attention.cpp)."""
-    query, key, value = _separate(tape, query, key, value, spec, "fp32")
+    query, key, value = _separate(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise("attention/scale_q", query)
     key = tape.pointwise("attention/scale_k", key)
     scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype="fp32")
@@ -183,7 +184,7 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
 
 def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
-    query, key, value = _separate(tape, query, key, value, spec, tape.matmul_result)
+    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
     shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
@@ -200,10 +201,10 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
 
 
 def _separate(
-    tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention, dtype: str
+    tape: Tape, operands: tuple[Tensor, Tensor, Tensor], spec: Attention, dtype: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A batched matmul reads contiguous operands: each is copied, or repeated, from its projection."""
-    query, key, value = (tape.cast(t, dtype) for t in (query, key, value))
+    query, key, value = (tape.cast(t, dtype) for t in operands)
     shared = spec.heads != spec.kv_heads
     query = _copied(tape, query)
     key, value = (_repeated(tape, t, spec) if shared else _copied(tape, t) for t in (key, value))

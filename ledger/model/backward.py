@@ -34,9 +34,7 @@ def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]
         return
     done.add(used.name)
     axis = next(axis for _, axis in kept.split if (_, axis) not in used.split)
-    yield Collective(
-        f"{used.name}.again", f"all_gather.{axis}", (kept,), (used,), collective="all_gather", axis=axis
-    )
+    yield Collective(f"{used.name}.again", f"all_gather.{axis}", (kept,), (used,), collective="all_gather", axis=axis)
 
 
 def _numbered(tensor: Tensor, written: Counter[str]) -> Tensor:
@@ -64,7 +62,12 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
             if axis not in held and _sums_over(operation, weight, axis):
                 part = gradient(weight)
                 yield Collective(
-                    f"{weight.name}.gradient_sum", f"all_reduce.{axis}", (part,), (part,), collective="all_reduce", axis=axis
+                    f"{weight.name}.gradient_sum",
+                    f"all_reduce.{axis}",
+                    (part,),
+                    (part,),
+                    collective="all_reduce",
+                    axis=axis,
                 )
 
 

@@ -17,7 +17,6 @@ from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import MLP, Group, Model, Norm
 
-
 # --- norms --------------------------------------------------------------------------------------
 
 
@@ -136,16 +135,19 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     if group.residual == "parallel":
         inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
         outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
-        dropped = [_dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))]
+        dropped = [
+            _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
+        ]
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
-    x = _joined(tape, "attention", x, inner, group, model)
+    x = _joined(tape, "attention", (x, inner), group, model)
     outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
-    return _joined(tape, "mlp", x, outer, group, model)
+    return _joined(tape, "mlp", (x, outer), group, model)
 
 
-def _joined(tape: Tape, part: str, x: Tensor, update: Tensor, group: Group, model: Model) -> Tensor:
+def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
+    x, update = parts
     if group.norms == "sandwich":
         update = norm(tape, f"{part}_post_norm/norm", update, model.norm)
     return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
@@ -218,4 +220,6 @@ def loss(tape: Tape, logits: Tensor) -> Tensor:
         for step in ("maximum", "sum", "target"):
             part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic")
             tape.summed(part, axis)
-    return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total])
+    return tape.pointwise(
+        "cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total]
+    )

@@ -37,6 +37,7 @@ LETTERS = (
     Letter("d_ff", "F", "width of the feed-forward layer", "model.layers.{group}.mlp.d_ff"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
+    Letter("parameters", "N", "parameters of the model", "model.parameters"),
     Letter("window", "W", "tokens a query may look back", "model.layers.{group}.attention.window"),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
     Letter("data", "dp", "data-parallel degree", "parallelism.data"),

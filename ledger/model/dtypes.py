@@ -25,12 +25,12 @@ class Dtype:
         significand = 2.0 - 2.0**-self.mantissa_bits
         if self.finite_only and self.mantissa_bits == 3:  # e4m3 keeps its very last code for NaN
             significand -= 2.0**-self.mantissa_bits
-        return significand * 2.0 ** (top - bias)
+        return float(significand * 2.0 ** (top - bias))
 
     @property
     def smallest_normal(self) -> float:
         """The smallest positive normal value."""
-        return 2.0 ** (2 - 2 ** (self.exponent_bits - 1))
+        return float(2.0 ** (2 - 2 ** (self.exponent_bits - 1)))
 
     @property
     def smallest_subnormal(self) -> float:

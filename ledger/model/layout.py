@@ -1,4 +1,4 @@
-"""Layouts: which named dim is cut over which mesh axis, in weights and inside operations, and in the residual stream."""
+"""Layouts: which named dim is cut over which mesh axis, in weights, inside operations, and in the residual stream."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ class Layout:
     splits: Mapping[str, str]
     stream: Split = ()
     regather: bool = False
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """The axes that cut weights."""
+        return tuple(dict.fromkeys(self.splits.values()))
 
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""

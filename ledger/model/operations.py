@@ -106,7 +106,8 @@ def differentiable(tensor: Tensor) -> bool:
 class Contraction(Operation):
     """An einsum of two operands over named dims: 2 FLOPs for each point of the product of all dims.
 
-    A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs (causal masks); the kernel runs them all.
+    A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs
+    (causal masks); the kernel runs them all.
     """
 
     einsum: str = ""
@@ -170,13 +171,20 @@ class Contraction(Operation):
         if differentiable(right):
             wanted = "weight" if right.role in ("weight", "cast") else "other"
             found.append(self._towards(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
-        for bias in self.inputs[2:]:
-            found.append(Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),)))
+        found.extend(
+            Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
+            for bias in self.inputs[2:]
+        )
         return tuple(found)
 
     def _towards(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, suffix: str) -> Contraction:
         return Contraction(
-            f"{self.name}.{suffix}_gradient", self.kernel, operands, (gradient(of),), einsum=einsum, density=self.density
+            f"{self.name}.{suffix}_gradient",
+            self.kernel,
+            operands,
+            (gradient(of),),
+            einsum=einsum,
+            density=self.density,
         )
 
 
@@ -326,7 +334,7 @@ ADJOINT = {
 
 @dataclass(frozen=True)
 class Collective(Operation):
-    """A transfer over one mesh axis. `none` marks a value used by every device of the axis: only its gradient is summed."""
+    """A transfer over one mesh axis. `none` marks a value that all its devices use: only its gradient is summed."""
 
     collective: str = ""
     axis: str = ""

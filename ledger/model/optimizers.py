@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from ledger.model.operations import Operation
+from ledger.model.operations import ZERO, Operation
 from ledger.model.tensors import Tensor, product
 
 
@@ -87,8 +87,8 @@ IMPLEMENTATIONS: Mapping[str, Implementation] = {
 class Streaming(Operation):
     """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs."""
 
-    amount: sympy.Expr = sympy.Integer(0)
-    work: sympy.Expr = sympy.Integer(0)
+    amount: sympy.Expr = ZERO
+    work: sympy.Expr = ZERO
 
     def traffic(self) -> sympy.Expr:
         """Bytes read and written."""

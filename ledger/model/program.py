@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import sympy
 
 from ledger.model import components
 from ledger.model.backward import backward
-from ledger.model.dims import symbol
+from ledger.model.dims import dim, symbol
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Collective, Operation, executed, gradient
 from ledger.model.recompute import POLICIES, Kept
@@ -21,6 +20,7 @@ from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute
 
 INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
+ENDS = (INPUT, OUTPUT, LOSS)
 ROOT = "root"  # the weights of these units, which move together
 
 
@@ -41,10 +41,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs in a step. `exchanges` lists, by unit name, transfers of weights and gradients with their phase."""
+    """What one device runs in a step. `exchanges` are transfers of weights and gradients: unit, how many, phase, what."""
 
     units: tuple[Unit, ...]
-    exchanges: tuple[tuple[str, sympy.Expr, str, Exchange], ...]  # unit, how many, phase, transfer
+    exchanges: tuple[tuple[str, sympy.Expr, str, Exchange], ...]
     sends: tuple[Collective, ...]
     sharding: Sharding
 
@@ -69,6 +69,7 @@ class Builder:
     layout: Layout
     kernels: Kernels
     recompute: Recompute
+    staged: bool = False  # cut into pipeline stages
 
     def tape(self, suffix: str = "") -> Tape:
         """An empty tape."""
@@ -121,7 +122,8 @@ class Builder:
 
 def builder(plan: Plan) -> Builder:
     """The builder of a plan as it runs."""
-    return Builder(plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute)
+    staged = plan.parallelism.pipeline > 1
+    return Builder(plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute, staged)
 
 
 def whole(plan: Plan) -> Builder:
@@ -131,11 +133,20 @@ def whole(plan: Plan) -> Builder:
 
 def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     """The units of one role, in the order of the forward pass."""
+    if build.model.bare:
+        return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
     for group, count in zip(build.model.groups, role.layers, strict=True):
         if count:
             found.extend(build.layers(group))
     return (*found, *build.output()) if role.last else tuple(found)
+
+
+def _bare(build: Builder) -> Unit:
+    """A count of parameters as one weight, cut over every axis that cuts a model."""
+    split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
+    weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights, "weight", split)
+    return Unit("model", sympy.Integer(1), (), (), Kept(()), (weight,))
 
 
 # --- the whole program --------------------------------------------------------------------------
@@ -147,6 +158,8 @@ def program(plan: Plan, role: Role) -> Program:
     mine = units(build, role)
     axes = ("data",) if plan.parallelism.data > 1 else ()
     sharding = Sharding(plan.parallelism.zero, axes)
+    if plan.model.bare:
+        return Program(mine, (), (), sharding)
     return Program(mine, tuple(_exchanges(plan, mine, role, sharding)), tuple(_sends(build, role)), sharding)
 
 
@@ -157,7 +170,7 @@ def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
 
 def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
     """What moves as one: each layer, and the two ends of the model together as the root."""
-    ends = [unit for unit in mine if unit.name in (INPUT, OUTPUT, LOSS)]
+    ends = [unit for unit in mine if unit.name in ENDS]
     for unit in mine:
         if unit not in ends:
             yield unit.name, unit.count, unit.weights
@@ -173,22 +186,22 @@ def _exchanges(
     for name, count, weights in wrapped(mine):
         if tied and name == ROOT:
             amount = gathered([tied], Sharding(0, ()), plan.precision.gradients)
-            yield name, count, "backward", exchange(name, "all_reduce", "pipeline", amount, per_step=True)
+            yield name, count, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
         if not sharding.axes:
             continue
         sent = gathered(weights, sharding, plan.precision.compute if sharding.stage == 3 else plan.precision.weights)
         summed = gathered(weights, sharding, plan.precision.reduction)
         if sharding.stage == 0:
             whole_gradient = gathered(weights, Sharding(0, ()), plan.precision.reduction)
-            yield name, count, "backward", exchange(name, "all_reduce", "data", whole_gradient, per_step=True)
+            yield name, count, "backward", exchange("all_reduce", "data", whole_gradient, per_step=True)
             continue
         each = sharding.splits("gradients")
-        yield name, count, "backward", exchange(name, "reduce_scatter", "data", summed, per_step=not each)
+        yield name, count, "backward", exchange("reduce_scatter", "data", summed, per_step=not each)
         if sharding.splits("weights"):
             for phase in ("forward", "backward"):
-                yield name, count, phase, exchange(name, "all_gather", "data", sent, per_step=False)
+                yield name, count, phase, exchange("all_gather", "data", sent, per_step=False)
         else:
-            yield name, count, "optimizer", exchange(name, "all_gather", "data", sent, per_step=True)
+            yield name, count, "optimizer", exchange("all_gather", "data", sent, per_step=True)
 
 
 def _tied_over_stages(plan: Plan, role: Role) -> Tensor | None:
@@ -205,10 +218,11 @@ def _sends(build: Builder, role: Role) -> Iterator[Collective]:
         yield Collective("pipeline/send", "send.pipeline", (stream,), (stream,), collective="send", axis="pipeline")
     if not role.first:
         back = gradient(stream)
-        yield Collective("pipeline/send_gradient", "send.pipeline", (back,), (back,), collective="send", axis="pipeline")
+        yield Collective(
+            "pipeline/send_gradient", "send.pipeline", (back,), (back,), collective="send", axis="pipeline"
+        )
 
 
-def counted_units(plan: Plan) -> tuple[Unit, ...]:
-    """The units of the unsharded plan with every layer on one device."""
-    counts = tuple(group.repeat for group in plan.model.groups)
-    return units(whole(plan), Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1)))
+def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:
+    """The units of the unsharded plan without recompute, for a role that holds every layer."""
+    return units(whole(plan), role)

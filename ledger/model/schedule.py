@@ -82,7 +82,7 @@ def _order(model: Model) -> list[int]:
 
 
 def _in_flight(plan: Plan, stage: int) -> Fraction:
-    """1F1B: the stages still ahead; interleaved: chunks in flight over chunks held (Narayanan et al. 2021, section 2.2)."""
+    """1F1B: the stages still ahead; interleaved: chunks in flight over chunks held (Narayanan et al. 2021, 2.2)."""
     stages, chunks, count = plan.parallelism.pipeline, plan.parallelism.interleave, micro_batches(plan)
     if chunks == 1:
         return Fraction(min(count, stages - stage))

@@ -7,12 +7,12 @@ splits, so it is summed over that axis; where the sum is held split as well, the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import sympy
 
 from ledger.model.dims import symbol
-from ledger.model.operations import Operation, total
+from ledger.model.operations import ZERO, Operation, total
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
 
 
@@ -52,7 +52,7 @@ class Exchange(Operation):
 
     collective: str = ""
     axis: str = "data"
-    amount: sympy.Expr = field(default=sympy.Integer(0))
+    amount: sympy.Expr = ZERO
     per_step: bool = False
 
     def payload(self) -> sympy.Expr:
@@ -61,10 +61,10 @@ class Exchange(Operation):
 
     def traffic(self) -> sympy.Expr:
         """What the transfer reads and writes in memory is part of its price."""
-        return sympy.Integer(0)
+        return ZERO
 
 
-def exchange(unit: str, collective: str, axis: str, amount: sympy.Expr, *, per_step: bool) -> Exchange:
+def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool) -> Exchange:
     """The transfer of one unit's weights or gradients."""
     name = f"weights/{collective}"
     return Exchange(

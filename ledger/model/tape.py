@@ -80,7 +80,7 @@ class Tape:
 
     # --- operations ---
 
-    def contract(
+    def contract(  # noqa: PLR0913 - the keywords are the facts of one contraction
         self,
         name: str,
         einsum: str,
@@ -109,9 +109,7 @@ class Tape:
         kernel = f"matmul.{dtypes.rate(compute)}"
         contracted = {used[n] for n in first if n in used and n not in out}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
-        self.record(
-            Contraction(name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density)
-        )
+        self.record(Contraction(name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density))
         for axis in sorted(contracted):
             result = self.reduced(result, axis)
         if bias and contracted:
@@ -146,7 +144,13 @@ class Tape:
         tensors = tuple(item for item in kept if isinstance(item, Tensor))
         self.record(
             kind(
-                name, kernel, inputs, (result, *extras), (*tensors, *extras), flops=flops, backward_kernel=backward_kernel
+                name,
+                kernel,
+                inputs,
+                (result, *extras),
+                (*tensors, *extras),
+                flops=flops,
+                backward_kernel=backward_kernel,
             )
         )
         return result

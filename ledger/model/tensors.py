@@ -13,7 +13,7 @@ from ledger.model.dims import Dim, symbol
 Split = tuple[tuple[str, str], ...]
 
 
-class CeilDiv(sympy.Function):
+class CeilDiv(sympy.Function):  # type: ignore[misc]  # sympy has no types
     """`ceil(a / b)`, exact on integers: the rows of the largest shard when `a` rows are cut into `b`."""
 
     nargs = 2
@@ -43,7 +43,8 @@ def sized(dtype: str, elements: Any) -> sympy.Expr:
 class Tensor:
     """`split` lists which dims are cut over which mesh axes; `lead` how many dims make up torch's dimension 0.
 
-    Two tensors with the same `storage` are one allocation. `role` is weight, activation, statistic, mask, table or index.
+    Two tensors with the same `storage` are one allocation. `role` is weight, cast (of a weight), activation, gradient,
+    statistic, mask, table or index.
     """
 
     name: str
@@ -85,4 +86,3 @@ class Tensor:
         """The dims of these names, in this order."""
         table = {dim.name: dim for dim in self.dims}
         return tuple(table[name] for name in names)
-

@@ -50,7 +50,9 @@ def update(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Str
     if plan.precision.master:
         weights += sized(dtypes["weights"], elements)
     amount = IMPLEMENTATIONS[plan.kernels.optimizer].passes * (sized(dtypes["gradients"], elements) + weights + states)
-    yield Streaming("optimizer/update", "optimizer", (), (), amount=sympy.expand_mul(amount), work=rule.flops * elements)
+    yield Streaming(
+        "optimizer/update", "optimizer", (), (), amount=sympy.expand_mul(amount), work=rule.flops * elements
+    )
 
 
 def _state_elements(weight: Tensor, sharding: Sharding, factored: bool) -> sympy.Expr:

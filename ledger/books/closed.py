@@ -1,0 +1,61 @@
+"""One role of a plan with its books closed: program, ledger, and the value of every formula."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import sympy
+
+from ledger.books import memory, posting
+from ledger.books.bindings import bindings
+from ledger.books.entries import Ledger, nonzero
+from ledger.books.evaluate import Exact, exact
+from ledger.model.program import Program, Unit, program, whole_program, wrapped
+from ledger.model.schedule import Role
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Books:
+    """`value` evaluates any formula exactly under the sizes of this role."""
+
+    role: Role
+    program: Program
+    ledger: Ledger
+    value: Callable[[sympy.Expr], Exact]
+
+    def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
+        """Every weight this device has a part in, once, with how many layers hold one."""
+        for _, count, weights in wrapped(self.program.units):
+            for weight in weights:
+                yield count, weight
+
+    def held(self, what: str) -> sympy.Expr:
+        """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
+        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in self.weights()])
+
+
+def close(plan: Plan, role: Role) -> Books:
+    """The books of one role: its program posted, its formulas bound."""
+    written = program(plan, role)
+    value = exact(bindings(plan, role))
+    entries = nonzero([*posting.flows(written, plan), *memory.stocks(written, plan, value)])
+    return Books(role, written, Ledger(role.name, entries), value)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The unsharded model on one device without recompute, which PyTorch's own counters are compared with."""
+
+    units: tuple[Unit, ...]
+    value: Callable[[sympy.Expr], Exact]
+
+
+def whole(plan: Plan) -> Whole:
+    """One micro-batch of the whole model."""
+    counts = tuple(group.repeat for group in plan.model.groups)
+    role = Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1))
+    return Whole(whole_program(plan, role), exact(bindings(plan, role)))

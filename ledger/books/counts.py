@@ -1,0 +1,105 @@
+"""Totals that are counts: parameters, FLOPs by pass, and what PyTorch's own counters report. Exact integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import ceil
+
+from ledger.books.closed import Books, Whole, whole
+from ledger.books.evaluate import Exact
+from ledger.books.results import Number
+from ledger.model import dtypes
+from ledger.model.operations import Operation, total
+from ledger.model.optimizers import OPTIMIZERS
+from ledger.model.program import ENDS, Unit, wrapped
+from ledger.spec.plan import Plan
+
+Totals = Iterator[tuple[str, Number]]
+DAY = 86400
+
+
+def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
+    """Parameters of the model, those a token uses, and those one device holds."""
+    all_of_it = whole(plan)
+    count = sum(
+        all_of_it.value(layers * total(weight.elements() for weight in weights))
+        for _, layers, weights in wrapped(all_of_it.units)
+    )
+    yield "parameters", count
+    yield "parameters.active", count
+    yield "parameters.per_device", max(book.value(book.held("weights")) for book in books)
+
+
+def flops(plan: Plan, books: Sequence[Books]) -> Totals:
+    """Matmul FLOPs of the whole job in one step, by pass, with the exact density of causal masks."""
+    by_phase: dict[str, Exact] = {
+        phase: sum(book.role.devices * book.value(book.ledger.total("matmul", phase)) for book in books)
+        for phase in ("forward", "backward", "recompute")
+    }
+    for phase, amount in by_phase.items():
+        yield f"flops.{phase}", amount
+    step = sum(by_phase.values())
+    yield "flops.model", by_phase["forward"] + by_phase["backward"]
+    yield "flops.step", step
+    if plan.run.tokens:
+        yield "flops.run", step * steps(plan)
+
+
+def steps(plan: Plan) -> int:
+    """Optimizer steps of the run; the last one may be short."""
+    return ceil(Fraction(plan.run.tokens or 0, plan.run.global_batch * plan.run.seq_len))
+
+
+def counters(plan: Plan) -> Totals:
+    """What PyTorch counts and saves for one micro-batch of the unsharded plan without recompute."""
+    model = whole(plan)
+    forward = sum(_counted(model, unit, unit.forward) for unit in model.units)
+    yield "flops.counter.forward", forward
+    yield "flops.counter.step", forward + sum(_counted(model, unit, unit.backward) for unit in model.units)
+    everything: Exact = 0
+    once: dict[str, Exact] = {}
+    for unit in model.units:
+        sizes = {tensor.storage: (model.value(tensor.bytes()), tensor.role) for tensor in unit.kept.saved}
+        layer = sum(size for size, role in sizes.values() if role != "table")
+        if unit.name not in ENDS:
+            yield f"saved.per_layer.{unit.name}", layer
+            everything += model.value(unit.count) * layer
+            once.update({name: size for name, (size, role) in sizes.items() if role == "table"})
+        else:
+            once.update({name: size for name, (size, _) in sizes.items()})
+    yield "saved.total", everything + sum(once.values())
+
+
+def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
+    return model.value(unit.count * total(operation.counted() for operation in operations))
+
+
+def state_bytes(plan: Plan) -> dict[str, Fraction]:
+    """Bytes of state per parameter, by kind; factored statistics, being of rows and columns, count nothing here."""
+    precision = plan.precision
+    states = [state for state in OPTIMIZERS[plan.optimizer.name].states if not state.factored]
+    return {
+        "weights": dtypes.size(precision.weights),
+        "gradients": dtypes.size(precision.gradients),
+        "master": dtypes.size(precision.master) if precision.master else Fraction(0),
+        "optimizer": len(states) * dtypes.size(precision.states),
+    }
+
+
+def napkin(plan: Plan, count: int) -> Totals:
+    """The estimate on a napkin: 6 FLOPs per parameter and token at an assumed MFU, and the state-only capacity."""
+    labelled = plan.accelerator.memory_labelled * plan.cluster.devices
+    yield "napkin.max_parameters", int(labelled / sum(state_bytes(plan).values()))
+    if not plan.run.tokens:
+        return
+    work = 6 * count * plan.run.tokens
+    yield "napkin.flops.run", work
+    seconds = work / (plan.cluster.devices * peak(plan) * plan.assumptions.mfu)
+    yield "napkin.time.run", seconds
+    yield "napkin.days", seconds / DAY
+
+
+def peak(plan: Plan) -> float:
+    """The dense peak of one device in the plan's matmul dtype, FLOP/s."""
+    return plan.accelerator.peak[dtypes.rate(plan.precision.compute)]
