@@ -177,5 +177,5 @@ BUILDERS: Mapping[str, tuple[Callable[[View, str, Parts], Any], tuple[str, ...]]
     "recompute": (_recompute, ()),
     "run": (_run, ("parallelism",)),
     "assumptions": (_assumptions, ()),
-    "expect": (_expect, ()),
+    "expect": (_expect, ("model",)),
 }

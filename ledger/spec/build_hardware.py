@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.spec.kinds import documents
 from ledger.spec.plan import Accelerator, Cluster, Curve, Kernels, Overlap, Stack
 from ledger.spec.quantities import parse_any
 from ledger.spec.view import View
@@ -33,7 +34,8 @@ def accelerator(view: View, name: str) -> Accelerator:
 
 def rates(view: View) -> Mapping[str, float]:
     """A table of peaks in FLOP/s by number format."""
-    return {dtype: view.amount(dtype, "FLOP/s") for dtype in view.node.fields if dtype != "source"}
+    table = documents()["accelerator.schema.json"]["$defs"]["peaks"]["properties"]
+    return {dtype: view.amount(dtype, "FLOP/s") for dtype in view.node.fields if dtype in table and dtype != "source"}
 
 
 def curve(view: View) -> Curve:
@@ -92,6 +94,7 @@ def stack(view: View, name: str) -> Stack:
         fragmentation=allocator.amount("fragmentation", "1", 1.0),
         accumulation=view.text("accumulation", "add"),
         optimizer_passes=tuple(str(item.value) for item in view.inner("optimizer_passes").node.items),
+        scatter_sends=view.flag("scatter_sends"),
         overlap_tax=view.amount("overlap_tax", "1"),
         source=view.text("source"),
     )

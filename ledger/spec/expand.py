@@ -65,7 +65,7 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
         if given is None:
             continue
         try:
-            part = with_fabric(resolve(given, kind, source, library), source, library, kind)
+            part = resolve(given, kind, source, library)
         except SpecError as error:
             whole = whole.failing(kind, error)
             continue
@@ -105,21 +105,25 @@ def merge(below: Node, above: Node) -> Node:
     return Node({**below.fields, **fields}, above.where, {**below.keys, **above.keys})
 
 
-def with_fabric(part: Part, source: Source, library: Library, kind: str) -> Part:
-    """A cluster that says nothing of its network, or only its line rate, has the library's default for the rest."""
-    if kind != "cluster" or not isinstance(part.node.value, Mapping):
-        return part
-    given = part.node.fields.get("scaleout")
-    if given is not None and isinstance(given.value, Mapping):
-        return part
-    default = resolve(Node(DEFAULT_FABRIC, part.node.where), kind, source, library)
-    assumed = default.node.fields["source"]
-    note = f"assumed, since the plan states no network: that of {DEFAULT_FABRIC} ({assumed.value})"
-    fabric = default.node.fields["scaleout"].within({"source": Node(note, assumed.where)}, {"source": assumed.where})
-    if given is not None:
-        fabric = fabric.within({"bandwidth": given}, {"bandwidth": given.where})
-    node = part.node.within({"scaleout": fabric}, {} if given is None else {"scaleout": given.where})
-    return replace(part, node=node, texts={**default.texts, **part.texts})
+def with_fabric(whole: Expanded, source: Source, library: Library) -> Expanded:
+    """The same, with what the cluster does not say of its network taken from the library, and marked as assumed."""
+    cluster = whole.node.fields.get("cluster")
+    if cluster is None or not isinstance(cluster.value, Mapping):
+        return whole
+    given = cluster.fields.get("scaleout", Node({}, cluster.where))
+    if isinstance(given.value, str):
+        given = Node({"bandwidth": given}, given.where, {"bandwidth": given.where})
+    if not isinstance(given.value, Mapping) or given.fields.keys() >= {"bandwidth", "latency", "efficiency"}:
+        return whole
+    try:
+        default = resolve(Node(DEFAULT_FABRIC, cluster.where), "cluster", source, library)
+    except SpecError as error:
+        return whole.failing("cluster", error)
+    publication = default.node.fields["source"]
+    note = f"assumed, since the plan does not state it: as of {DEFAULT_FABRIC} ({publication.value})"
+    assumed = default.node.fields["scaleout"].within({"source": Node(note, publication.where)}, {})
+    cluster = cluster.within({"scaleout": merge(assumed, given)}, {})
+    return replace(whole, node=whole.node.within({"cluster": cluster}, {}), texts={**default.texts, **whole.texts})
 
 
 def _slug(node: Node, kind: str) -> str:

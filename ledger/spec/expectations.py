@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from ledger.spec.explain import Finding
+from ledger.spec.explain import Finding, Steps
 from ledger.spec.plan import Expectation
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
@@ -38,21 +38,27 @@ def expectations(root: Node) -> tuple[Expectation, ...]:
 
 
 def faults(root: Node) -> Iterator[Finding]:
-    """What is wrong with the values of `expect:` lines: a bare number where a unit is due, a unit of something else."""
-    for index, line in enumerate(root.fields["expect"].items if "expect" in root.fields else ()):
-        asserted = [key for key in line.fields if key not in BESIDE]
-        if not asserted and line.fields:
-            yield Finding(
-                ("expect", index), Problem(line.where, "the line asserts nothing", "for example `memory.peak: 60 GB`")
-            )
-        for key in asserted:
-            if line.fields[key].plain() is None or line.fields[key].fields or line.fields[key].items:
-                continue
+    """What is wrong with the values of `expect:` lines, the plan's and its model's."""
+    for path in (("expect",), ("model", "expect")):
+        node = root
+        for step in path:
+            node = node.fields.get(step, Node(None, node.where))
+        for index, line in enumerate(node.items):
+            yield from _faults_of(line, (*path, index))
+
+
+def _faults_of(line: Node, path: Steps) -> Iterator[Finding]:
+    """No assertion, a bare number where a unit is due, a unit of something else; types are left to the schema."""
+    asserted = {key: node.value for key, node in line.fields.items() if key not in BESIDE}
+    if line.fields and not asserted:
+        yield Finding(path, Problem(line.where, "the line asserts nothing", "for example `memory.peak: 60 GB`"))
+    for key, given in asserted.items():
+        if isinstance(given, str | int | float) and not isinstance(given, bool):
             try:
-                value(key, line.fields[key].value)
+                value(key, given)
             except QuantityError as error:
-                where = line.fields[key].where
-                yield Finding(("expect", index, key), Problem(where, f"`{key}`: {error.message}", error.help))
+                problem = Problem(line.fields[key].where, f"`{key}`: {error.message}", error.help)
+                yield Finding((*path, key), problem)
 
 
 def value(key: str, given: object) -> Fraction:

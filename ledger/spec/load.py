@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ledger.spec import build, build_hardware, build_model
-from ledger.spec.expand import Expanded, Part, expand, resolve
+from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
 from ledger.spec.expectations import faults
 from ledger.spec.explain import Finding
 from ledger.spec.kinds import schema
@@ -60,7 +60,7 @@ def load_plan(
     whole = expand(_applied(node, early, texts), source, shelf)
     late = [setting for setting in late if setting.steps[0] not in whole.failed]
     whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
-    return _checked(whole, source, shelf)
+    return _checked(with_fabric(whole, source, shelf), source, shelf)
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
@@ -160,7 +160,11 @@ def _load(given: str | Path, kind: str, make: Callable[[View, str], Built], libr
     """A part by itself, held to its kind's schema and to the rules that read nothing else."""
     part = _part(given, kind, library)
     whole, unsized = evaluated(Node({kind: part.node}, part.node.where))
-    found = [*findings(whole.fields[kind], kind), *(Finding(path, problem) for path, problem in unsized)]
+    found = [
+        *findings(whole.fields[kind], kind),
+        *(Finding(path, problem) for path, problem in unsized),
+        *faults(whole),
+    ]
     problems: list[Problem] = [finding.problem for finding in found]
     if all(finding.harmless for finding in found):
         built = make(View(whole.fields[kind]), part.name)

@@ -210,7 +210,7 @@ class Recompute:
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
-    attention: str = "flash"  # flash | efficient | cudnn | math | eager | fused_softmax (Megatron before flash)
+    attention: str = "flash"  # flash | flash3 | efficient | cudnn | math | eager | fused_softmax (Megatron before flash)
     norm: str = "fused"  # fused | eager
     activation: str = "fused"  # fused | eager
     rotary: str = "eager"  # fused | eager
@@ -223,7 +223,7 @@ class Kernels:
 class Overlap:
     """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
 
-    tensor: str = "none"  # none | matmul (the contraction it feeds or follows)
+    tensor: str = "none"  # none | weight_gradient (in backward only) | matmul (the contraction it feeds or follows)
     data: str = "backward"  # none | backward (gradient reduction behind the backward of earlier layers)
     gather: str = "layer"  # none | layer (the next unit's gather behind this unit's compute)
     pipeline: str = "none"  # none | compute
@@ -246,6 +246,7 @@ class Stack:
     fragmentation: float = 1.0  # reserved over allocated
     accumulation: str = "add"  # gradients of micro-batches: a kernel of their own, or `fused` into the matmul
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
+    scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node
     overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses
     source: str = ""
 

@@ -1,0 +1,232 @@
+"""The inputs of a plan one by one: dotted paths as specs write them, their values as text, and plans that mix two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from ledger.spec.places import Places
+from ledger.spec.plan import Group, Optimizer, Origin, Plan, Recompute
+from ledger.spec.problems import Location, Problem
+from ledger.spec.quantities import write
+from ledger.spec.rules import RULES, broken
+
+NAMED = ("accelerator", "cluster", "model", "precision", "stack")  # parts that a plan can name
+ATOMIC = (Recompute, Optimizer)  # one choice, whatever it is made of
+UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
+ABSENT = "-"
+
+# Where a field of the plan has another path in a spec.
+SPELT: Mapping[str, str] = {
+    "accelerator.memory": "accelerator.memory.driver",
+    "accelerator.memory_labelled": "accelerator.memory.labelled",
+    "accelerator.scaleup_bandwidth": "accelerator.scaleup.bandwidth",
+    "accelerator.scaleup_domain": "accelerator.scaleup.domain",
+    "accelerator.host_bandwidth": "accelerator.host_link",
+    "cluster.scaleout_bandwidth": "cluster.scaleout.bandwidth",
+    "cluster.scaleout_latency": "cluster.scaleout.latency",
+    "cluster.scaleout_efficiency": "cluster.scaleout.efficiency",
+    "model.tied": "model.embedding.tied",
+    "model.learned_positions": "model.embedding.learned_positions",
+    "model.scale_embedding": "model.embedding.scale",
+    "model.embedding_dropout": "model.embedding.dropout",
+    "model.head_bias": "model.head.bias",
+    "model.head_softcap": "model.head.softcap",
+    "stack.launch": "stack.launch.per_operation",
+    "stack.graphs": "stack.launch.graphs",
+    "stack.context": "stack.allocator.context",
+    "stack.fragmentation": "stack.allocator.fragmentation",
+}
+# The base unit of an input, by the last word of its path as specs write it, or by the one before.
+UNITS: Mapping[str, str] = {
+    "peak": "FLOP/s",
+    "vector": "FLOP/s",
+    "bandwidth": "B/s",
+    "host_link": "B/s",
+    "memory": "B",
+    "l2": "B",
+    "context": "B",
+    "power": "W",
+    "latency": "s",
+    "per_operation": "s",
+    "checkpoint_interval": "s",
+    "checkpoint_cost": "s",
+    "restart_time": "s",
+    "per_device_hour": "USD",
+    "failure_rate": "/s",
+    "tokens": "tokens",
+    "parameters": "parameters",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One input that two plans give differently. `fields` are the plan's fields it stands for, `parts` what it is made of.
+
+    `old` and `new` are texts as a spec would say them, `ABSENT` where a plan has no such input.
+    """
+
+    path: str
+    old: str
+    new: str
+    fields: frozenset[str]
+    old_origin: Origin | None = None
+    new_origin: Origin | None = None
+    parts: tuple[Change, ...] = ()
+
+    def __neg__(self) -> Change:
+        """The same change the other way round."""
+        return replace(
+            self,
+            old=self.new,
+            new=self.old,
+            old_origin=self.new_origin,
+            new_origin=self.old_origin,
+            parts=tuple(-part for part in self.parts),
+        )
+
+
+def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
+    """What two plans give differently, in the order of a spec; a part that another name replaces is one change."""
+    found: list[Change] = []
+    for field in fields(Plan):
+        one, other = getattr(old, field.name), getattr(new, field.name)
+        if field.name in UNREAD or one == other:
+            continue
+        leaves = [_change(old, new, path, a, b) for path, a, b in _leaves(field.name, one, other)]
+        if field.name in NAMED and one.name != other.name:
+            found.append(_replaced(old, new, field.name, tuple(leaves)))
+        elif field.name != "kernels" or not _follow_the_stack(old, new):
+            found.extend(leaf for leaf in leaves if not leaf.path.startswith("stack.kernels"))
+    return tuple(found)
+
+
+def mixed(old: Plan, new: Plan, chosen: Set[str]) -> Plan:
+    """The old plan with the fields that `chosen` names, by their paths in a plan, as the new one has them."""
+    mix: Plan = _mixed(old, new, chosen, "")
+    return replace(mix, origins={**new.origins, **old.origins}, expect=())
+
+
+def violations(plan: Plan) -> tuple[Problem, ...]:
+    """The rules that a plan breaks which was made from others, not read."""
+    built = {field.name: getattr(plan, field.name) for field in fields(Plan) if field.name not in UNREAD}
+    origins = plan.origins or {"plan": Origin(Location(plan.name))}
+    return tuple(broken(RULES, built, Places(origins)))
+
+
+def spelt(path: str) -> str:
+    """A field of the plan as specs write its path."""
+    return SPELT.get(path, path.replace("model.groups.", "model.layers.", 1))
+
+
+def unit(path: str) -> str:
+    """The base unit of the input at a path as specs write it; `1` for counts, ratios and words."""
+    *before, last = path.split(".")
+    inner = before[-1] if before else ""
+    return UNITS.get(last, UNITS.get(inner if inner in {"peak", "memory"} else "", "1"))
+
+
+def origin(plan: Plan, path: str) -> Origin | None:
+    """Where the input at a path was written, or the nearest part around it; None where it was written nowhere."""
+    while path:
+        if path in plan.origins:
+            return plan.origins[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def said(value: Any, path: str) -> str:
+    """A value as a spec would say it."""
+    if isinstance(value, Recompute):
+        several = {"every": f"every {value.every}", "keep": f"keep {', '.join(value.keep)}"}
+        return several.get(value.policy, value.policy)
+    if isinstance(value, Optimizer):
+        return value.name
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Fraction):
+        value = value.numerator if value.denominator == 1 else float(value)
+    if isinstance(value, int | float):
+        base = unit(path)
+        return write(value, base) if base != "1" else str(value)
+    if isinstance(value, tuple):
+        return f"{len(value)} entries" if any(map(is_dataclass, value)) else ", ".join(map(str, value)) or ABSENT
+    return str(getattr(value, "name", value)) or ABSENT
+
+
+def _follow_the_stack(old: Plan, new: Plan) -> bool:
+    """Whether kernels differ because the stacks do."""
+    return old.stack.name != new.stack.name and old.kernels == old.stack.kernels and new.kernels == new.stack.kernels
+
+
+def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Change:
+    """A part for which another was named, with the values that differ; what fits a curve is left to its own spec."""
+    moved = {part, "kernels"} if part == "stack" and _follow_the_stack(old, new) else {part}
+    inner = tuple(
+        leaf for leaf in leaves if not leaf.path.startswith(f"{part}.calibration") and leaf.path != f"{part}.name"
+    )
+    names = [getattr(plan, part).name or "inline" for plan in (old, new)]
+    return Change(part, names[0], names[1], frozenset(moved), origin(old, part), origin(new, part), inner)
+
+
+def _change(old: Plan, new: Plan, path: str, one: Any, other: Any) -> Change:
+    written = spelt(path)
+    if written.startswith("kernels.") and written not in {**old.origins, **new.origins}:
+        places = [origin(plan, f"stack.{written}") for plan in (old, new)]
+    else:
+        places = [origin(plan, written) for plan in (old, new)]
+    return Change(written, said(one, written), said(other, written), frozenset({path}), places[0], places[1])
+
+
+def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The values that differ, by the path of their field."""
+    if old == new:
+        return
+    pairs = _inner(old, new)
+    if pairs is None:
+        yield path, old, new
+        return
+    for name, (one, other) in pairs.items():
+        yield from _leaves(f"{path}.{name}", one, other)
+
+
+def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
+    """What two values of one kind are made of, by name; None where they are compared as wholes."""
+    if is_dataclass(old) and type(old) is type(new) and not isinstance(old, ATOMIC):
+        return {name: (getattr(old, name), getattr(new, name)) for name in _names(type(old))}
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {name: (old.get(name), new.get(name)) for name in {**old, **new}}
+    if isinstance(old, tuple) and isinstance(new, tuple) and _keys(old) and _keys(old) == _keys(new):
+        return dict(zip(_keys(old), zip(old, new, strict=True), strict=True))
+    return None
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _keys(items: tuple[Any, ...]) -> tuple[str, ...]:
+    """What tells the entries of a tuple apart: the names of layer groups, else their places; nothing for plain values."""
+    if not all(map(is_dataclass, items)):
+        return ()
+    return tuple(item.name if isinstance(item, Group) else str(index) for index, item in enumerate(items))
+
+
+def _mixed(old: Any, new: Any, chosen: Set[str], path: str) -> Any:
+    if path in chosen:
+        return new
+    if not any(one.startswith(f"{path}.") or not path for one in chosen):
+        return old
+    pairs = _inner(old, new)
+    if pairs is None:
+        return old
+    made = {name: _mixed(one, other, chosen, f"{path}.{name}" if path else name) for name, (one, other) in pairs.items()}
+    if isinstance(old, Mapping):
+        return {name: value for name, value in made.items() if value is not None}
+    return tuple(made.values()) if isinstance(old, tuple) else replace(old, **made)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from ledger.spec import (
+    list_library,
+    load_accelerator,
+    load_cluster,
+    load_model,
+    load_plan,
+    load_precision,
+    load_stack,
+    schema,
+)
+from ledger.spec.kinds import KINDS
+from ledger.spec.library import Library, default_library
+from ledger.spec.problems import SpecError
+from ledger.spec.reader import read
+from tests.spec.shelf import LIBRARY, SMALL, loaded
+
+LOADERS = {
+    "accelerator": load_accelerator,
+    "cluster": load_cluster,
+    "model": load_model,
+    "precision": load_precision,
+    "stack": load_stack,
+}
+SHIPPED = [(kind, name) for kind in LOADERS for name in default_library().names(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_every_part_of_the_library_is_sound(kind: str, name: str) -> None:
+    """What the project ships holds to its own schemas and rules."""
+    assert LOADERS[kind](name).name == name
+
+
+@pytest.mark.parametrize("name", default_library().names("plan"))
+def test_every_plan_of_the_library_is_sound(name: str) -> None:
+    """The plans that the project ships load, and every value of theirs has a place."""
+    plan = load_plan(name)
+    assert plan.name == name
+    assert {"run.seq_len", "model", "accelerator.bandwidth"} <= set(plan.origins)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_file_of_the_library_says_what_it_is(kind: str) -> None:
+    """Each file begins with the version of the language, and has a title for `ledger list`."""
+    for entry in list_library(kind):
+        assert read(entry.path.read_text("utf-8"), entry.name).fields["spec"].value == "ledger/1"
+        assert entry.title != entry.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_published_schemas_are_whole(kind: str) -> None:
+    """A printed schema is valid, and needs no other file: any JSON Schema validator can use it."""
+    jsonschema.Draft202012Validator.check_schema(schema(kind))
+    validator = jsonschema.Draft202012Validator(schema(kind))
+    assert not validator.is_valid([])
+    if kind == "plan":
+        assert validator.is_valid(read(SMALL, "x").plain())
+
+
+def test_aliases_name_one_accelerator_or_are_refused() -> None:
+    """A spelling in use finds its accelerator; one that two share is a problem that names both."""
+    assert load_accelerator("H100-SXM5-80GB", library=LIBRARY).name == "h100-sxm"
+    assert load_accelerator("h100_sxm", library=LIBRARY).name == "h100-sxm"
+    assert LIBRARY.spelt("accelerator", "H100") == ("h100-pcie", "h100-sxm")
+    with pytest.raises(SpecError, match="`H100` may be `h100-pcie` or `h100-sxm`"):
+        load_accelerator("H100", library=LIBRARY)
+
+
+def test_a_part_may_lie_beside_the_plan(tmp_path: Path) -> None:
+    """A name that ends in .yaml is a path relative to the file that has it."""
+    (tmp_path / "own.yaml").write_text((LIBRARY.folder("model") / "tiny.yaml").read_text("utf-8"), "utf-8")
+    (tmp_path / "plan.yaml").write_text(SMALL.replace("model: tiny", "model: own.yaml"), "utf-8")
+    plan = load_plan(tmp_path / "plan.yaml", library=LIBRARY)
+    assert (plan.model.name, plan.model.vocab) == ("own", 32000)
+
+
+def test_a_revision_reads_the_library_of_that_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`REV:path` gives the plan as it was, with the parts as they were, whatever the files say now."""
+    for path in LIBRARY.root.rglob("*.yaml"):
+        copy = tmp_path / "specs" / path.relative_to(LIBRARY.root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(path.read_text("utf-8"), "utf-8")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    model = tmp_path / "specs" / "models" / "tiny.yaml"
+    model.write_text(model.read_text("utf-8").replace("32000", "64000"), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    library = Library(tmp_path / "specs")
+    assert load_plan("specs/small.yaml", library=library).model.vocab == 64000
+    then = load_plan("HEAD:specs/small.yaml", library=library)
+    assert (then.name, then.model.vocab) == ("small", 32000)
+    assert then.origins["model.vocab"].where.file == "HEAD:specs/models/tiny.yaml"
+
+
+def test_a_library_plan_is_found_by_name() -> None:
+    """A plan of the library can be named without its path."""
+    named = load_plan("small", library=LIBRARY)
+    assert (named.name, named.digest) == ("small", load_plan(LIBRARY.root / "small.yaml", library=LIBRARY).digest)
+    assert named.digest == loaded().digest

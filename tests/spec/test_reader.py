@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.spec.problems import Location, SpecError
+from ledger.spec.reader import DEEPEST, LARGEST, read, read_value
+
+
+def refusal(text: str) -> list[str]:
+    """The messages with which a text is refused."""
+    with pytest.raises(SpecError) as caught:
+        read(text, "x.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("70e9", 70e9),
+        ("989e12", 989e12),
+        ("010", 10),
+        ("0o10", 8),
+        ("0x10", 16),
+        ("-3", -3),
+        (".5", 0.5),
+        ("on", "on"),
+        ("no", "no"),
+        ("off", "off"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("2026-05-18", "2026-05-18"),
+        ("true", True),
+        ("~", None),
+        ("'true'", "true"),
+        ('"8"', "8"),
+        ("80 GB", "80 GB"),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
+    """The core schema of YAML 1.2.2 (section 10.3), where PyYAML's 1.1 reads `on` as true and `70e9` as text."""
+    read_back = read(f"key: {text}", "x").fields["key"].value
+    assert (read_back, type(read_back)) == (value, type(value))
+
+
+def test_every_key_and_value_has_its_place() -> None:
+    """Lines and columns count from 1, in characters, for block and flow style alike."""
+    node = read("a: 1\nbé: {c: [x, yy]}\n", "f")
+    inner = node.fields["bé"]
+    assert node.keys["bé"] == Location("f", 2, 1)
+    assert inner.keys["c"] == Location("f", 2, 6)
+    assert [item.where.column for item in inner.fields["c"].items] == [10, 13]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("# only a comment\n", "the file is empty"),
+        ("- a\n", "a spec is a mapping"),
+        ("a: 1\n---\nb: 2\n", "a second document"),
+        ("a: &x 1\n", "an anchor"),
+        ("a: 1\n<<: {b: 2}\n", "a merge key"),
+        ("a: !!python/object/apply:os.system [true]\n", "a tag"),
+        ("? [a]\n: 1\n", "a key that is no text"),
+        ("a: .inf\n", "`.inf` is no value of a spec"),
+        ("a: .nan\n", "`.nan` is no value of a spec"),
+        ("a: 1e999\n", "a number beyond reason"),
+        (f"a: {'9' * 5000}\n", "a number beyond reason"),
+        ("a: [1\n", "not valid YAML"),
+        ("a: \x07\n", "a control character"),
+        ("a:\n \t- 1\n", "a tab in the indentation"),
+        ("a: " + "[" * 200 + "]" * 200, f"nested more than {DEEPEST} levels deep"),
+        ("# " + "x" * LARGEST, "more than 1 MB of text"),
+    ],
+)
+def test_what_specs_do_not_use_is_refused(text: str, said: str) -> None:
+    """Whatever hides a value's place, repeats values, or has no end is refused with a place."""
+    found = refusal(text)
+    assert len(found) == 1
+    assert said in found[0]
+    assert found[0].startswith("x.yaml:")
+
+
+def test_every_duplicate_is_told() -> None:
+    """Problems of form are collected, too: two duplicates are two problems."""
+    assert refusal("a: 1\na: 2\nb: {c: 1, c: 2}\n") == [
+        "x.yaml:2:1: `a` stands twice",
+        "x.yaml:3:11: `c` stands twice",
+    ]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_node_or_a_problem(text: str) -> None:
+    """No text makes the reader fail in a way of its own."""
+    with suppress(SpecError):
+        assert read_value(text, Location("x")).where.file == "x"

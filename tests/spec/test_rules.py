@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from ledger.spec import rules_device, rules_layout, rules_model
+from ledger.spec.rules import RULES, WARNINGS
+from tests.spec.shelf import SMALL, loaded, messages, problems
+
+CASES = [
+    (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
+    (
+        ["cluster.devices=12", "parallelism.data=6", "run.global_batch=12"],
+        "12 devices are no whole number of nodes of 8",
+    ),
+    (["parallelism.expert=3"], "expert = 3 does not divide data x context = 4"),
+    (["parallelism.expert=2"], "expert = 2, but no layer of the model has experts"),
+    (["model.layers.decoder.mlp.d_ff=2047"], "d_ff = 2047 of `decoder` does not split over tensor = 2"),
+    (["model.vocab=50257"], "vocab = 50257 does not split over tensor = 2"),
+    (
+        ["parallelism.pipeline=4", "parallelism.data=1", "parallelism.interleave=2", "parallelism.zero=0"],
+        "4 layers do not",
+    ),
+    (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
+    (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
+    (["run.seq_len=2047"], "seq_len = 2047 does not split over tensor = 2 (sequence parallel)"),
+    (["parallelism={data: 2, context: 4}", "run.seq_len=2046"], "seq_len = 2046 does not split over context = 4"),
+    (["run.global_batch=63"], "global_batch = 63 is no multiple of data x micro_batch = 4 x 2 = 8"),
+    (["model.layers.0.attention.kv_heads=6"], "heads = 8 is no multiple of kv_heads = 6"),
+    (["model.layers.0.attention.rotary=0.3"], "rotary = 0.3 of head_dim = 64 is no even number"),
+    (["model.parameters=70e9"], "`parameters` beside `d_model`, `layers`, `vocab`: the sizes say how many there are"),
+    (["model.embedding={learned_positions: 1024}"], "seq_len = 2048, but the model has 1024 learned positions"),
+    (["precision.compute=fp32", "precision.activations=fp32"], "flash attention cannot run in fp32"),
+    (["model.layers.0.attention.head_dim=512"], "flash attention cannot run with head_dim = 512"),
+    (["precision.compute=mxfp4"], "NVIDIA H100 SXM5 80 GB has no mxfp4 peak, and matmuls compute in it"),
+    (["accelerator.memory.driver=80 MiB"], "the driver's 83.88608 MB and the label's 80 GB contradict each other"),
+    (["accelerator.peak.bf16=1979 TFLOP/s"], "bf16 = 1979 TFLOP/s is the sparse figure of NVIDIA H100 SXM5 80 GB"),
+    (["accelerator.calibration.0.parameters={e: 0.7}"], "matmul.bf16: form matmul lacks `t0`, `b`, `k0`, `c`"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), CASES)
+def test_each_rule_says_what_is_wrong_in_the_users_numbers(settings: list[str], said: str) -> None:
+    """One spoilt value, one message with the figures that contradict each other, and a help line."""
+    found = [problem for problem in problems(*settings) if problem.message.startswith(said)]
+    assert len(found) == 1
+    assert found[0].help
+
+
+def test_a_sparse_peak_is_known_without_a_base() -> None:
+    """An inline accelerator with a known device's bandwidth and twice its dense peak has the sparse figure."""
+    inline = """{accelerator: my card, source: a web page, peak: {bf16: 1513 TFLOP/s}, vector: 51 TFLOP/s,
+      bandwidth: 2.039 TB/s, memory: {driver: 80 GiB, labelled: 80 GB}, l2: 50 MiB, multiprocessors: 114,
+      scaleup: {bandwidth: 0 GB/s, domain: 1}, host_link: 63 GB/s, power: 350 W}"""
+    text = SMALL.replace("accelerator: h100-sxm", f"accelerator: {inline}")
+    (found,) = problems(text=text)
+    assert found.message == "bf16 = 1513 TFLOP/s is the sparse figure of NVIDIA H100 PCIe 80 GB"
+    assert "`756.5 TFLOP/s`" in found.help
+
+
+def grouped(fields: str, *groups: tuple[str, int]) -> str:
+    """The small plan with a model of these groups, each a name and a number of layers."""
+    rest = "attention: {heads: 8, head_dim: 64}, mlp: {kind: plain, d_ff: 64, activation: relu}"
+    layers = ", ".join(f"{{group: {name}, repeat: {repeat}, {rest}}}" for name, repeat in groups)
+    return SMALL.replace("model: tiny", f"model: {{base: tiny, {fields}layers: [{layers}]}}")
+
+
+def test_groups_are_told_apart_by_name() -> None:
+    """Accounts begin with a group's name, so two groups cannot share one."""
+    assert messages(text=grouped("", ("decoder", 2), ("decoder", 2))) == ["two groups are named `decoder`"]
+
+
+def test_uneven_groups_cannot_take_turns() -> None:
+    """Alternating groups repeat equally often."""
+    text = grouped("alternating: true, ", ("local", 1), ("global", 3))
+    assert messages(text=text) == ["alternating groups repeat 1 and 3 times"]
+
+
+def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
+    """Only a bare count can do without sequence length and batches."""
+    text = SMALL.replace(", seq_len: 2048, micro_batch: 2, global_batch: 64", "")
+    assert {"`run` lacks `seq_len`", "`run` lacks `micro_batch`", "`run` lacks `global_batch`"} <= set(
+        messages(text=text)
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["precision.weights=fp16", "precision.master=none"], "pure fp16: updates below 6e-8 vanish"),
+        (["precision.gradients=fp8_e5m2"], "gradients in fp8_e5m2: most of them are too small"),
+        (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
+    ],
+)
+def test_risks_are_warnings(settings: list[str], said: str) -> None:
+    """What works at a risk loads, with the risk named."""
+    assert [warning.message.startswith(said) for warning in loaded(*settings).warnings] == [True]
+
+
+def test_a_sound_plan_has_no_warnings() -> None:
+    """Warnings that come always are read never."""
+    assert loaded().warnings == ()
+
+
+def test_every_rule_is_in_the_table() -> None:
+    """A rule that no table lists would never run."""
+    written = {
+        function
+        for module in (rules_device, rules_layout, rules_model)
+        for _, function in inspect.getmembers(module, inspect.isgeneratorfunction)
+    }
+    assert written == {*RULES, *WARNINGS}
