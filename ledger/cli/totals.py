@@ -32,6 +32,9 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return Breakdown("on the critical path", tuple((span.title, span.seconds) for span in compiled.waterfall))
     if key in PHASES:
         return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
+    if key == "traffic.step" or (key.startswith("comm.") and key.endswith(".bytes")):
+        resource = "hbm" if key == "traffic.step" else key.removesuffix(".bytes")
+        return flow_parts(compiled, resource)
     if key == "flops.step":
         return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
     return Breakdown()
@@ -50,6 +53,17 @@ def flop_parts(compiled: Compiled, phase: str) -> Parts:
         if leaf.when == phase and leaf.unit == "FLOP" and not leaf.resource.startswith("vector"):
             found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
     return descending(found.items())
+
+
+def flow_parts(compiled: Compiled, resource: str) -> Breakdown:
+    """The bytes that every account moves through a resource in a step, on the role that moves most."""
+    moved: dict[str, dict[str, Number]] = {}
+    for leaf in compiled.accounts:
+        if leaf.resource == resource and leaf.unit == "B":
+            role = moved.setdefault(leaf.role, {})
+            role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
+    busiest = max(moved, key=lambda role: sum(moved[role].values()))
+    return Breakdown(f"per device of role {busiest}, in a step", descending(moved[busiest].items()))
 
 
 def descending(parts: Iterable[tuple[str, Number]]) -> Parts:

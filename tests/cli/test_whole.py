@@ -64,10 +64,14 @@ def test_every_account_can_be_explained() -> None:
         assert CliRunner().invoke(main, ["explain", "gpt2", name]).exit_code == 0
 
 
-@pytest.mark.parametrize("key", ["memory.peak", "flops.forward", "flops.backward", "flops.recompute", "flops.step"])
-def test_parts_sum_to_their_total(seventy: Compiled, key: str) -> None:
-    """`explain` of a total accounts for all of it, exactly."""
-    assert sum(value for _, value in breakdown(seventy, key).parts) == seventy.totals[key]
+@pytest.mark.parametrize("plan", PLANS)
+def test_parts_sum_to_their_total(plan: str) -> None:
+    """`explain` of a total accounts for all of it, exactly: memory of the peak, FLOPs of the job, bytes of a device."""
+    compiled = ledger.compile(plan)
+    summed = [key for key in compiled.totals if key.startswith("comm.") and key.endswith(".bytes")]
+    summed += ["memory.peak", "flops.forward", "flops.backward", "flops.recompute", "flops.step", "traffic.step"]
+    found = {key: sum(value for _, value in breakdown(compiled, key).parts) for key in summed}
+    assert found == {key: compiled.totals[key] for key in summed}
 
 
 def test_the_waterfall_is_the_step(seventy: Compiled) -> None:
