@@ -35,23 +35,35 @@ class ExpressionError(ValueError):
 
 def evaluate(text: str, lookup: Callable[[str], int], names: Callable[[], list[str]] = list) -> int:
     """The whole number that an expression over named sizes gives; `lookup` raises KeyError for a name it lacks."""
+    value = ratio(text, lookup, names)
+    if value.denominator != 1:
+        raise ExpressionError(f"`{text}` gives {value}, no whole number", "`//` rounds down, if that is what is meant")
+    return int(value)
+
+
+def ratio(
+    text: str,
+    lookup: Callable[[str], int | Fraction],
+    names: Callable[[], list[str]] = list,
+    largest: int = LARGEST,
+) -> Fraction:
+    """The exact value of an expression over named numbers, none of whose parts passes `largest`."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of more than {LONGEST} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"`{text}` is no whole number and no expression") from error
-    value = _Evaluator(text, lookup, names).value(tree.body)
-    if value.denominator != 1:
-        raise ExpressionError(f"`{text}` gives {value}, no whole number", "`//` rounds down, if that is what is meant")
-    return int(value)
+    return _Evaluator(text, lookup, names, largest).value(tree.body)
 
 
 class _Evaluator:
     """Evaluates one expression; every refusal names the text it stands in."""
 
-    def __init__(self, text: str, lookup: Callable[[str], int], names: Callable[[], list[str]]) -> None:
-        self.text, self.lookup, self.names = text, lookup, names
+    def __init__(
+        self, text: str, lookup: Callable[[str], int | Fraction], names: Callable[[], list[str]], largest: int
+    ) -> None:
+        self.text, self.lookup, self.names, self.largest = text, lookup, names, largest
 
     def value(self, node: ast.expr) -> Fraction:
         match node:
@@ -74,11 +86,11 @@ class _Evaluator:
         return self.bounded(OPERATORS[type(op)](left, right))
 
     def bounded(self, value: Fraction) -> Fraction:
-        if abs(value) > LARGEST:
+        if abs(value) > self.largest:
             raise ExpressionError(f"`{self.text}` is beyond reason")
         return value
 
-    def named(self, name: str) -> int:
+    def named(self, name: str) -> int | Fraction:
         try:
             return self.lookup(name)
         except KeyError:
