@@ -18,17 +18,14 @@ def totals(plan: Plan, books: Sequence[Books]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
     found: dict[str, Number] = dict(parameters(plan, books))
     found.update(napkin(plan, int(found["parameters"])))
-    found.update(max((dict(static(plan, book)) for book in books), key=_size))
+    for key, amount in (pair for book in books for pair in static(plan, book)):
+        found[key] = max(found.get(key, 0), amount)
     found["memory.capacity"] = plan.accelerator.memory
     if "napkin.time.run" in found:
         steps = plan.run.global_batch * plan.run.seq_len
         known = dict(run(plan, float(found["napkin.time.run"]) * steps / (plan.run.tokens or 1)))
         found.update({key: known[key] for key in ("cost.run", "energy.run", "goodput") if key in known})
     return found
-
-
-def _size(held: dict[str, Number]) -> float:
-    return sum(float(amount) for amount in held.values())
 
 
 def verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:

@@ -96,15 +96,14 @@ def _resolve(name: str, aliases: dict[str, str]) -> str:
 
 
 def _aliases(unit: Unit) -> dict[str, str]:
-    """A sum hands its upstream gradient on to both operands without a copy; so does a value that is only shared."""
+    """A sum hands its upstream gradient on to its operands without a copy; so does a value that is only shared."""
     found: dict[str, str] = {}
-    for operation in unit.forward:
-        passes = isinstance(operation, Addition) or (
-            isinstance(operation, Collective) and operation.collective == "none"
-        )
-        if passes:
-            upstream = gradient(operation.output).name
-            for tensor in operation.inputs:
-                if tensor.role == "activation" and tensor.dtype == operation.output.dtype:
-                    found[gradient(tensor).name] = upstream
+    for operation in unit.written:
+        if isinstance(operation, Addition):
+            passed = operation.handed_on()
+        elif isinstance(operation, Collective) and operation.collective == "none":
+            passed = operation.inputs
+        else:
+            continue
+        found.update({gradient(tensor).name: gradient(operation.output).name for tensor in passed})
     return found

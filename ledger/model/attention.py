@@ -93,22 +93,22 @@ class FusedKernel:
     rows: int = 1  # the log-sum-exp is padded to a multiple of so many queries
 
 
-def density(spec: Attention) -> sympy.Expr:
+def density(tape: Tape, spec: Attention) -> sympy.Expr:
     """The share of the (query, key) square that the causal mask and the window leave, exactly."""
-    seq, window = symbol("seq"), symbol("window")
+    seq, window = symbol("seq"), symbol("window", tape.suffix)
     if spec.window is None:
         return (seq + 1) / (2 * seq)
     return window * (2 * seq - window + 1) / (2 * seq**2)
 
 
-def _parts(query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
+def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
     """The two contractions inside a fused kernel, over the heads of the query."""
     batch, seq, heads, head_dim = query.dims
     keys = Dim("key", seq.symbol)
     scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
     wide = [Tensor(t.name, (batch, keys, heads, head_dim), t.dtype, split=query.split) for t in (key, value)]
     result = Tensor("context", query.dims, query.dtype, split=query.split)
-    share = density(spec)
+    share = density(tape, spec)
     return (
         Contraction("scores", "", (query, wide[0]), (scores,), einsum=SCORES, density=share),
         Contraction("context", "", (scores, wide[1]), (result,), einsum=CONTEXT, density=share),
@@ -136,7 +136,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
                 (query, key, value),
                 (out, *extras),
                 (query, key, value, out, *extras),
-                parts=_parts(query, key, value, spec),
+                parts=_parts(tape, query, key, value, spec),
                 skips=kernel.skips,
             )
         )
@@ -158,7 +158,9 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
 def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
+    scores = tape.contract(
+        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+    )
     scores = tape.pointwise("attention/scale", scores)
     if spec.softcap:
         capped = tape.pointwise("attention/softcap.divide", scores)
@@ -176,7 +178,7 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
     query, key, value = _separate(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise("attention/scale_q", query)
     key = tape.pointwise("attention/scale_k", key)
-    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype="fp32")
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(tape, spec), dtype="fp32")
     scores = tape.pointwise("attention/mask", scores, add=True)
     shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
@@ -185,7 +187,9 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
 def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
-    scores = tape.contract("attention/scores", SCORES, query, key, density=density(spec), dtype=tape.matmul_result)
+    scores = tape.contract(
+        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+    )
     shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
 
@@ -195,7 +199,9 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
     if spec.dropout:
         mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
-    context = tape.contract("attention/context", CONTEXT, shares, value, density=density(spec), dtype=shares.dtype)
+    context = tape.contract(
+        "attention/context", CONTEXT, shares, value, density=density(tape, spec), dtype=shares.dtype
+    )
     narrow = tape.matmul_result
     return tape.pointwise("attention/core", context, dtype=narrow, kernel="copy", add=True)
 

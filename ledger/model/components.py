@@ -12,7 +12,7 @@ import sympy
 
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
-from ledger.model.operations import Lookup
+from ledger.model.operations import DroppedAddition, Lookup
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import MLP, Group, Model, Norm
@@ -150,7 +150,16 @@ def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, m
     x, update = parts
     if group.norms == "sandwich":
         update = norm(tape, f"{part}_post_norm/norm", update, model.norm)
+    if model.residual_dropout and tape.kernels.residual == "fused":
+        return _fused_residual(tape, f"{part}_residual/add", x, update)
     return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
+
+
+def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
+    """Dropout of the update and its addition in one kernel, which saves the mask."""
+    mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
+    result = tape.activation(name, x.dims, x.dtype, x.split)
+    return tape.record(DroppedAddition(name, "dropout", (x, update), (result, mask), (mask,), flops=3))
 
 
 def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:

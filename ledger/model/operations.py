@@ -227,6 +227,10 @@ class Pointwise(Operation):
 class Addition(Pointwise):
     """A sum: its gradient is the upstream gradient itself, so backward runs no kernel for it."""
 
+    def handed_on(self) -> tuple[Tensor, ...]:
+        """Operands whose gradient is the upstream gradient, the same storage."""
+        return tuple(t for t in self.inputs if t.role == "activation" and t.dtype == self.output.dtype)
+
     def gradients(self) -> tuple[Operation, ...]:
         """Nothing, but a bias sums its gradient over the other dims."""
         found = []
@@ -235,6 +239,20 @@ class Addition(Pointwise):
                 reads = (gradient(self.output),)
                 found.append(Pointwise(f"{self.name}.gradient", "reduction", reads, (gradient(tensor),)))
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class DroppedAddition(Addition):
+    """A residual addition that drops out its second operand on the way: only that operand's gradient is computed."""
+
+    def handed_on(self) -> tuple[Tensor, ...]:
+        """The residual stream's gradient is the upstream gradient."""
+        return self.inputs[:1]
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The mask is read again."""
+        reads, update = (*self.saves, gradient(self.output)), gradient(self.inputs[1])
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (update,), flops=2),)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute
 
 INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
 ENDS = (INPUT, OUTPUT, LOSS)
+SEND = "send.pipeline"
 ROOT = "root"  # the weights of these units, which move together
 
 
@@ -37,11 +38,12 @@ class Unit:
     backward: tuple[Operation, ...]
     kept: Kept
     weights: tuple[Tensor, ...]
+    written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
 
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs in a step. `exchanges` are transfers of weights and gradients: unit, how many, phase, what."""
+    """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what."""
 
     units: tuple[Unit, ...]
     exchanges: tuple[tuple[str, sympy.Expr, str, Exchange], ...]
@@ -82,7 +84,7 @@ class Builder:
         steps = tuple(executed(backward(operations)))
         forward = tuple(executed(operations))
         kept = replace(kept, again=tuple(executed(kept.again)))
-        return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()))
+        return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()), operations)
 
     def entry(self) -> Tensor:
         """The residual stream as a layer receives it."""
@@ -160,7 +162,9 @@ def program(plan: Plan, role: Role) -> Program:
     sharding = Sharding(plan.parallelism.zero, axes)
     if plan.model.bare:
         return Program(mine, (), (), sharding)
-    return Program(mine, tuple(_exchanges(plan, mine, role, sharding)), tuple(_sends(build, role)), sharding)
+    scattered = plan.stack.scatter_sends and plan.parallelism.tensor > 1
+    sends = tuple(_sends(build, role, scattered=scattered))
+    return Program(mine, tuple(_exchanges(plan, mine, role, sharding)), sends, sharding)
 
 
 def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
@@ -211,16 +215,26 @@ def _tied_over_stages(plan: Plan, role: Role) -> Tensor | None:
     return builder(plan).input().weights[0]
 
 
-def _sends(build: Builder, role: Role) -> Iterator[Collective]:
-    """The residual stream to the next stage, its gradient to the one before."""
-    stream = build.entry()
-    if not role.last:
-        yield Collective("pipeline/send", "send.pipeline", (stream,), (stream,), collective="send", axis="pipeline")
-    if not role.first:
-        back = gradient(stream)
-        yield Collective(
-            "pipeline/send_gradient", "send.pipeline", (back,), (back,), collective="send", axis="pipeline"
-        )
+def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[Collective]:
+    """The residual stream to the next stage, its gradient to the one before.
+
+    `scattered`: where every tensor-parallel rank holds all of it, each sends a share, and the receivers gather theirs.
+    """
+    whole_stream = build.entry()
+    shares = scattered and not whole_stream.split
+    stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
+    for name, sent, wanted in (("send", stream, not role.last), ("send_gradient", gradient(stream), not role.first)):
+        if wanted:
+            yield Collective(f"pipeline/{name}", SEND, (sent,), (sent,), collective="send", axis="pipeline")
+    gathered_again = (
+        ("gather", stream, whole_stream, not role.first),
+        ("gather_gradient", gradient(stream), gradient(whole_stream), not role.last),
+    )
+    for name, share, together, wanted in gathered_again if shares else ():
+        if wanted:
+            yield Collective(
+                f"pipeline/{name}", "all_gather.tensor", (share,), (together,), collective="all_gather", axis="tensor"
+            )
 
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:

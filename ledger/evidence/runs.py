@@ -1,0 +1,101 @@
+"""Whole runs: each record of evidence becomes a plan, is priced like any other, and compared with what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from ledger.books import compile_plan
+from ledger.spec.load import load_plan
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.quantities import parse_any
+from ledger.spec.reader import read
+
+STEP = "time.step"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured run: its plan as a document with overrides, and the totals that were measured, in SI units."""
+
+    name: str
+    source: str
+    plan: str
+    overrides: tuple[str, ...]
+    measured: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A run predicted: seconds a step with the estimate's own `band`, and peak bytes."""
+
+    run: Run
+    predicted: float
+    band: tuple[float, float]
+    peak: float
+
+    @property
+    def measured(self) -> float:
+        """Seconds a step that were published."""
+        return self.run.measured[STEP]
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Errors of several runs: mean absolute, mean signed, and the worst."""
+
+    rows: int
+    absolute: float
+    signed: float
+    worst: float
+
+
+def read_runs(path: Path) -> tuple[Run, ...]:
+    """The runs of an evidence file that holds a `plan` and records of `what: step`.
+
+    Raises SpecError where the file cannot be read safely, or has no runs.
+    """
+    text = path.read_text(encoding="utf-8")
+    read(text, str(path))
+    document = yaml.load(text, Loader=yaml.CSafeLoader)
+    records = [record for record in document.get("records", ()) if record.get("what") == "step"]
+    if not records or "plan" not in document:
+        message = "holds no whole runs: it needs a `plan` and records of `what: step`"
+        raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
+    base = yaml.safe_dump(document["plan"], sort_keys=False)
+    return tuple(_run(record, base, document["evidence"]) for record in records)
+
+
+def _run(record: Mapping[str, Any], base: str, source: str) -> Run:
+    overrides = tuple(f"{key}={value}" for key, value in record.get("set", {}).items())
+    measured = {key: _amount(value) for key, value in record["measured"].items()}
+    return Run(str(record["id"]), source, base, overrides, measured)
+
+
+def _amount(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float(parse_any(str(value))[0])
+
+
+def scored(runs: Iterable[Run], progress: Callable[[Run], None] = lambda _: None) -> Iterator[Score]:
+    """Every run with its predicted step time."""
+    for run in runs:
+        progress(run)
+        totals = compile_plan(load_plan(run.plan, run.overrides)).totals
+        band = float(totals["time.step.low"]), float(totals["time.step.high"])
+        yield Score(run, float(totals[STEP]), band, float(totals["memory.peak"]))
+
+
+def summary(scores: Sequence[Score]) -> Summary:
+    """Mean absolute and mean signed error of step time."""
+    errors = [score.error for score in scores]
+    return Summary(len(errors), fmean(map(abs, errors)), fmean(errors), max(errors, key=abs))
