@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ledger.books.results import Compiled
-    from ledger.spec.plan import Expectation, Plan
+    from ledger.spec.plan import Plan
 
 FAILED = 1
+EXPECTED = "expect."  # how the verdict names the check of an `expect:` line
 
 
 @dataclass(frozen=True)
@@ -82,36 +83,25 @@ def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
 
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
-    """Everything in which a compiled plan fails, with its place."""
-    title = compiled.plan.origins.get("plan")
-    top = title.where if title else Location(spec)
-    for expectation in compiled.plan.expect:
-        yield from missed(compiled, expectation, place_of(compiled.plan, expectation) or top)
+    """Every check of the verdict that failed, in the line of the spec that it is about."""
     for check in compiled.verdict.checks:
-        if check.status == "fail" and check.name != "expect":
-            yield Problem(top, f"{check.title}: {check.figure}", check.detail)
+        if check.status == "fail":
+            key = check.name.removeprefix(EXPECTED) if check.name.startswith(EXPECTED) else ""
+            where = place_of(compiled.plan, key) or Location(spec)
+            yield Problem(where, f"{check.title}: {check.figure}", near(compiled, key) or check.detail)
 
 
-def place_of(plan: Plan, expectation: Expectation) -> Location | None:
-    """Where an expectation of the plan, or of its model, is written."""
-    line = re.compile(rf"(model\.)?expect\.\d+\.{re.escape(expectation.key)}")
-    written = (origin for path, origin in plan.origins.items() if line.fullmatch(path))
-    return next((origin.where for origin in written if origin.source == expectation.source), None)
+def place_of(plan: Plan, key: str) -> Location | None:
+    """Where the plan, or its model, expects the total `key`; for no key, where the plan has its title."""
+    line = re.compile(rf"(model\.)?expect\.\d+\.{re.escape(key)}" if key else "plan")
+    return next((origin.where for path, origin in plan.origins.items() if line.fullmatch(path)), None)
 
 
-def missed(compiled: Compiled, expectation: Expectation, where: Location) -> Iterator[Problem]:
-    """The expectation, if its total is unknown or further off than its tolerance."""
+def near(compiled: Compiled, key: str) -> str:
+    """For a key that no total has, those that may have been meant."""
     from ledger.cli.accounts import unknown
-    from ledger.report.contract import number
 
-    key, value = expectation.key, expectation.value
-    if key not in compiled.totals:
-        yield Problem(where, unknown(compiled, key).message)
-        return
-    found = compiled.totals[key]
-    if abs(found - value) > expectation.tolerance * abs(value):
-        message = f"expected {key} {value} within {expectation.tolerance:.2%}, found {number(found)}"
-        yield Problem(where, message, f"the expectation is from {expectation.source}" if expectation.source else "")
+    return unknown(compiled, key).message if key and key not in compiled.totals else ""
 
 
 def print_text(outcomes: list[Outcome]) -> None:
