@@ -137,11 +137,12 @@ ORDER = ("tensor", "context", "data", "pipeline")
 
 
 def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster) -> Mesh:
-    """How an axis lies on the nodes when axes are dealt out in ORDER."""
-    stride = 1
+    """How an axis lies on the nodes when axes are dealt out in ORDER; weights are shared over data and context."""
+    stride, size = 1, getattr(degrees, axis)
     for inner in ORDER[: ORDER.index(axis)]:
         stride *= getattr(degrees, inner)
-    size = getattr(degrees, axis)
+    if axis == "data":
+        stride, size = stride // degrees.context, size * degrees.context
     domain = max(device.scaleup_domain, cluster.devices_per_node)
     return Mesh(size, max(1, min(size, domain // stride)))
 

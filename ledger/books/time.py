@@ -119,8 +119,8 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if not _moves(row)]
-    inner = [row for row in rows if _moves(row) and _axis(row) == "tensor"]
-    outer = [row for row in rows if _moves(row) and _axis(row) != "tensor"]
+    inner = [row for row in rows if _moves(row) and _axis(row) in ("tensor", "context")]
+    outer = [row for row in rows if _moves(row) and row not in inner]
     device = seconds(compute)
     launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
     sheltered = seconds(row for row in inner if _may_hide(row, name, plan))
@@ -138,7 +138,7 @@ def _may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     `matmul`: the one it feeds or follows. `weight_gradient`: only transfers of a column-parallel input and of its
     gradient, which need not wait for the other gradient (Korthikanti et al. 2022; Megatron-LM mpu/layers.py).
     """
-    rule = plan.stack.overlap.tensor
+    rule = plan.stack.overlap.tensor if _axis(row) == "tensor" else "none"
     late = row.account.endswith((".all_gather.gradient", ".share.gradient", ".again"))
     return rule == "matmul" or (rule == "weight_gradient" and name == "backward" and late)
 
@@ -200,7 +200,7 @@ TITLES = {
     "forward": "forward kernels",
     "recompute": "recomputed kernels",
     "backward": "backward kernels",
-    "comm.tensor": "tensor-parallel transfers not hidden",
+    "comm.tensor": "tensor- and context-parallel transfers not hidden",
     "comm.data": "weight and gradient transfers not hidden",
     "comm.pipeline": "sends between stages",
     "tax": "compute slowed by transfers beside it",

@@ -23,6 +23,7 @@ def attention(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     if spec.rotary:
         query = _rotated(tape, "attention/rotary_q", query, spec)
         key = _rotated(tape, "attention/rotary_k", key, spec)
+    key, value = tape.everywhere(key, "context"), tape.everywhere(value, "context")
     context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
@@ -60,7 +61,7 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     part = spec.rotary < 1
     wide = "rotary_dim" if part else "head_dim"
     tables = [
-        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table") for t in ("cos", "sin")
+        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table", tape.layout.inputs) for t in ("cos", "sin")
     ]
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
@@ -90,6 +91,7 @@ class FusedKernel:
     repeats: bool  # needs keys and values repeated for every query head
     skips: bool  # leaves out masked blocks
     random_state: int  # bytes of random-number state saved
+    follows: bool = True  # lays its result out as the query is, not as the output projection reads it
     rows: int = 1  # the log-sum-exp is padded to a multiple of so many queries
 
 
@@ -129,7 +131,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         words = Dim("words", sympy.Integer(kernel.random_state))
         state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
         extras = (sums, state)
-        return tape.record(
+        out = tape.record(
             FusedAttention(
                 name,
                 f"attention.{kind}.forward",
@@ -140,6 +142,8 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
                 skips=kernel.skips,
             )
         )
+        # Joining the rotated part of each head to the rest leaves heads before positions in the query's layout.
+        return _copied(tape, out) if kernel.follows and 0 < spec.rotary < 1 else out
 
     return core
 
@@ -230,7 +234,7 @@ def _as_keys(x: Tensor) -> Tensor:
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
     "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
-    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, rows=32)),
+    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
     "math": _math,
     "eager": _eager,

@@ -51,7 +51,10 @@ def _summed(step: Operation, numbered: tuple[Tensor, ...]) -> Iterator[Operation
 
 
 def _partial_weights(operation: Operation) -> Iterator[Operation]:
-    """A weight that is whole on an axis over which its operand is split gets only part of its gradient there."""
+    """A weight that is whole on an axis over which its operand is split gets only part of its gradient there.
+
+    Over the axes that cut the batch and its tokens, a unit's gradients are summed together, later.
+    """
     operands = (*operation.inputs, *operation.outputs)
     axes = sorted({axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split})
     for weight in operation.inputs:
@@ -59,7 +62,7 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
             continue
         held = {axis for _, axis in weight.split}
         for axis in axes:
-            if axis not in held and _sums_over(operation, weight, axis):
+            if axis not in ("data", "context", *held) and _sums_over(operation, weight, axis):
                 part = gradient(weight)
                 yield Collective(
                     f"{weight.name}.gradient_sum",

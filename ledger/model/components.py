@@ -7,6 +7,7 @@ and launched follows from the operations and is stated nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import sympy
 
@@ -23,10 +24,11 @@ from ledger.spec.plan import MLP, Group, Model, Norm
 def norm(tape: Tape, name: str, x: Tensor, spec: Norm) -> Tensor:
     """RMSNorm or LayerNorm of the residual stream (batch seq d_model); LayerNorm is one kernel in every stack."""
     weight = tape.weight(f"{name}.weight", "d_model")
-    weights = [weight, *([tape.weight(f"{name}.bias", "d_model")] if spec.bias else [])]
     if spec.kind == "rms" and tape.kernels.norm == "eager":
         return _rms_eager(tape, name, x, weight, spec)
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
+    offset = [_offset(tape, name, weight)] if spec.unit_offset else []
+    weights = [*(offset or [weight]), *([tape.weight(f"{name}.bias", "d_model")] if spec.bias else [])]
     statistics = ("rstd",) if spec.kind == "rms" else ("mean", "rstd")
     extras = [Tensor(f"{name}.{s}", x.dims[:2], "fp32", "statistic", x.split) for s in statistics]
     flops = 4 if spec.kind == "rms" else 7
@@ -38,9 +40,14 @@ def norm(tape: Tape, name: str, x: Tensor, spec: Norm) -> Tensor:
         kernel="norm.forward",
         backward_kernel="norm.backward",
         flops=flops,
-        saves=[source],
+        saves=[source, *offset],
         extras=extras,
     )
+
+
+def _offset(tape: Tape, name: str, weight: Tensor) -> Tensor:
+    """1 + weight: a tensor of its own, which stands for the weight as a cast does."""
+    return replace(tape.pointwise(f"{name}.offset", weight, add=True), role="cast")
 
 
 def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
@@ -51,7 +58,7 @@ def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> 
     rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
     normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd])
     if spec.unit_offset:
-        offset = tape.pointwise(f"{name}.offset", tape.cast(weight, "fp32"), add=True)
+        offset = _offset(tape, name, tape.cast(weight, "fp32"))
         scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset])
         return tape.cast(scaled, x.dtype)
     narrow = tape.cast(normed, x.dtype)
@@ -112,6 +119,15 @@ def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted])
 
 
+def _erf_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """0.5 x (1 + erf(x / sqrt 2)), one kernel for each operator."""
+    half = tape.pointwise(f"{name}.half", x)
+    scaled = tape.pointwise(f"{name}.divide", x)
+    erf = tape.pointwise(f"{name}.erf", scaled, flops=6, saves=[scaled])
+    shifted = tape.pointwise(f"{name}.shift", erf, add=True)
+    return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted])
+
+
 def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     """x sigmoid(x)."""
     sigmoid = tape.pointwise(f"{name}.sigmoid", x, flops=4, saves=["out"])
@@ -119,7 +135,11 @@ def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
 
 
 # transformers writes tanh-GELU so (gelu_new); a fused kernel saves its input alone.
-SPELT_OUT: Mapping[str, Callable[[Tape, str, Tensor], Tensor]] = {"gelu_tanh": _gelu_eager, "silu": _silu_eager}
+SPELT_OUT: Mapping[str, Callable[[Tape, str, Tensor], Tensor]] = {
+    "gelu_tanh": _gelu_eager,
+    "gelu": _erf_eager,
+    "silu": _silu_eager,
+}
 
 
 def _wide(tape: Tape, x: Tensor) -> Tensor:
@@ -181,12 +201,13 @@ def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
 
 def embedding(tape: Tape, model: Model) -> Tensor:
     """Token rows, plus learned position rows, scaled and dropped out where the model does so."""
-    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index")
+    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
     x = _looked_up(tape, "embedding/tokens", tokens, tape.weight("embedding/tokens.weight", "vocab d_model"))
     if model.scale_embedding:
-        x = tape.pointwise("embedding/scale", x)
+        factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
+        x = tape.pointwise("embedding/scale", x, factor, saves=[factor])
     if model.learned_positions:
-        places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index")
+        places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
         table = tape.weight("embedding/positions.weight", "positions d_model")
         x = _add(tape, "embedding/add", x, _looked_up(tape, "embedding/positions", places, table))
     return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
@@ -195,7 +216,7 @@ def embedding(tape: Tape, model: Model) -> Tensor:
 def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
     rows, width = table.dims
-    result = tape.activation(name, (*index.dims, width), table.dtype)
+    result = tape.activation(name, (*index.dims, width), table.dtype, index.split)
     result = tape.record(Lookup(name, "embedding", (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
         result = tape.reduced(result, axis)
@@ -220,14 +241,14 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
 
 def loss(tape: Tape, logits: Tensor) -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
-    labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index")
+    labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
     total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
     if tape.kernels.loss == "eager":
         logits = tape.cast(logits, tape.precision.logits)
     logs = tape.pointwise("cross_entropy/log_softmax", logits, kernel="cross_entropy", flops=5, saves=["out"])
     for axis in sorted({axis for dim, axis in logits.split if dim == "vocab"}):
         for step in ("maximum", "sum", "target"):
-            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic")
+            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
             tape.summed(part, axis)
     return tape.pointwise(
         "cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total]

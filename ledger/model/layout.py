@@ -19,6 +19,8 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
 class Layout:
     """`splits` maps dim names to axes; `stream` is how the residual stream is held between operations.
 
+    Context parallelism is no more than a stream whose seq is cut: only attention needs all keys and values.
+
     `regather`: backward gathers a held input again instead of keeping the gathered one.
     """
 
@@ -30,6 +32,11 @@ class Layout:
     def cuts(self) -> tuple[str, ...]:
         """The axes that cut weights."""
         return tuple(dict.fromkeys(self.splits.values()))
+
+    @property
+    def inputs(self) -> Split:
+        """How tokens and labels are cut: as the stream, but whole for tensor parallelism."""
+        return tuple(pair for pair in self.stream if pair[1] not in self.splits.values())
 
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""
@@ -43,6 +50,7 @@ def layout(parallelism: Parallelism) -> Layout:
     """The layout of operations on one device of a plan."""
     degrees = {"tensor": parallelism.tensor}
     splits = {dim: axis for axis, dims in SPLITS.items() if degrees[axis] > 1 for dim in dims}
+    context: Split = (("seq", "context"),) if parallelism.context > 1 else ()
     if parallelism.sequence == "off" or parallelism.tensor == 1:
-        return Layout(splits)
-    return Layout(splits, (("seq", "tensor"),), parallelism.sequence == "regather")
+        return Layout(splits, context)
+    return Layout(splits, (*context, ("seq", "tensor")), parallelism.sequence == "regather")

@@ -158,7 +158,7 @@ def program(plan: Plan, role: Role) -> Program:
     """Everything one device of a role runs in a step."""
     build = builder(plan)
     mine = units(build, role)
-    axes = ("data",) if plan.parallelism.data > 1 else ()
+    axes = tuple(axis for axis in ("data", "context") if getattr(plan.parallelism, axis) > 1)
     sharding = Sharding(plan.parallelism.zero, axes)
     if plan.model.bare:
         return Program(mine, (), (), sharding)

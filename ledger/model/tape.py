@@ -163,6 +163,15 @@ class Tape:
 
     # --- transfers ---
 
+    def everywhere(self, tensor: Tensor, axis: str) -> Tensor:
+        """The tensor gathered over an axis that cuts its sequence, where one does."""
+        held = tuple(pair for pair in tensor.split if pair[1] == axis)
+        if not held:
+            return tensor
+        rest = tuple(pair for pair in tensor.split if pair[1] != axis)
+        result = tensor.on(rest, f"{tensor.name}.gathered")
+        return self._transfer(f"{tensor.name}.all_gather", "all_gather", axis, tensor, result)
+
     def summed(self, partial: Tensor, axis: str) -> Tensor:
         """A sum over a mesh axis that every device of the axis keeps."""
         result = partial.on(partial.split, f"{partial.name}.sum")
