@@ -13,6 +13,7 @@ VERBS = {
     "check": "ledger.cli.check",
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
+    "diff": "ledger.cli.diff",
     "score": "ledger.cli.score",
     "init": "ledger.cli.init",
     "import": "ledger.cli.import_",

@@ -92,9 +92,13 @@ def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
 
 
 def place_of(plan: Plan, key: str) -> Location | None:
-    """Where the plan, or its model, expects the total `key`; for no key, where the plan has its title."""
-    line = re.compile(rf"(model\.)?expect\.\d+\.{re.escape(key)}" if key else "plan")
-    return next((origin.where for path, origin in plan.origins.items() if line.fullmatch(path)), None)
+    """Where the plan, or else its model, expects the total `key`; for no key, where the plan has its title."""
+    expected = re.escape(key)
+    for line in (rf"expect\.\d+\.{expected}", rf"model\.expect\.\d+\.{expected}") if key else ("plan",):
+        for path, origin in plan.origins.items():
+            if re.fullmatch(line, path):
+                return origin.where
+    return None
 
 
 def near(compiled: Compiled, key: str) -> str:
