@@ -25,6 +25,7 @@ def schema(kind: str) -> dict[str, Any]:
     return {**root, "$defs": {**root.get("$defs", {}), **others}}
 
 
+@cache
 def description(key: str) -> str:
     """What the schemas say of a field, a plan's before its parts': a name means one thing, or nearly."""
     ordered = [documents()[f"{kind}.schema.json"] for kind in KINDS]

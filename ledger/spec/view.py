@@ -47,7 +47,7 @@ class View:
     def size(self, key: str, default: int = 0) -> int:
         """A whole number."""
         value = self.scalar(key)
-        return default if value is None else int(str(value)) if not isinstance(value, float) else int(value)
+        return int(value) if isinstance(value, int | float) else default
 
     def maybe_size(self, key: str) -> int | None:
         """A whole number, or None where not given."""
