@@ -20,6 +20,7 @@ from ledger.spec.kinds import KINDS
 from ledger.spec.library import Library, default_library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
+from ledger.spec.validate import findings
 from tests.spec.shelf import LIBRARY, SMALL, loaded
 
 LOADERS = {
@@ -52,6 +53,13 @@ def test_every_file_of_the_library_says_what_it_is(kind: str) -> None:
     for entry in list_library(kind):
         assert read(entry.path.read_text("utf-8"), entry.name).fields["spec"].value == "ledger/1"
         assert entry.title != entry.name
+
+
+@pytest.mark.parametrize("kind", ["evidence", "lecture"])
+def test_measurements_and_claims_hold_to_their_schema(kind: str) -> None:
+    """A measurement without source and origin is no evidence."""
+    for entry in list_library(kind):
+        assert not list(findings(read(entry.path.read_text("utf-8"), entry.name), kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
