@@ -117,6 +117,13 @@ def test_a_model_may_be_a_count(given: str) -> None:
     assert model == Model("inline", "inline", parameters=70 * 10**9)
 
 
+def test_a_stack_left_out_is_the_default() -> None:
+    """The small plan names no stack, and has PyTorch's FSDP2 of 2025 with where that stands."""
+    plan = loaded()
+    assert plan.stack.name == "pytorch-fsdp2-2025"
+    assert plan.origins["stack.launch.per_operation"].where.file.endswith("stacks/pytorch-fsdp2-2025.yaml")
+
+
 def test_a_data_degree_left_out_is_the_rest() -> None:
     """Devices that no other degree uses are replicas."""
     assert loaded("parallelism={tensor: 2}").parallelism.data == 8 // 2
