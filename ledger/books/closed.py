@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -38,12 +38,20 @@ class Books:
         return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in self.weights()])
 
 
-def close(plan: Plan, role: Role) -> Books:
-    """The books of one role: its program posted, its formulas bound."""
-    written = program(plan, role)
-    value = exact(bindings(plan, role))
-    entries = nonzero([*posting.flows(written, plan), *memory.stocks(written, plan, value)])
-    return Books(role, written, Ledger(role.name, entries), value)
+def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:
+    """The books of every role. Roles that differ only in what is in flight share one ledger, bound to other values."""
+    written: dict[tuple[tuple[int, ...], bool, bool], tuple[Program, Ledger]] = {}
+    found = []
+    for role in roles:
+        key = (role.layers, role.first, role.last)
+        value = exact(bindings(plan, role))
+        if key not in written:
+            mine = program(plan, role)
+            entries = nonzero([*posting.flows(mine, plan), *memory.stocks(mine, plan, value)])
+            written[key] = mine, Ledger(role.name, entries)
+        mine, ledger = written[key]
+        found.append(Books(role, mine, ledger, value))
+    return tuple(found)
 
 
 @dataclass(frozen=True)

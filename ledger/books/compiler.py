@@ -21,10 +21,10 @@ LARGEST = 12  # stocks listed for each moment
 
 def compile_plan(plan: Plan) -> Compiled:
     """Operations, entries, numbers, prices, verdict."""
-    books = tuple(close(plan, role) for role in roles(plan))
+    books = close(plan, roles(plan))
     if plan.model.bare:
         return _bare(plan, books)
-    timed = [time.role_time(book.role, tuple(kernels.priced(book.ledger, plan, book.value)), plan) for book in books]
+    timed = _timed(plan, books)
     step = time.step_time(timed, plan)
     results = tuple(result(book, plan, time.with_exposure(role)) for book, role in zip(books, timed, strict=True))
     found = totals.totals(plan, books, results, step)
@@ -38,6 +38,12 @@ def compile_plan(plan: Plan) -> Compiled:
         verdict=verdict(plan, found, results, step, slowest.kernels),
         symbols=described(plan, books[0].role),
     )
+
+
+def _timed(plan: Plan, books: tuple[Books, ...]) -> list[time.RoleTime]:
+    """Every role's kernels priced, once for each ledger."""
+    rows = {id(book.ledger): tuple(kernels.priced(book.ledger, plan, book.value)) for book in books[::-1]}
+    return [time.role_time(book.role, rows[id(book.ledger)], plan) for book in books]
 
 
 def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:

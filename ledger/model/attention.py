@@ -61,7 +61,8 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     part = spec.rotary < 1
     wide = "rotary_dim" if part else "head_dim"
     tables = [
-        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table", tape.layout.inputs) for t in ("cos", "sin")
+        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table", tape.layout.inputs)
+        for t in ("cos", "sin")
     ]
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x

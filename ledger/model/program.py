@@ -10,6 +10,7 @@ import sympy
 from ledger.model import components
 from ledger.model.backward import backward
 from ledger.model.dims import dim, symbol
+from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Collective, Operation, executed, gradient
 from ledger.model.recompute import POLICIES, Kept
@@ -72,6 +73,7 @@ class Builder:
     kernels: Kernels
     recompute: Recompute
     staged: bool = False  # cut into pipeline stages
+    compiled: bool = False  # runs of elementwise operations are one kernel
 
     def tape(self, suffix: str = "") -> Tape:
         """An empty tape."""
@@ -81,10 +83,15 @@ class Builder:
         """Closes a tape."""
         operations = tuple(tape.operations)
         kept = POLICIES[policy](operations, self.recompute.keep)
-        steps = tuple(executed(backward(operations)))
-        forward = tuple(executed(operations))
-        kept = replace(kept, again=tuple(executed(kept.again)))
+        gradients = [gradient(weight) for weight in tape.weights.values()]
+        steps = self._kernels(backward(operations), gradients)
+        forward = self._kernels(operations, kept.saved)
+        kept = replace(kept, again=self._kernels(kept.again, kept.rebuilt))
         return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()), operations)
+
+    def _kernels(self, operations: Sequence[Operation], kept: Sequence[Tensor]) -> tuple[Operation, ...]:
+        """What runs on the device."""
+        return tuple(kernels(tuple(executed(operations)), kept, compiled=self.compiled))
 
     def entry(self) -> Tensor:
         """The residual stream as a layer receives it."""
@@ -125,7 +132,10 @@ class Builder:
 def builder(plan: Plan) -> Builder:
     """The builder of a plan as it runs."""
     staged = plan.parallelism.pipeline > 1
-    return Builder(plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute, staged)
+    compiled = plan.stack.compiled
+    return Builder(
+        plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute, staged, compiled
+    )
 
 
 def whole(plan: Plan) -> Builder:

@@ -30,7 +30,7 @@ class CeilDiv(sympy.Function):  # type: ignore[misc]  # sympy has no types
 
 def product(*factors: Any) -> sympy.Expr:
     """The product of symbols and numbers."""
-    return sympy.Mul(*[sympy.sympify(factor) for factor in factors])
+    return sympy.Mul(*[factor if isinstance(factor, sympy.Expr) else sympy.sympify(factor) for factor in factors])
 
 
 def sized(dtype: str, elements: Any) -> sympy.Expr:
@@ -62,7 +62,8 @@ class Tensor:
 
     def local(self, dim: Dim) -> sympy.Expr:
         """The size of a dimension on one device."""
-        return product(dim.symbol, *[1 / symbol(axis) for name, axis in self.split if name == dim.name])
+        degrees = [symbol(axis) for name, axis in self.split if name == dim.name]
+        return dim.symbol / product(*degrees) if degrees else dim.symbol
 
     def elements(self) -> sympy.Expr:
         """Elements on one device: a product of dims."""

@@ -1,0 +1,93 @@
+"""Conditions on totals as users write them: `memory.peak <= 80 GB`, `time.step > +5%`, `fits`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from operator import eq, ge, gt, le, lt, ne
+
+from ledger.books.results import Number
+from ledger.spec.expectations import value
+from ledger.spec.near import nearest
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.quantities import QuantityError, parse_any
+
+FITS = "fits"
+DAY = 86400
+RELATIONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
+    "<=": le,
+    ">=": ge,
+    "==": eq,
+    "!=": ne,
+    "<": lt,
+    ">": gt,
+}
+WRITTEN = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A total against `limit` in its base unit, or as a share of another amount where `relative`; as typed in `text`.
+
+    `against` names the total that is the limit where the text says none (`fits`).
+    """
+
+    text: str
+    key: str
+    relation: str
+    limit: Fraction
+    relative: bool = False
+    against: str = ""
+
+    def bound(self, totals: Mapping[str, Number]) -> Fraction:
+        """The limit under these totals."""
+        return Fraction(totals[self.against]) if self.against else self.limit
+
+    def holds(self, totals: Mapping[str, Number]) -> bool:
+        """Whether the condition holds of these totals; KeyError where they lack its key."""
+        return RELATIONS[self.relation](Fraction(totals[self.key]), self.bound(totals))
+
+    def slack(self, totals: Mapping[str, Number]) -> Fraction:
+        """How far the total may still grow, or fall, before the condition breaks; negative where it is broken."""
+        room = self.bound(totals) - Fraction(totals[self.key])
+        return room if self.relation in {"<", "<="} else -room
+
+
+def condition(text: str, known: Collection[str], *, changes: bool = False) -> Condition:
+    """The condition that a text states about one of the `known` totals; raises SpecError with the place in the text.
+
+    Where it is on `changes`, a limit in per cent is relative to the old value.
+    """
+    if text.strip() == FITS:
+        return Condition(text.strip(), "memory.reserved", "<=", Fraction(0), against="memory.capacity")
+    match = WRITTEN.fullmatch(text)
+    if match is None:
+        raise fault(
+            text, 1, f"`{text}` is no condition", "for example `memory.peak <= 80 GB`, `time.run < 30 d`, `fits`"
+        )
+    key, relation, limit = match.groups()
+    if key not in known:
+        raise fault(text, match.start(1) + 1, f"no total `{key}`", nearest(key, sorted(known)))
+    relative = changes and limit.endswith("%")
+    try:
+        amount = parse_any(limit)[0] if relative else quantity(key, limit)
+    except QuantityError as error:
+        raise fault(text, match.start(3) + 1, error.message, error.help) from error
+    return Condition(text.strip(), key, relation, amount, relative)
+
+
+def quantity(key: str, text: str) -> Fraction:
+    """The value of a total in its base unit; raises QuantityError. Zero needs no unit, days may be written as times."""
+    number, base = parse_any(text)
+    if number == 0 and base == "1":
+        return number
+    if base == "s" and key.startswith("napkin."):
+        return number / DAY if key == "napkin.days" else number
+    return value(key, text)
+
+
+def fault(text: str, column: int, message: str, help_text: str = "") -> SpecError:
+    """Something wrong in a text of the command line."""
+    return SpecError([Problem(Location(text, 1, column), message, help_text)], {text: text})
