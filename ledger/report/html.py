@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ledger.report import assets, palette
 from ledger.report.views import filled
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ledger.report.views.parts import Report
 
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
+
+SEPARATOR = re.compile(r"([/._])(?=\w)")
 
 
 def render(report: Report, *, screen: bool = True) -> str:
@@ -31,7 +33,7 @@ def render(report: Report, *, screen: bool = True) -> str:
             screen=screen,
             title=plan.title,
             name=plan.name,
-            digest=plan.digest,
+            digest=short(plan.digest),
             headline=report.compiled.verdict.headline,
             sections=filled(report),
             style=Markup(style),  # noqa: S704 - the project's own file
@@ -42,13 +44,25 @@ def render(report: Report, *, screen: bool = True) -> str:
     return shared_letters(page) if screen else page
 
 
+def short(digest: str) -> str:
+    """As much of a digest as people compare."""
+    return digest.rpartition(":")[2][:12]
+
+
 @cache
 def environment() -> Environment:
     """Templates that escape everything and refuse a name they do not know."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(assets.templates())
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
+    made.filters["breakable"] = breakable
+    return made
+
+
+def breakable(text: str) -> Markup:
+    """A key or a place that may go on in the next line after a separator."""
+    return Markup(SEPARATOR.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 @cache

@@ -96,8 +96,14 @@ def trimmed(text: str) -> str:
 
 
 def size(value: Number) -> str:
-    """Bytes with decimal prefixes: `61.3 GB`."""
-    return si(value, "B")
+    """Bytes with decimal prefixes, to a tenth at least: `7.97 GB`, `61.3 GB`, `135.7 GB`."""
+    return si(value, "B", 4 if ends_in_hundreds(value) else 3)
+
+
+def ends_in_hundreds(value: Number) -> bool:
+    """Whether three figures leave no decimal beside the prefix."""
+    number = magnitude(value)
+    return number >= 1000 and rounded(number, 4).adjusted() % 3 == 2
 
 
 def binary_size(value: Number) -> str:
@@ -115,9 +121,11 @@ def scientific(value: Number, unit: str = "", digits: int = 3) -> str:
 
 
 def power_of_ten(value: Number) -> str:
-    """A decade at a logarithmic axis: `10³`; small ones written out."""
+    """A value at a logarithmic axis: `10³`; what is no power of ten, and small ones, written out."""
     power = rounded(exact(value), 3).adjusted()
-    return integer(10**power) if 0 <= power <= 2 else f"10{str(power).translate(SUPERSCRIPTS)}"
+    if 1 <= value < 1000 or round(value / 10.0**power) != 1:
+        return trimmed(plain(value))
+    return f"10{str(power).translate(SUPERSCRIPTS)}"
 
 
 def operations(value: Number) -> str:

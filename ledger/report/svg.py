@@ -193,11 +193,16 @@ class Scale:
         """The nearest value inside."""
         return min(max(value, self.low), self.high)
 
+    def decades(self, factors: Sequence[int]) -> tuple[float, ...]:
+        """The factors times every power of ten inside the range."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        values = (factor * 10.0**power for power in powers for factor in factors)
+        return tuple(value for value in values if self.low <= value <= self.high)
+
     def ticks(self, most: int = 6) -> tuple[float, ...]:
-        """Round values inside the range: powers of ten, or steps of 1, 2 or 5, at most so many."""
+        """Round values inside the range: powers of ten, where few with 2 and 5; or `most` equal steps of 1, 2 or 5."""
         if self.logarithmic:
-            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
-            return tuple(10.0**power for power in powers)
+            return self.decades((1,)) if len(self.decades((1,))) > 2 else self.decades((1, 2, 5))
         step = round_step((self.high - self.low) / most)
         first = math.ceil(self.low / step - 1e-9)
         return tuple(step * at for at in range(first, math.floor(self.high / step + 1e-9) + 1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ledger.report.contract import published
 from ledger.report.files import replace_file
-from ledger.report.html import environment, render
+from ledger.report.html import environment, render, short
 from ledger.report.pdf import pdf
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Alternative, Comparison, Report
@@ -56,7 +56,7 @@ def markdown(report: Report) -> bytes:
         .render(
             title=plan.title,
             name=plan.name,
-            digest=plan.digest,
+            digest=short(plan.digest),
             verdict=verdict(report),
             tables=[table for table in tables if table],
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.report import numbers
 from ledger.report.charts.rows import NARROW, Rows, axis, legend
+from ledger.report.palette import COLOURS
 from ledger.report.svg import (
     Box,
     Scale,
@@ -54,9 +56,9 @@ def bars(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> 
     rows = Rows(width, tuple(stack.label for stack in stacks), texts, height + 32.0, 26.0)
     scale = Scale(0.0, HEADROOM * max(capacity, *(stack.total for stack in stacks)), rows.left, rows.right)
     marks = [(value, numbers.tick(value, "B")) for value in scale.ticks(4 if rows.stacked else 8)]
-    parts = [*keys, *axis(scale, rows.top - 6.0, rows.bottom, marks)]
+    parts = [*keys, *axis(scale, rows, marks)]
     for row, stack in enumerate(stacks):
-        parts += bar(rows, row, stack, scale)
+        parts += bar(rows, row, stack, scale, capacity)
         over = stack.total > capacity
         label, value = rows.label(row, 600 if stack.marked else 400), rows.value(row, "bad" if over else "ink")
         parts += [label.draw(), value.draw()]
@@ -64,16 +66,18 @@ def bars(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> 
     return picture(width, rows.bottom + 22.0, title, parts)
 
 
-def bar(rows: Rows, row: int, stack: Stack, scale: Scale) -> list[str]:
-    """One stacked bar; a part carries its amount where there is room."""
-    parts, reached = [], 0.0
+def bar(rows: Rows, row: int, stack: Stack, scale: Scale, capacity: float) -> list[str]:
+    """One stacked bar; a part carries its amount where there is room beside the line of capacity."""
+    parts, reached, wall = [], 0.0, scale(capacity)
     for part in stack.parts:
         box = rows.box(row, scale(reached), scale(reached + part.amount))
         reached += part.amount
         parts.append(segment(box, part))
+        cuts = [box.left, *([wall] if box.left < wall < box.right else []), box.right]
+        left, right = max(itertools.pairwise(cuts), key=lambda piece: piece[1] - piece[0])
         text = numbers.size(part.amount)
-        if text_width(text, SMALL) + 8.0 <= box.right - box.left:
-            middle = (box.left + box.right) / 2, (box.top + box.bottom) / 2 + 0.35 * SMALL
+        if text_width(text, SMALL) + 8.0 <= right - left:
+            middle = (left + right) / 2, (box.top + box.bottom) / 2 + 0.35 * SMALL
             parts.append(Text(*middle, text, SMALL, "middle", fill=f"on-{part.colour}").draw())
     return parts
 
@@ -90,12 +94,13 @@ def capacity_mark(scale: Scale, capacity: float, rows: Rows) -> list[str]:
     x, text = scale(capacity), f"capacity {numbers.size(capacity)}"
     half = text_width(text, SMALL, 600) / 2
     name = Text(min(max(x, half), rows.width - half), rows.top - 14.0, text, SMALL, "middle", 600)
-    return [line((x, rows.top - 8.0), (x, rows.bottom), "ink", 1.5), name.draw()]
+    return [*rows.upright(x, "ink", 1.5), name.draw()]
 
 
 def categories(stacks: Sequence[Stack]) -> list[tuple[str, str]]:
-    """Every category that holds anything, in order, for the legend."""
-    return list(dict.fromkeys((part.colour, part.name) for stack in stacks for part in stack.parts if part.amount))
+    """Every category that holds anything, in the order of the palette, for the legend."""
+    held = {part.colour: part.name for stack in stacks for part in stack.parts if part.amount}
+    return [(colour, held[colour]) for colour in COLOURS if colour in held]
 
 
 def timeline(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> str:

@@ -57,6 +57,17 @@ class Rows:
         top = self.top + row * self.pitch + (19.0 if self.stacked else 0.0)
         return top, top + self.thickness
 
+    @property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """Where vertical lines run: along all rows, or along each bar alone where labels stand between them."""
+        if self.stacked:
+            return tuple((top - 2.0, bottom + 2.0) for top, bottom in map(self.bar, range(len(self.labels))))
+        return ((self.top - 4.0, self.bottom),)
+
+    def upright(self, x: float, colour: str, width: float = 1.0) -> list[str]:
+        """A vertical line that crosses no label."""
+        return [line((x, top), (x, bottom), colour, width) for top, bottom in self.bands]
+
     def baseline(self, row: int) -> float:
         """Where a row's label and value stand."""
         top, bottom = self.bar(row)
@@ -77,16 +88,16 @@ class Rows:
         return Box(min(start, end), top, max(start, end), bottom)
 
 
-def axis(scale: Scale, top: float, bottom: float, names: Sequence[tuple[float, str]]) -> list[str]:
+def axis(scale: Scale, rows: Rows, names: Sequence[tuple[float, str]]) -> list[str]:
     """Vertical lines at round values, each named below; names that would touch are left out."""
     parts, reach = [], float("-inf")
     for value, name in names:
         x = scale(value)
-        parts.append(line((x, top), (x, bottom), "rule"))
+        parts += rows.upright(x, "rule")
         half = text_width(name, 12.0) / 2
         centre = max(x, half)
-        if centre - half > reach:
-            parts.append(Text(centre, bottom + 16.0, name, 12.0, "middle", fill="muted").draw())
+        if centre - half > reach and centre + half <= rows.width:
+            parts.append(Text(centre, rows.bottom + 16.0, name, 12.0, "middle", fill="muted").draw())
             reach = centre + half + 8.0
     return parts
 

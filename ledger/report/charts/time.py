@@ -35,7 +35,7 @@ def waterfall(spans: Sequence[Bar], title: str, width: float) -> str:
         tip = f"{span.label}: {numbers.duration(span.seconds)}, {part} of the step"
         parts.append(rectangle(box, span.colour, tip))
         reached = start + span.seconds
-        if row < len(spans):
+        if row < len(spans) and not rows.stacked:
             parts.append(line((scale(reached), box.top), (scale(reached), rows.bar(row + 1)[1]), "axis", 0.75))
     return picture(width, rows.bottom + 20.0, title, parts)
 
@@ -63,7 +63,7 @@ def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scal
     rows = Rows(width, tuple(bar.label for bar in bars), texts, 4.0, 18.0)
     scale = Scale(0.0, longest * 1.02 or 1.0, rows.left, rows.right)
     marks = [(value, numbers.tick(value, "s")) for value in scale.ticks(4 if rows.stacked else 7)]
-    parts = axis(scale, 0.0, rows.bottom, marks)
+    parts = axis(scale, rows, marks)
     for row, bar in enumerate(bars):
         weight = 600 if bar.strong else 400
         parts += [rows.label(row, weight).draw(), rows.value(row, weight=weight).draw()]
@@ -87,11 +87,11 @@ def tornado(effects: Sequence[Effect], title: str, width: float) -> str:
     high = reach if any(effect.elasticity > 0 for effect in effects) else 0.0
     scale = Scale(low, high, rows.left, rows.right)
     marks = [(value, numbers.change(value / 100) if value else "0") for value in scale.ticks(4 if rows.stacked else 6)]
-    parts = axis(scale, 0.0, rows.bottom, marks)
+    parts = axis(scale, rows, marks)
     for row, effect in enumerate(effects):
         box = rows.box(row, scale(0.0), scale(effect.elasticity))
         colour = "compute" if effect.elasticity < 0 else "network"
         parts.append(rectangle(box, colour, f"{effect.label}: {effect.text}"))
         parts += [rows.label(row).draw(), rows.value(row).draw()]
-    parts.append(line((scale(0.0), 0.0), (scale(0.0), rows.bottom), "ink"))
+    parts += rows.upright(scale(0.0), "ink")
     return picture(width, rows.bottom + 20.0, title, parts)

@@ -32,7 +32,7 @@ def evidence(report: Report) -> EvidenceView:
     open_kinds, part = uncalibrated(compiled)
     return EvidenceView(
         check_table(report),
-        calibration_table(compiled.plan.accelerator.calibration),
+        calibration_table(used(compiled)),
         open_kinds,
         numbers.percent(part),
         compiled.verdict.evidence,
@@ -48,6 +48,17 @@ def uncalibrated(compiled: Compiled) -> tuple[tuple[str, ...], float]:
     whole = sum(kernel.seconds * kernel.times for kernel in kernels)
     kinds = tuple(sorted({kernel.kind for kernel in bare}))
     return kinds, share(sum(kernel.seconds * kernel.times for kernel in bare), whole)
+
+
+def used(compiled: Compiled) -> tuple[Curve, ...]:
+    """The fits that can price a kernel of this plan."""
+    kinds = {kernel.kind for role in compiled.roles for kernel in role.kernels}
+    widths = {0, *(group.attention.head_dim for group in compiled.plan.model.groups)}
+    return tuple(
+        curve
+        for curve in compiled.plan.accelerator.calibration
+        if curve.head_dim in widths and any(f"{kind}.".startswith(f"{curve.what}.") for kind in kinds)
+    )
 
 
 def check_table(report: Report) -> Table | None:

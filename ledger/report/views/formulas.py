@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -14,77 +13,71 @@ from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled
 
-PRINTED = 14  # rows of each table on paper
-KINDS = (  # resource of an entry, in words; whatever is not named here keeps its own name
-    ("matmul", "matrix products"),
-    ("vector", "arithmetic outside the matrix units"),
-    ("hbm", "memory traffic"),
-    ("memory", "memory held"),
-    ("nvlink", "sent within a domain"),
-    ("network", "sent across domains"),
-    ("host_link", "sent to the host"),
+PRINTED = 10  # rows of each table on paper
+KINDS = (  # how the name of a resource begins, what its table is called
+    ("matmul", "Matrix products"),
+    ("vector", "Arithmetic outside the matrix units"),
+    ("hbm", "Memory traffic"),
+    ("memory", "Memory held"),
+    ("comm", "Sent between devices"),
+    ("", "Other resources"),
 )
-COLUMNS = (
-    Column("account", "code"),
-    Column("when"),
-    Column("formula", "formula"),
-    Column("one is", "number"),
-    Column("times", "number"),
-    Column("share", "number"),
-    Column("rule"),
+STOCK = "Memory held"  # what is held at different times does not add up, so it has no share
+NAME, WHAT, REST = (
+    Column("account, and its rule", "code"),
+    Column("what"),
+    (
+        Column("when"),
+        Column("formula", "formula"),
+        Column("one is", "number"),
+        Column("times", "number"),
+        Column("share", "number"),
+    ),
 )
 
 
-@dataclass(frozen=True)
-class FormulaGroup:
-    """The accounts of one resource on one kind of device, largest first."""
-
-    title: str
-    table: Table
-
-
-def formulas(report: Report) -> tuple[FormulaGroup, ...] | None:
-    """All accounts with their formulas; None where there are none."""
-    ordered = sorted(report.compiled.accounts, key=lambda a: (rank(a.resource), a.resource, a.role))
-    groups = [
-        (key, tuple(accounts))
-        for key, accounts in groupby(ordered, key=lambda account: (account.resource, account.role))
-    ]
-    several = len({account.role for account in ordered}) > 1
-    return tuple(formula_group(resource, role if several else "", rows) for (resource, role), rows in groups) or None
+def formulas(report: Report) -> tuple[Table, ...] | None:
+    """A table for each kind of resource, largest accounts first; None where there are no accounts."""
+    accounts = sorted(alike(report.compiled.accounts), key=lambda found: rank(found[0]))
+    groups = groupby(accounts, key=lambda found: rank(found[0]))
+    return tuple(formula_table(KINDS[at][1], tuple(rows)) for at, rows in groups) or None
 
 
-def rank(resource: str) -> int:
-    """Where a resource stands in the report."""
-    return next((at for at, (start, _) in enumerate(KINDS) if resource.startswith(start)), len(KINDS))
+def rank(account: Account) -> int:
+    """Which kind of resource an account belongs to."""
+    return next(at for at, (start, _) in enumerate(KINDS) if account.resource.startswith(start))
 
 
-def title(resource: str, role: str) -> str:
-    """A resource in words, with the kind of device where there are several."""
-    words = next((words for start, words in KINDS if resource.startswith(start)), resource)
-    _, _, detail = resource.partition(".")
-    return ", ".join(part for part in (f"{words} ({detail})" if detail else words, role) if part)
+def alike(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
+    """Accounts that differ only in the kind of device, as the largest of them and how many there are."""
+    found: dict[tuple[str, str, str, str], list[Account]] = {}
+    for account in accounts:
+        found.setdefault((account.account, account.resource, account.when, account.formula), []).append(account)
+    return [(max(group, key=lambda one: one.amount * one.times), len(group)) for group in found.values()]
 
 
-def formula_group(resource: str, role: str, accounts: Sequence[Account]) -> FormulaGroup:
-    """One table of formulas."""
-    whole = sum(account.amount * account.times for account in accounts)
-    ordered = sorted(accounts, key=lambda account: (-account.amount * account.times, account.account, account.when))
-    rows = tuple(formula_row(account, share(account.amount * account.times, whole)) for account in ordered)
-    name = title(resource, role)
-    return FormulaGroup(name, Table(f"Formulas: {name}", COLUMNS, rows, PRINTED))
+def formula_table(title: str, accounts: Sequence[tuple[Account, int]]) -> Table:
+    """The formulas of one kind of resource."""
+    whole = 0 if title == STOCK else sum(account.amount * account.times for account, _ in accounts)
+    ordered = sorted(accounts, key=lambda found: (-found[0].amount * found[0].times, found[0].account, found[0].when))
+    several = len({account.resource for account, _ in accounts}) > 1
+    columns = (NAME, WHAT, *REST) if several else (NAME, *REST)
+    rows = (formula_row(*found, whole) for found in ordered)
+    return Table(title, columns, tuple(row if several else (row[0], *row[2:]) for row in rows), PRINTED)
 
 
-def formula_row(account: Account, part: float) -> tuple[Cell, ...]:
-    """One account."""
+def formula_row(account: Account, roles: int, whole: float) -> tuple[Cell, ...]:
+    """One account, the largest where it has several `roles`; `whole` is 0 where shares mean nothing."""
+    part = share(account.amount * account.times, whole)
+    value = numbers.written(account.amount, account.unit)
     return (
-        Cell(account.account),
+        Cell(account.account, note=account.basis),
+        Cell(account.resource.partition(".")[2].replace("_", "-").replace(".", ", ")),
         Cell(account.when.replace("..", " to ")),
         formula_cell(account.formula),
-        amount(account.amount, account.unit),
+        Cell(value, numbers.machine(account.amount), note=f"largest of {roles}" if roles > 1 else ""),
         Cell(numbers.integer(account.times), numbers.machine(account.times)),
-        Cell(numbers.percent(part), numbers.machine(part)),
-        Cell(account.basis),
+        Cell(numbers.percent(part), numbers.machine(part)) if whole else Cell("–"),
     )
 
 
@@ -105,10 +98,10 @@ def glossary(report: Report) -> Table | None:
         (formula_cell(name), Cell(symbol.meaning), symbol_value(report.compiled, name), Cell(symbol.path))
         for name, symbol in symbols.items()
     )
-    return Table("Symbols", columns, rows, sortable=False) if rows else None
+    return Table("What the letters mean", columns, rows, sortable=False) if rows else None
 
 
 def symbol_value(compiled: Compiled, name: str) -> Cell:
     """A symbol's value, with every digit where it is whole."""
     value = compiled.symbols[name].value
-    return Cell(numbers.integer(value) if value == int(value) else numbers.plain(value), numbers.machine(value))
+    return Cell(numbers.integer(value), numbers.machine(value)) if value == int(value) else amount(value, "1")

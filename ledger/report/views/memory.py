@@ -61,7 +61,7 @@ def memory(report: Report) -> MemoryView | None:
         total(compiled, "memory.peak"),
         total(compiled, "memory.reserved"),
         total(compiled, "memory.capacity"),
-        numbers.size(spare if spare > 0 else -spare),
+        numbers.size(max(spare, -spare)),
         role_figure(compiled),
         timeline_figure(role, float(capacity)),
         category_table(compiled, role),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from ledger.report.views.parts import Cell, Column, Report, Table
 if TYPE_CHECKING:
     from ledger.spec.plan import Origin, Plan
 
+TINY = Decimal("0.001")  # below this a bare number is written with its power of ten
 DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
 UNITS = (  # first match wins: how a path ends, and its unit
     ("parameters", "1"),
@@ -39,12 +41,34 @@ UNITS = (  # first match wins: how a path ends, and its unit
 )
 
 
+SPELT = (  # how a path of the spec begins, and what the typed plan calls it
+    ("accelerator.memory.driver", "accelerator.memory"),
+    ("accelerator.memory.labelled", "accelerator.memory_labelled"),
+    ("accelerator.scaleup.", "accelerator.scaleup_"),
+    ("accelerator.host_link", "accelerator.host_bandwidth"),
+    ("cluster.scaleout.", "cluster.scaleout_"),
+    ("model.layers.", "model.groups."),
+    ("model.embedding.tied", "model.tied"),
+    ("model.embedding.learned_positions", "model.learned_positions"),
+    ("model.head.", "model.head_"),
+    ("stack.launch.per_operation", "stack.launch"),
+    ("stack.launch.graphs", "stack.graphs"),
+    ("stack.allocator.", "stack."),
+)
+PARTS = (
+    *("run", "parallelism", "recompute", "optimizer", "assumptions", "cluster", "precision", "kernels"),
+    *("accelerator", "model", "stack"),
+)
+ELSEWHERE = ("accelerator.calibration", "accelerator.aliases")  # shown with the evidence, or not part of the plan
+
+
 @dataclass(frozen=True)
 class PlanView:
-    """The plan at a glance, every value with its source, and the text as written."""
+    """The plan at a glance, every value with its source, the sources by number, and the text as written."""
 
     glance: tuple[tuple[str, str], ...]
     table: Table | None
+    sources: tuple[str, ...]
     text: str
     digest: str
 
@@ -52,43 +76,61 @@ class PlanView:
 def plan(report: Report) -> PlanView:
     """The plan with its sources."""
     chosen = report.compiled.plan
+    ordered = sorted(chosen.origins.items(), key=lambda pair: part_rank(pair[0]))
+    found = [
+        (path, value, origin)
+        for path, origin in ordered
+        if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed(path, chosen))
+    ]
+    sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
     columns = (Column("value of", "code"), Column("value", "number"), Column("written at", "code"), Column("source"))
-    rows = tuple(row(path, chosen, origin) for path, origin in sorted(chosen.origins.items()))
-    table = Table("Every value, where it was written and who published it", columns, rows, 60) if rows else None
-    return PlanView(glance(chosen), table, chosen.text, chosen.digest)
+    rows = tuple(
+        (Cell(path), Cell(value), Cell(str(origin.where)), source_cell(origin, sources))
+        for path, value, origin in found
+    )
+    table = Table("Every value, where it was written and who published it", columns, rows, 40) if rows else None
+    return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
 
 
-def row(path: str, chosen: Plan, origin: Origin) -> tuple[Cell, ...]:
-    """One value of the plan."""
-    value = at(chosen, path)
-    source = Cell(origin.source) if origin.source else Cell("choice of this plan")
-    return Cell(path), Cell(typed(path, value)), Cell(str(origin.where)), source
+def part_rank(path: str) -> int:
+    """Where a part of the plan stands in the table: choices first, what they are made of last."""
+    part = path.partition(".")[0]
+    return PARTS.index(part) if part in PARTS else -1
+
+
+def source_cell(origin: Origin, sources: tuple[str, ...]) -> Cell:
+    """The number of a publication, or that a value was chosen."""
+    if not origin.source:
+        return Cell("choice", "0")
+    number = sources.index(origin.source) + 1
+    return Cell(f"source {number}", str(number))
 
 
 def at(whole: object, path: str) -> object:
-    """The value at a dotted path through attributes, keys and indices; None where the path ends early."""
+    """The value at a dotted path through attributes, keys, indices and names; None where the path ends early."""
     found: object | None = whole
     for name in path.split("."):
         if isinstance(found, Mapping):
             found = found.get(name)
-        elif isinstance(found, tuple) and name.isdigit() and int(name) < len(found):
-            found = found[int(name)]
+        elif isinstance(found, tuple):
+            by_name = (part for part in found if getattr(part, "name", None) == name)
+            found = found[int(name)] if name.isdigit() and int(name) < len(found) else next(by_name, None)
         else:
             found = getattr(found, name, None)
     return found
 
 
-def typed(path: str, value: object) -> str:
-    """A value of the plan as a person would type it."""
-    if value is None:
-        return "–"
+def typed(path: str, chosen: Plan) -> str:
+    """A value of the plan as a person would type it; empty for what is no single value."""
+    known = next((path.replace(start, name, 1) for start, name in SPELT if path.startswith(start)), path)
+    value = at(chosen, known)
     if is_dataclass(value):
-        return type(value).__name__.lower()
+        return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float | Fraction):
-        return quantity(path, value)
-    return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+        return quantity(known, value)
+    return value if isinstance(value, str) else ""
 
 
 def quantity(path: str, value: float | Fraction) -> str:
@@ -98,7 +140,9 @@ def quantity(path: str, value: float | Fraction) -> str:
         return numbers.trimmed(numbers.si(value, unit, DIGITS))
     if unit:
         return typed_amount(value, unit)
-    return numbers.integer(value) if value == int(value) else numbers.plain(value, DIGITS)
+    if value == int(value):
+        return numbers.integer(value)
+    return numbers.plain(value, DIGITS) if numbers.magnitude(value) >= TINY else numbers.scientific(value)
 
 
 def typed_amount(value: float | Fraction, unit: str) -> str:

@@ -9,8 +9,8 @@ from ledger.report.views.parts import Cell, Column, Report, Table, Total, share,
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 EVIDENCE = {
-    "calibrated": "Every price behind the time estimate is a measurement.",
-    "partly calibrated": "Some prices behind the time estimate are measurements, others only data sheets.",
+    "calibrated": "Measurements price the time estimate, or all but a small part of it.",
+    "partly calibrated": "Measurements price a part of the time estimate, data sheets the rest.",
     "uncalibrated": "Uncalibrated: only data sheets stand behind the time estimate.",
 }
 SIX = 6
@@ -64,13 +64,28 @@ def verdict(report: Report) -> VerdictView:
         known,
         compiled.verdict.fits,
         answer,
-        compiled.verdict.headline,
+        sentence(report),
         compiled.verdict.bottleneck,
         compiled.verdict.evidence,
         EVIDENCE[compiled.verdict.evidence],
         tuple(Headline(totals(compiled, [key])[0], title, against(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
     )
+
+
+def sentence(report: Report) -> str:
+    """The verdict in a sentence, in the same figures as everywhere else."""
+    compiled = report.compiled
+    values = compiled.totals
+    if "memory.reserved" not in values:
+        return compiled.verdict.headline
+    spare = values["memory.capacity"] - values["memory.reserved"]
+    parts = [f"{numbers.size(max(spare, -spare))} {'stay free' if spare >= 0 else 'are missing'} on the fullest device"]
+    if "time.run" in values:
+        parts.append(f"the run takes {numbers.duration(values['time.run'])}")
+    if "cost.run" in values:
+        parts[-1] += f" and costs {numbers.money(values['cost.run'])}"
+    return f"{'; '.join(parts)}."
 
 
 def against(report: Report, key: str) -> str:

@@ -130,7 +130,7 @@ def kernel_table(kernels: Sequence[KernelTime], whole: float, role: str) -> Tabl
     """Every kernel, the longest in all first."""
     ordered = sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times)
     rows = tuple(kernel_row(kernel, whole) for kernel in ordered)
-    return Table(f"Kernels{f' of {role}' if role else ''}, by their share of time", KERNEL_COLUMNS, rows, 18)
+    return Table(f"Kernels{f' on {role}' if role else ''}, by their share of time", KERNEL_COLUMNS, rows, 18)
 
 
 def kernel_row(kernel: KernelTime, whole: float) -> tuple[Cell, ...]:
