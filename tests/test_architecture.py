@@ -13,7 +13,7 @@ STAGES = ("spec", "model", "books", "evidence", "report", "cli")
 # library -> the folders or files of the package that may import it
 AT_HOME = {
     "sympy": ("model", "books", "evidence", "report"),
-    "yaml": ("spec",),
+    "yaml": ("spec", "evidence"),
     "torch": ("evidence",),
     "transformers": ("evidence",),
     "weasyprint": ("report/pdf.py",),
