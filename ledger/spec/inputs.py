@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 from ledger.spec.places import Places
@@ -14,7 +14,8 @@ from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules import RULES, broken
 
-NAMED = ("accelerator", "cluster", "model", "precision", "stack")  # parts that a plan can name
+NAMED = ("accelerator", "model", "precision", "stack")  # parts that a plan names as wholes
+LABELS = ("name", "title", "aliases", "date", "source")  # of a part: no inputs of its books
 ATOMIC = (Recompute, Optimizer)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"
@@ -64,9 +65,9 @@ UNITS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Change:
-    """One input that two plans give differently. `fields` are the plan's fields it stands for, `parts` what it is made of.
+    """One input that two plans give differently: `old` and `new` as a spec would say them, `ABSENT` for nothing.
 
-    `old` and `new` are texts as a spec would say them, `ABSENT` where a plan has no such input.
+    `fields` are the paths in a plan that it stands for, `parts` the values it is made of.
     """
 
     path: str
@@ -100,11 +101,11 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         if field.name in NAMED and one.name != other.name:
             found.append(_replaced(old, new, field.name, tuple(leaves)))
         elif field.name != "kernels" or not _follow_the_stack(old, new):
-            found.extend(leaf for leaf in leaves if not leaf.path.startswith("stack.kernels"))
+            found.extend(leaf for leaf in leaves if leaf.path != "cluster.name" and "stack.kernels" not in leaf.path)
     return tuple(found)
 
 
-def mixed(old: Plan, new: Plan, chosen: Set[str]) -> Plan:
+def mixed(old: Plan, new: Plan, chosen: AbstractSet[str]) -> Plan:
     """The old plan with the fields that `chosen` names, by their paths in a plan, as the new one has them."""
     mix: Plan = _mixed(old, new, chosen, "")
     return replace(mix, origins={**new.origins, **old.origins}, expect=())
@@ -168,7 +169,10 @@ def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Ch
     """A part for which another was named, with the values that differ; what fits a curve is left to its own spec."""
     moved = {part, "kernels"} if part == "stack" and _follow_the_stack(old, new) else {part}
     inner = tuple(
-        leaf for leaf in leaves if not leaf.path.startswith(f"{part}.calibration") and leaf.path != f"{part}.name"
+        leaf
+        for leaf in leaves
+        if not leaf.path.startswith((f"{part}.calibration", "stack.kernels"))
+        and leaf.path not in {f"{part}.{label}" for label in LABELS}
     )
     names = [getattr(plan, part).name or "inline" for plan in (old, new)]
     return Change(part, names[0], names[1], frozenset(moved), origin(old, part), origin(new, part), inner)
@@ -176,10 +180,10 @@ def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Ch
 
 def _change(old: Plan, new: Plan, path: str, one: Any, other: Any) -> Change:
     written = spelt(path)
-    if written.startswith("kernels.") and written not in {**old.origins, **new.origins}:
-        places = [origin(plan, f"stack.{written}") for plan in (old, new)]
-    else:
-        places = [origin(plan, written) for plan in (old, new)]
+    behind = (
+        f"stack.{written}" if written.startswith("kernels.") else written
+    )  # a stack's kernels hold until overridden
+    places = [plan.origins.get(written) or origin(plan, behind) for plan in (old, new)]
     return Change(written, said(one, written), said(other, written), frozenset({path}), places[0], places[1])
 
 
@@ -198,7 +202,7 @@ def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     """What two values of one kind are made of, by name; None where they are compared as wholes."""
     if is_dataclass(old) and type(old) is type(new) and not isinstance(old, ATOMIC):
-        return {name: (getattr(old, name), getattr(new, name)) for name in _names(type(old))}
+        return {name: (getattr(old, name), getattr(new, name)) for name in vars(old)}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {name: (old.get(name), new.get(name)) for name in {**old, **new}}
     if isinstance(old, tuple) and isinstance(new, tuple) and _keys(old) and _keys(old) == _keys(new):
@@ -206,19 +210,14 @@ def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     return None
 
 
-@cache
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
-
-
 def _keys(items: tuple[Any, ...]) -> tuple[str, ...]:
-    """What tells the entries of a tuple apart: the names of layer groups, else their places; nothing for plain values."""
+    """What tells the entries of a tuple apart: names of layer groups, else their places; nothing for plain values."""
     if not all(map(is_dataclass, items)):
         return ()
     return tuple(item.name if isinstance(item, Group) else str(index) for index, item in enumerate(items))
 
 
-def _mixed(old: Any, new: Any, chosen: Set[str], path: str) -> Any:
+def _mixed(old: Any, new: Any, chosen: AbstractSet[str], path: str) -> Any:
     if path in chosen:
         return new
     if not any(one.startswith(f"{path}.") or not path for one in chosen):
@@ -226,7 +225,9 @@ def _mixed(old: Any, new: Any, chosen: Set[str], path: str) -> Any:
     pairs = _inner(old, new)
     if pairs is None:
         return old
-    made = {name: _mixed(one, other, chosen, f"{path}.{name}" if path else name) for name, (one, other) in pairs.items()}
+    made = {
+        name: _mixed(one, other, chosen, f"{path}.{name}" if path else name) for name, (one, other) in pairs.items()
+    }
     if isinstance(old, Mapping):
         return {name: value for name, value in made.items() if value is not None}
     return tuple(made.values()) if isinstance(old, tuple) else replace(old, **made)

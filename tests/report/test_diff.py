@@ -10,7 +10,8 @@ import sympy
 
 from ledger.books.conditions import condition
 from ledger.books.results import Account, Check, Compiled, Verdict
-from ledger.report.diff import Cause, Diff, Formula, Output, Turn, diff, trips
+from ledger.report.causes import Cause
+from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
 from ledger.report.diff_views import FORMATS, text
 from ledger.spec import load_plan
 from ledger.spec.inputs import changes, mixed, violations
@@ -37,12 +38,11 @@ def base(compiled: Compiled) -> Plan:
     """A plan of two micro-batches of five tokens, written in a file of its own."""
     origins = {
         "plan": Origin(Location("a.yaml", 1, 1)),
-        "run": Origin(Location("a.yaml", 3, 1)),
         "run.micro_batch": Origin(Location("a.yaml", 3, 7)),
     }
     one = replace(compiled.plan, title="A", origins=origins, expect=())
     one = replace(one, run=replace(one.run, micro_batch=2, seq_len=5, global_batch=1280))
-    mesh = Parallelism(data=64, tensor=8, pipeline=2, zero=0)
+    mesh = Parallelism(data=64, tensor=8, pipeline=2)
     return replace(one, parallelism=mesh, recompute=Recompute("none"))
 
 
@@ -77,7 +77,6 @@ def test_the_way_back_is_the_negative(base: Plan) -> None:
     """diff(a, b) = -diff(b, a), causes and joint effects included."""
     a, b = closed(base), closed(other(base, 4, 10, zero=1))
     assert diff(a, b, closed) == -diff(b, a, closed)
-    assert -(-diff(a, b, closed)) == diff(a, b, closed)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,9 @@ def test_inputs_have_both_places(base: Plan) -> None:
 def test_degrees_that_need_each_other_are_one_cause() -> None:
     """Half the devices cannot have as many replicas: neither is changed without the other."""
     old = load_plan(str(ROOT / "specs" / "70b.yaml"))
-    new = load_plan(str(ROOT / "specs" / "70b.yaml"), ["cluster.devices=512", "parallelism.data=64", "run.seq_len=4096"])
+    new = load_plan(
+        str(ROOT / "specs" / "70b.yaml"), ["cluster.devices=512", "parallelism.data=64", "run.seq_len=4096"]
+    )
     plans: list[Plan] = []
 
     def compiler(plan: Plan) -> Compiled:
@@ -133,7 +134,8 @@ def test_another_named_part_is_one_input_with_its_values() -> None:
     new = load_plan(str(ROOT / "specs" / "70b.yaml"), ["accelerator=h200-sxm"])
     (change,) = changes(old, new)
     assert (change.path, change.old, change.new) == ("accelerator", "h100-sxm", "h200-sxm")
-    assert ("accelerator.bandwidth", "3.35 TB/s", "4.8 TB/s") in [(part.path, part.old, part.new) for part in change.parts]
+    parts = [(part.path, part.old, part.new) for part in change.parts]
+    assert ("accelerator.bandwidth", "3.35 TB/s", "4.8 TB/s") in parts
     assert not changes(mixed(old, new, change.fields), new)
 
 
@@ -193,7 +195,7 @@ def test_the_text_is_what_its_numbers_say() -> None:
     assert [line.split() for line in text(HAND).splitlines()] == [line.split() for line in PRINTED.splitlines()]
     table = text(HAND).split("\n\n")[1].splitlines()[1:]
     ends = {line.index("relative") + len("relative") for line in table[:1]}
-    assert all(line[: end].endswith((" %", "–", "relative")) for line in table for end in ends)
+    assert all(line[:end].endswith((" %", "–", "relative")) for line in table for end in ends)
 
 
 def test_json_holds_base_units_and_every_cause() -> None:

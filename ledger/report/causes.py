@@ -1,0 +1,81 @@
+"""Which inputs caused a change: each of them changed alone, first on top of the old plan and last before the new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.spec.inputs import Change, mixed, violations
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled, Number
+    from ledger.spec.plan import Plan
+
+MOST_INPUTS = 12  # each costs two compilations
+Bundle = tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What `inputs` did to a total: changed `alone` on top of the old plan, and as the `last` on the way to the new."""
+
+    inputs: tuple[str, ...]
+    alone: Number
+    last: Number
+
+    def __neg__(self) -> Cause:
+        return Cause(self.inputs, -self.last, -self.alone)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The totals of the old plan with a bundle of inputs changed, and of the new plan with the bundle changed back."""
+
+    inputs: tuple[str, ...]
+    added: Mapping[str, Number]
+    removed: Mapping[str, Number]
+
+
+def bundled(old: Plan, new: Plan, found: Sequence[Change]) -> tuple[Bundle, ...]:
+    """Inputs that may be changed one by one, and together those that the rules allow only with others."""
+    if len(found) > MOST_INPUTS:
+        return ()
+    free = [change for change in found if possible(old, new, change.fields)]
+    tied = tuple(change for change in found if change not in free)
+    alone = tuple((change,) for change in free)
+    return (*alone, tied) if tied else alone
+
+
+def possible(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
+    """Whether the rules allow these fields both as the first to change and as the last."""
+    return not violations(mixed(old, new, fields)) and not violations(mixed(new, old, fields))
+
+
+def between(
+    old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
+) -> tuple[Effect, ...]:
+    """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
+    from ledger.books import compile_plan
+
+    close = compiler or compile_plan
+    found = []
+    for bundle in bundles:
+        names = tuple(change.path for change in bundle)
+        fields = frozenset().union(*(change.fields for change in bundle))
+        if len(bundles) == 1:
+            found.append(Effect(names, new.totals, old.totals))
+        elif possible(old.plan, new.plan, fields):
+            with_it, without = mixed(old.plan, new.plan, fields), mixed(new.plan, old.plan, fields)
+            found.append(Effect(names, close(with_it).totals, close(without).totals))
+    return tuple(found)
+
+
+def causes(key: str, old: Number | None, new: Number | None, effects: Sequence[Effect]) -> Iterator[Cause]:
+    """The bundles that change this total, the largest first; nothing where a plan lacks the total."""
+    if old is None or new is None:
+        return
+    known = [effect for effect in effects if key in effect.added and key in effect.removed]
+    found = [Cause(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in known]
+    found = [cause for cause in found if cause.alone or cause.last]
+    yield from sorted(found, key=lambda cause: (-abs(float(cause.alone)) - abs(float(cause.last)), cause.inputs))

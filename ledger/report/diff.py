@@ -1,0 +1,187 @@
+"""Two compiled plans compared: verdict, totals with what caused each change, inputs, formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from ledger.report.causes import MOST_INPUTS, Cause, between, bundled, causes
+from ledger.report.views.verdict import HEADLINES, SIX
+from ledger.spec.inputs import Change, changes
+
+if TYPE_CHECKING:
+    from ledger.books.conditions import Condition
+    from ledger.books.results import Compiled, Number
+    from ledger.spec.plan import Plan
+
+FIRST = tuple(key for key, _ in HEADLINES[:SIX])
+GROUPS: Mapping[str, str] = {  # by the first word of a key; the word itself where it is not here
+    "hfu": "utilisation",
+    "mfu": "utilisation",
+    "tokens_per_second": "throughput",
+    "tokens_per_second_per_device": "throughput",
+    "energy": "cost",
+}
+TOO_MANY = "{} inputs changed: more than the {} that changes are attributed to one by one"
+TOGETHER = "Taken together, as the rules of a plan allow none of them without others: {}"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A part of the verdict that changed."""
+
+    what: str
+    old: str
+    new: str
+
+    def __neg__(self) -> Turn:
+        return Turn(self.what, self.new, self.old)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A total that changed; None where one of the plans does not have it. `causes` explain `by` up to `joint`."""
+
+    key: str
+    old: Number | None
+    new: Number | None
+    causes: tuple[Cause, ...] = ()
+
+    @property
+    def by(self) -> Number | None:
+        """The absolute change."""
+        return None if self.old is None or self.new is None else self.new - self.old
+
+    @property
+    def relative(self) -> float | None:
+        """The change over the old value; None where that says nothing."""
+        return None if not self.old or self.by is None else float(self.by / self.old)
+
+    @property
+    def joint(self) -> Number:
+        """What the causes do together beyond what each does alone."""
+        return (self.by or 0) - sum(cause.alone for cause in self.causes)
+
+    def __neg__(self) -> Output:
+        return Output(self.key, self.new, self.old, tuple(-cause for cause in self.causes))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """An account that is posted by another formula, or in one plan only (then the other's is empty)."""
+
+    account: str
+    resource: str
+    when: str
+    old: str
+    new: str
+
+    def __neg__(self) -> Formula:
+        return replace(self, old=self.new, new=self.old)
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Everything in which two compiled plans differ. The negative is the difference the other way round."""
+
+    old: str  # their titles
+    new: str
+    verdict: tuple[Turn, ...]
+    outputs: tuple[Output, ...]
+    inputs: tuple[Change, ...]
+    formulas: tuple[Formula, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.verdict or self.outputs or self.inputs or self.formulas)
+
+    def __neg__(self) -> Diff:
+        parts = {name: tuple(-part for part in getattr(self, name)) for name in PARTS}
+        return Diff(self.new, self.old, **parts, notes=self.notes)
+
+
+PARTS = ("verdict", "outputs", "inputs", "formulas")
+
+
+def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | None = None) -> Diff:
+    """The differences; `compiler` closes the books of the plans between the two (None: that of this package)."""
+    found = changes(old.plan, new.plan)
+    bundles = bundled(old.plan, new.plan, found)
+    outputs = changed(old.totals, new.totals)
+    notes = [TOGETHER.format(", ".join(one.path for one in bundle)) for bundle in bundles if len(bundle) > 1]
+    if len(found) > MOST_INPUTS:
+        notes = [TOO_MANY.format(len(found), MOST_INPUTS)]
+    elif outputs:
+        effects = between(old, new, bundles, compiler)
+        outputs = tuple(replace(row, causes=tuple(causes(row.key, row.old, row.new, effects))) for row in outputs)
+    return Diff(
+        old=old.plan.title,
+        new=new.plan.title,
+        verdict=tuple(turns(old, new)),
+        outputs=outputs,
+        inputs=found,
+        formulas=tuple(reformulated(old, new)),
+        notes=tuple(notes),
+    )
+
+
+def trips(gate: Condition, old: Compiled, new: Compiled) -> bool:
+    """Whether a change is one that `--fail-on` names; a total that only one of the plans has always is."""
+    if gate.against:
+        return old.verdict.fits and not new.verdict.fits
+    before, after = old.totals.get(gate.key), new.totals.get(gate.key)
+    if before is None or after is None:
+        return True
+    change = Fraction(after) - Fraction(before)
+    if not gate.relative:
+        return gate.holds({gate.key: change})
+    if before == 0:
+        return change != 0
+    return gate.holds({gate.key: change / abs(Fraction(before))})
+
+
+def turns(old: Compiled, new: Compiled) -> Iterable[Turn]:
+    """What changed in the verdict, the answer first, then each check with another outcome."""
+    answers = ["fits" if compiled.verdict.fits else "does not fit" for compiled in (old, new)]
+    rows = [("answer", answers[0], answers[1])]
+    words = ("headline", "bottleneck", "evidence")
+    rows += [(what, getattr(old.verdict, what), getattr(new.verdict, what)) for what in words]
+    before, after = ({check.title: check.status for check in compiled.verdict.checks} for compiled in (old, new))
+    rows += [
+        (f"check: {title}", before.get(title, "-"), after.get(title, "-")) for title in sorted({**before, **after})
+    ]
+    return (Turn(*row) for row in rows if row[1] != row[2])
+
+
+def changed(old: Mapping[str, Number], new: Mapping[str, Number]) -> tuple[Output, ...]:
+    """The totals that differ: those that a reviewer reads first, then the others by what they count."""
+    known = {*old, *new}
+    first = [key for key in FIRST if key in known]
+    keys = [*first, *sorted(known - set(first), key=lambda key: (group(key), key))]
+    return tuple(Output(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key))
+
+
+def group(key: str) -> str:
+    """What a total counts; nothing for those that a reviewer reads first."""
+    word = key.partition(".")[0]
+    return "" if key in FIRST else GROUPS.get(word, word)
+
+
+def reformulated(old: Compiled, new: Compiled) -> Iterable[Formula]:
+    """Accounts with other formulas."""
+    before, after = formulas(old), formulas(new)
+    for key in sorted({**before, **after}):
+        if before.get(key) != after.get(key):
+            yield Formula(*key, "; ".join(before.get(key, ())), "; ".join(after.get(key, ())))
+
+
+def formulas(compiled: Compiled) -> dict[tuple[str, str, str], tuple[str, ...]]:
+    """The formulas of each account, resource and phase, those of several roles once."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for leaf in compiled.accounts:
+        found.setdefault((leaf.account, leaf.resource, leaf.when), set()).add(leaf.formula)
+    return {key: tuple(sorted(texts)) for key, texts in found.items()}

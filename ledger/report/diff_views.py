@@ -1,0 +1,213 @@
+"""A difference of two plans in print: text, Markdown, a piece of HTML, and JSON; the verdict first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ledger.report import numbers
+from ledger.report.causes import Cause
+from ledger.report.contract import number
+from ledger.report.diff import Diff, Formula, Output, group
+from ledger.report.html import environment
+from ledger.report.views.parts import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from ledger.books.results import Number
+    from ledger.spec.inputs import Change
+
+SCHEMA = "ledger-diff/1"
+SAME = "No difference."
+NONE = "–"
+BARELY = 0.0005  # shares below this are printed as nothing
+LONGEST = 40  # formulas that are printed; JSON has all
+CAPTIONS = {
+    "": "What changes first",
+    "comm": "Communication",
+    "cost": "Cost and energy",
+    "flops": "FLOPs",
+    "kv_cache": "Keys and values",
+    "saved": "Saved for backward",
+}
+
+
+OUTPUT = (
+    Column("total", "code"),
+    Column("old", "number"),
+    Column("new", "number"),
+    Column("change", "number"),
+    Column("relative", "number"),
+    Column("caused by"),
+)
+INPUT = (Column("input", "code"), Column("old"), Column("new"), Column("old place"), Column("new place"))
+FORMULA = (Column("account", "code"), Column("resource", "code"), Column("when"), Column("old"), Column("new"))
+
+
+def text(diff: Diff) -> str:
+    """Plain columns for a terminal or a log."""
+    blocks = ["\n".join((title(diff), *lead(diff)))]
+    blocks += ["\n".join((table.caption, *columns(table))) for table in tables(diff)]
+    blocks += [f"{note}." for note in diff.notes]
+    return "\n\n".join(blocks).replace(numbers.THIN, " ") + "\n"
+
+
+def markdown(diff: Diff) -> str:
+    """For a pull request."""
+    return rendered("diff.md", diff)
+
+
+def html(diff: Diff) -> str:
+    """A section to put into a page that has the report's stylesheet."""
+    return rendered("diff.html", diff) + "\n"
+
+
+def as_json(diff: Diff) -> str:
+    """For programs."""
+    return json.dumps(record(diff), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": text, "md": markdown, "json": as_json, "html": html}
+
+
+def rendered(template: str, diff: Diff) -> str:
+    """A template filled with the difference."""
+    found = environment().get_template(template)
+    shown = {"title": title(diff), "lead": lead(diff), "tables": list(tables(diff)), "notes": diff.notes}
+    return found.render(screen=True, **shown).strip()
+
+
+def title(diff: Diff) -> str:
+    """Which plans are compared."""
+    return diff.old if diff.old == diff.new else f"{diff.old} → {diff.new}"
+
+
+def lead(diff: Diff) -> list[str]:
+    """The changes of the verdict in sentences."""
+    if diff.empty:
+        return [SAME]
+    said = [f"{turn.what}: {turn.old} → {turn.new}" for turn in diff.verdict]
+    return said or ["The verdict is the same."]
+
+
+def tables(diff: Diff) -> Iterator[Table]:
+    """Outputs by group, then inputs, then formulas."""
+    for name, outputs in groupby(diff.outputs, lambda output: group(output.key)):
+        rows = tuple(output_row(output) for output in outputs)
+        yield Table(CAPTIONS.get(name, name.capitalize()), OUTPUT, rows)
+    if diff.inputs:
+        yield Table("Inputs", INPUT, tuple(input_rows(diff.inputs)))
+    if diff.formulas:
+        shown = diff.formulas[:LONGEST]
+        cut = f"Formulas, {len(shown)} of {len(diff.formulas)}" if len(shown) < len(diff.formulas) else "Formulas"
+        yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in shown))
+
+
+def formula_row(formula: Formula) -> tuple[Cell, ...]:
+    """An account by both formulas."""
+    named = (formula.account, formula.resource, formula.when)
+    return tuple(Cell(text) for text in (*named, formula.old or NONE, formula.new or NONE))
+
+
+def output_row(output: Output) -> tuple[Cell, ...]:
+    """A total before and after, and why."""
+    unit = numbers.unit_of(output.key)
+    values = [NONE if value is None else numbers.written(value, unit) for value in (output.old, output.new)]
+    by = NONE if output.by is None else moved(output.by, unit)
+    relative = NONE if output.relative is None else numbers.change(output.relative)
+    return Cell(output.key), Cell(values[0]), Cell(values[1]), Cell(by), Cell(relative), Cell(because(output))
+
+
+def moved(by: Number, unit: str) -> str:
+    """An absolute change with its sign; that of a share is in points."""
+    if unit == "USD":
+        return numbers.signed_money(by)
+    if unit == "%":
+        return f"{numbers.change(by).rpartition(numbers.THIN)[0]} points"
+    return numbers.signed(numbers.written(by, unit))
+
+
+def because(output: Output) -> str:
+    """The share of the change that each input makes alone, and what they make together."""
+    shares = [(" with ".join(cause.inputs), share(cause.alone, output)) for cause in output.causes]
+    shares.append(("jointly", share(output.joint, output)))
+    shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
+    return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
+
+
+def share(part: Number, output: Output) -> float:
+    """A part of the change of a total."""
+    return float(part / output.by) if output.by else 0.0
+
+
+def input_rows(inputs: Iterable[Change], indent: str = "") -> Iterator[tuple[Cell, ...]]:
+    """The inputs with their places; below a part that was replaced, the values that differ."""
+    for change in inputs:
+        places = [str(origin.where) if origin else NONE for origin in (change.old_origin, change.new_origin)]
+        yield Cell(indent + change.path), Cell(change.old), Cell(change.new), Cell(places[0]), Cell(places[1])
+        yield from input_rows(change.parts, indent + "\u00a0\u00a0")
+
+
+def columns(table: Table) -> Iterator[str]:
+    """The rows of a table under their columns, numbers to the right."""
+    rows = [[column.title for column in table.columns], *([cell.text for cell in row] for row in table.rows)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, table.columns, strict=True)
+        line = [cell.rjust(width) if column.kind == "number" else cell.ljust(width) for cell, width, column in cells]
+        yield "  ".join(line).replace("\u00a0", " ").rstrip()
+
+
+# --- for programs -------------------------------------------------------------------------------
+
+
+def record(diff: Diff) -> dict[str, Any]:
+    """The published form of a difference."""
+    return {
+        "schema": SCHEMA,
+        "old": diff.old,
+        "new": diff.new,
+        "verdict": [{"what": turn.what, "old": turn.old, "new": turn.new} for turn in diff.verdict],
+        "outputs": [output_record(output) for output in diff.outputs],
+        "inputs": [input_record(change) for change in diff.inputs],
+        "formulas": [vars(formula) for formula in diff.formulas],
+        "notes": list(diff.notes),
+    }
+
+
+def output_record(output: Output) -> dict[str, Any]:
+    """A total in its base unit."""
+    return {
+        "total": output.key,
+        "unit": numbers.unit_of(output.key),
+        "old": maybe(output.old),
+        "new": maybe(output.new),
+        "change": maybe(output.by),
+        "relative": output.relative,
+        "causes": [cause_record(cause) for cause in output.causes],
+        "joint": maybe(output.joint),
+    }
+
+
+def cause_record(cause: Cause) -> dict[str, Any]:
+    """What inputs did to a total."""
+    return {"inputs": list(cause.inputs), "alone": number(cause.alone), "last": number(cause.last)}
+
+
+def input_record(change: Change) -> dict[str, Any]:
+    """An input with both places."""
+    origins = {"old": change.old_origin, "new": change.new_origin}
+    return {
+        "path": change.path,
+        "old": change.old,
+        "new": change.new,
+        **{f"{side}_where": str(origin.where) if origin else "" for side, origin in origins.items()},
+        **{f"{side}_source": origin.source if origin else "" for side, origin in origins.items()},
+        "parts": [input_record(part) for part in change.parts],
+    }
+
+
+def maybe(value: Number | None) -> int | float | None:
+    """A JSON number, or null."""
+    return None if value is None else number(value)
