@@ -57,7 +57,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         if attention.window:
             own["window"] = min(attention.window, plan.run.seq_len)
         for name, value in own.items():
-            yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=index)
+            yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
 
 
 def _model_sizes(model: Model) -> dict[str, Exact]:

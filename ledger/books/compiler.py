@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from ledger.books import bare, kernels, time, totals
 from ledger.books.bindings import described
@@ -81,7 +80,6 @@ def accounts(book: Books) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
     line = timeline(book.program)
     for entry in book.ledger.entries:
-        times = book.value(entry.times)
         yield Account(
             account=entry.account,
             role=book.role.name,
@@ -89,7 +87,7 @@ def accounts(book: Books) -> Iterator[Account]:
             unit=entry.resource.unit,
             when=_when(entry.when, line),
             amount=book.value(entry.amount),
-            times=times if not isinstance(times, Fraction) else float(times),
+            times=int(book.value(entry.times)),
             formula=text(entry.amount),
             basis=entry.basis,
             expression=entry.amount,

@@ -18,9 +18,9 @@ from ledger.books.liveness import Alive
 from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS
-from ledger.model.program import LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
+from ledger.model.program import INPUT, LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
 from ledger.model.sharding import gathered
-from ledger.model.tensors import Tensor, sized
+from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
@@ -171,7 +171,7 @@ def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
     """
     held, why = stock(_category(unit)), "saved for backward: each storage once"
     forward, back = f"forward/{unit.name}", f"backward/{unit.name}"
-    others = symbol("in_flight") - 1
+    others = _others(unit)
     for tensor in unit.kept.saved:
         account, amount = f"{unit.name}/{tensor.name}", tensor.bytes()
         if _standing(tensor):
@@ -182,7 +182,20 @@ def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
         if line.names.index(begin) <= line.names.index(end):
             yield Entry(f"{account}.first", held, line.span(begin, end), amount, ONE, why)
         whole = line.span(line.names[0], line.before("optimizer"))
-        yield Entry(f"{account}.in_flight", held, whole, amount, others * unit.count, "micro-batches in flight")
+        yield Entry(f"{account}.in_flight", held, whole, amount, others, "micro-batches in flight")
+
+
+def _others(unit: Unit) -> sympy.Expr:
+    """Micro-batches in flight beside the current one, times the layers that hold each.
+
+    The output is computed when its backward pass follows at once. The input belongs to one chunk of layers, which has
+    at most its even share of the chunks in flight, rounded up.
+    """
+    if unit.name in (OUTPUT, LOSS):
+        return sympy.Integer(0)
+    if unit.name == INPUT:
+        return CeilDiv(symbol("in_flight") * symbol("chunks"), symbol("chunks")) - 1
+    return (symbol("in_flight") - 1) * unit.count
 
 
 def _passing(unit: Unit, line: Timeline, value: Value) -> Iterator[Entry]:

@@ -29,7 +29,7 @@ class Account:
     unit: str
     when: str
     amount: Number
-    times: int | float
+    times: int
     formula: str
     basis: str
     expression: sympy.Expr = field(repr=False)

@@ -237,6 +237,8 @@ CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]]
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
     "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
+    # cuDNN called as Transformer Engine calls it: heads share keys and values in place
+    "cudnn_grouped": _fused("cudnn", FusedKernel(repeats=False, skips=True, random_state=16)),
     "math": _math,
     "eager": _eager,
     "fused_softmax": _fused_softmax,

@@ -81,6 +81,8 @@ def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     gate = _into(tape, x, "mlp/gate", spec)
     up = _into(tape, x, "mlp/up", spec)
+    if tape.kernels.activation == "fused_gated":
+        return _out_of(tape, tape.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
     active = activation(tape, "mlp/activation", gate, spec.activation)
     return _out_of(tape, tape.pointwise("mlp/product", active, up, saves=[active, up]), spec)
 

@@ -17,7 +17,7 @@ class Dim:
 
 @dataclass(frozen=True)
 class Letter:
-    """One row of the table of symbols. `{group}` in `path` is the index of a layer group."""
+    """One row of the table of symbols. `{group}` in `path` is the name of a layer group."""
 
     name: str
     letter: str

@@ -210,9 +210,9 @@ class Recompute:
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
-    attention: str = "flash"  # flash | flash3 | efficient | cudnn | math | eager | fused_softmax (Megatron before flash)
+    attention: str = "flash"  # flash | flash3 | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
     norm: str = "fused"  # fused | eager
-    activation: str = "fused"  # fused | eager
+    activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
     residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
     loss: str = "eager"  # eager | fused | chunked

@@ -120,7 +120,10 @@ def activation(ask: ActivationAsk) -> Found:
     fused, eager = (_spelt(ask, way) for way in ("fused", "eager"))
     value = exact({letter("n"): ask.elements})
     work = value(total(step.vector() for step in eager))
-    figures = [Figure("forward", "FLOPs", work, "FLOP"), Figure("per_element", "FLOPs an element", Fraction(work, ask.elements))]
+    figures = [
+        Figure("forward", "FLOPs", work, "FLOP"),
+        Figure("per_element", "FLOPs an element", Fraction(work, ask.elements)),
+    ]
     intensities = {}
     for name, title, steps in (("fused", "one kernel", fused), ("eager", "a kernel for each operator", eager)):
         moved = value(total(step.traffic() for step in steps))

@@ -77,7 +77,9 @@ def solve(ask: SolveAsk) -> Found:
     value = exact({capacity: whole})(most)
     return Found(
         (
-            Figure("parameters", "largest model", value, "parameters", f"devices*memory/({_sum(list(each.values()), '')})"),
+            Figure(
+                "parameters", "largest model", value, "parameters", f"devices*memory/({_sum(list(each.values()), '')})"
+            ),
             Figure("memory", f"memory of {ask.devices} devices", whole, "B", "devices*memory"),
             Figure("per_parameter", "state a parameter", sum(each.values()), "B each", _sum(list(each.values()), "")),
         )
