@@ -21,7 +21,6 @@ RULES: tuple[Rule, ...] = (
     rules_layout.vocabulary_splits,
     rules_layout.layers_split,
     rules_layout.interleave_needs_pipeline,
-    rules_layout.sequence_needs_tensor,
     rules_layout.sequence_splits,
     rules_layout.batch_splits,
     rules_layout.zero_needs_replicas,
@@ -39,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     rules_device.curves_are_complete,
 )
 WARNINGS: tuple[Rule, ...] = (
+    rules_layout.sequence_needs_tensor,
     rules_device.fp16_is_risky,
     rules_device.fp8_gradients_are_risky,
     rules_model.sequences_are_longer_than_the_model,

@@ -33,7 +33,7 @@ def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Place
 
 def flash_runs(model: Model, kernels: Kernels, precision: Precision, at: Places) -> Iterator[Problem]:
     """Flash attention has half-precision kernels up to head_dim 256."""
-    if kernels.attention not in {"flash", "flash3", "cudnn"} or model.bare:
+    if kernels.attention not in {"flash", "flash3", "cudnn", "cudnn_grouped"} or model.bare:
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
     if precision.compute not in FLASH_DTYPES:
