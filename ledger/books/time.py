@@ -76,6 +76,7 @@ class StepTime:
     exposed: float
     bubble: float
     optimizer: float
+    forward: float  # one micro-batch through all stages
     slowest: str
     uncalibrated: float  # share of the step that only data sheets price
 
@@ -191,6 +192,9 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
         exposed=exposed,
         bubble=bubble,
         optimizer=optimizer,
+        forward=sum(
+            stretch.seconds for time in stages for (name, _), stretch in time.passes.items() if name == "forward"
+        ),
         slowest=slowest.role.name,
         uncalibrated=uncalibrated,
     )

@@ -8,6 +8,7 @@ from ledger.books.closed import Books
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
 from ledger.books.memory import CATEGORIES
+from ledger.books.prices import curve
 from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
 from ledger.model import dtypes
@@ -94,7 +95,22 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
     yield "mfu", square / available
     yield "mfu.causal", float(known["flops.model"]) / available
     yield "hfu", float(known["flops.step"]) / available
+    yield "prefill.time", time.forward
+    yield "decode.time_per_token", decode(plan, known)
     yield from run(plan, time.estimate)
+
+
+def decode(plan: Plan, known: Mapping[str, Number]) -> float:
+    """Seconds for one token of each sequence of a micro-batch: every weight and the whole cache are read once.
+
+    A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
+    the devices of one tensor-parallel group at a time.
+    """
+    dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights
+    read = int(known["parameters.active"]) * float(dtypes.size(dtype)) + int(known["kv_cache"])
+    measured = curve(plan.accelerator, "elementwise")
+    share = measured.parameters["b"] if measured else 1.0
+    return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)
 
 
 def run(plan: Plan, step: float) -> Totals:
