@@ -146,15 +146,17 @@ WHOLE = {
 
 
 @contextmanager
-def imaginary_gpu() -> Iterator[None]:
+def imaginary_gpu(*devices: str) -> Iterator[None]:
     """Within, meta and fake cuda tensors are treated as a CUDA build treats them; nothing changes where there is one.
+
+    `devices`: more dispatch keys whose fake tensors stand for a GPU's; real ones compute nonsense meanwhile.
 
     A CPU build has no kernels of some operators for these devices, and falls back to composites that save and hold
     more; and `torch.autocast("cuda")` turns itself off where it finds no GPU, in checkpointed layers too.
     """
     library = torch.library.Library("aten", "IMPL")
     for name, kernel in WHOLE.items():
-        for key in ("Meta", "CUDA"):
+        for key in ("Meta", "CUDA", *devices):
             if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
                 library.m.impl(name, key, kernel, False)  # Library.impl refuses operators with a composite
     with (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,7 +23,7 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
         self.device = device
         self.live = 0
         self.peak = 0
-        self.known: set[int] = set()
+        self.sizes: dict[int, int] = {}
 
     def restart(self) -> int:
         """The peak since the last call; the next one starts from what is live."""
@@ -32,22 +34,46 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
         """Count the storages of `tensors` from now until they are freed."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            identity = storage._cdata  # noqa: SLF001  # data_ptr() is 0 for every fake tensor
-            if tensor.device.type != self.device or identity in self.known:
-                continue
-            size = -(-storage.nbytes() // BLOCK) * BLOCK
-            self.known.add(identity)
-            self.live += size
-            self.peak = max(self.peak, self.live)
-            weakref.finalize(storage, self._freed, identity, size)
+            if tensor.device.type == self.device and _identity(storage) not in self.sizes:
+                weakref.finalize(storage, self._record, _identity(storage), None)
+                self._record(_identity(storage), storage.nbytes())
 
-    def _freed(self, identity: int, size: int) -> None:
-        self.known.discard(identity)
-        self.live -= size
+    def _record(self, identity: int, size: int | None) -> None:
+        """The storage now has `size` bytes; None: it is gone."""
+        self.live -= self.sizes.pop(identity, 0)
+        if size is not None:
+            self.sizes[identity] = -(-size // BLOCK) * BLOCK
+            self.live += self.sizes[identity]
+            self.peak = max(self.peak, self.live)
+
+    @contextmanager
+    def resizes_seen(self) -> Iterator[None]:
+        """Within, storages that are resized in place, as FSDP frees gathered weights, are counted at their new size."""
+        original = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            result = original(storage, size)
+            if _identity(storage) in self.sizes:
+                self._record(_identity(storage), size)
+            return result
+
+        with mock.patch.object(torch.UntypedStorage, "resize_", resize):
+            yield
 
     def __torch_dispatch__(
-        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if wrapped(types):
+            return NotImplemented
         result = func(*args, **(kwargs or {}))
         self.watch(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
         return result
+
+
+def wrapped(types: Iterable[type]) -> bool:
+    """Whether an operator is on tensors that wrap others (DTensor): the operators on those follow by themselves."""
+    return any(hasattr(kind, "__tensor_flatten__") for kind in types)
+
+
+def _identity(storage: torch.UntypedStorage) -> int:
+    return int(storage._cdata)  # noqa: SLF001  # data_ptr() is 0 for every fake tensor

@@ -1,0 +1,177 @@
+"""The body of a sharded step: parallelises the reference model as torchtitan does, and logs what rank 0 sends.
+
+Imports torch at its top; `ledger.evidence.sharded_step` imports it in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from operator import attrgetter
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, distributed, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype
+from ledger.evidence.reference_modules import imaginary_gpu
+from ledger.evidence.sharded_step import Collective, ShardedStep, Sharding
+from ledger.evidence.storage_meter import StorageMeter, wrapped
+from ledger.evidence.transformers_config import NoReferenceError, family
+
+AXES = ("replicate", "data", "tensor")
+# Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
+OPERATORS = {
+    "_allgather_base_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "allreduce_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_reduce": "all_reduce",
+}
+
+
+class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+    """Counts collectives and their bytes by kind, axis and phase."""
+
+    def __init__(self, axes: Mapping[str, str]) -> None:
+        super().__init__()
+        self.axes = axes  # process group name -> axis
+        self.phase = "forward"
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.bytes: Counter[tuple[str, str, str]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if wrapped(types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        kind = OPERATORS.get(func.__name__.split(".")[0])
+        if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
+            key = (kind, self.axes[_group_name(args)], self.phase)
+            self.counts[key] += 1
+            self.bytes[key] += _larger(args, result)
+        return result
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """What was counted, sorted."""
+        return tuple(Collective(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
+
+
+def _group_name(args: tuple[Any, ...]) -> str:
+    """The name of the process group among a collective's arguments; functional ones carry it as their last text."""
+    for argument in args:
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):  # noqa: SLF001
+            return str(distributed.ProcessGroup.unbox(argument).group_name)
+    return str([argument for argument in args if isinstance(argument, str)][-1])
+
+
+def _larger(args: tuple[Any, ...], result: Any) -> int:
+    """Bytes of the larger side: a gather's output, a reduction's input."""
+    leaves = torch.utils._pytree.tree_leaves((args, result))  # noqa: SLF001  # has no public name
+    return max(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
+    """One forward and backward pass of rank 0. The process must not have a process group yet."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=sharding.ranks)
+    mesh = init_device_mesh("cpu", tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
+    log = CollectiveLog({mesh[axis].get_group().group_name: axis for axis in AXES})
+    meter = StorageMeter("cpu")
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with imaginary_gpu("CPU"), _isolated_propagation():
+        with fake:
+            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
+            tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long)
+            positions = torch.arange(work.seq_len)[None]
+        checkpoint_layers(built, work.recompute)
+        _parallelize(built, work, sharding, mesh)  # outside the fake mode: a mesh reads its own, real, tensors
+        states = [torch.zeros_like(parameter) for parameter in built.parameters() for _ in range(2)]
+        meter.watch([tokens, positions, *built.buffers(), *(_local(t) for t in [*built.parameters(), *states])])
+        static = meter.live
+        split_loss = loss_parallel() if sharding.tensor > 1 else nullcontext()
+        with fake, meter.resizes_seen(), meter, log, split_loss:
+            loss = _loss(built, tokens, positions)
+            activations = meter.live - static
+            log.phase = "backward"
+            loss.backward()
+    return ShardedStep(static, activations, meter.peak, log.collectives())
+
+
+def _loss(built: Any, tokens: Tensor, positions: Tensor) -> Tensor:
+    """The loss, taken outside the root unit: inside, FSDP2 would gather it again before the loss's own backward."""
+    logits = built(tokens, position_ids=positions, use_cache=False).logits
+    return built.loss_function(logits=logits, labels=tokens, vocab_size=logits.shape[-1])
+
+
+def _local(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMesh) -> None:
+    """Tensor parallelism with a split sequence, then one FSDP unit per layer and one for the rest."""
+    layers = attrgetter(family(work.model).layers)(built)
+    if sharding.tensor > 1:
+        if family(work.model).layers != "model.layers" or work.model.groups[0].norms != "pre":
+            raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
+        _split_tensors(built, layers, mesh["tensor"])
+    policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
+    group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
+    for module in (*layers, built):
+        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=sharding.reshard)
+
+
+def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh) -> None:
+    """Heads, hidden units and vocabulary split; the sequence split between, gathered where a layer part reads it."""
+    parallelize_module(
+        built,
+        mesh,
+        {
+            "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+            "model.norm": SequenceParallel(),
+            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+        },
+    )
+    gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    attention = PrepareModuleInput(
+        input_kwarg_layouts={"hidden_states": Shard(1)}, desired_input_kwarg_layouts={"hidden_states": Replicate()}
+    )
+    columns = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
+    plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in ("self_attn.o_proj", "mlp.down_proj")}
+    plan |= {name: SequenceParallel() for name in ("input_layernorm", "post_attention_layernorm")}
+    for layer in layers:
+        parallelize_module(layer, mesh, plan | {"self_attn": attention, "mlp": gathered})
+
+
+@contextmanager
+def _isolated_propagation() -> Iterator[None]:
+    """Within, DTensor works out shapes unseen: it runs operators at global shape, which would be counted as real."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    name = "_propagate_tensor_meta_non_cached"
+    original = getattr(ShardingPropagator, name)
+
+    def unseen(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return original(*args, **kwargs)
+
+    with mock.patch.object(ShardingPropagator, name, unseen):
+        yield

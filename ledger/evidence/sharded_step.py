@@ -1,0 +1,68 @@
+"""What one rank of a sharded training step holds and sends: FSDP2 and tensor parallelism on a fake process group."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from ledger.evidence.reference_model import Workload
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """The mesh of one rank: `replicate` x `data` x `tensor` ranks; FSDP2 shards over `data`.
+
+    `reshard` frees gathered weights after forward (ZeRO-3); with `tensor` above 1 the sequence is split too.
+    """
+
+    data: int = 1
+    tensor: int = 1
+    replicate: int = 1
+    reshard: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """The size of the process group."""
+        return self.data * self.tensor * self.replicate
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Collectives of one kind on one axis in one phase; bytes: output of a gather, input of a reduction."""
+
+    kind: str  # all_gather | reduce_scatter | all_reduce
+    axis: str  # data | tensor | replicate
+    phase: str  # forward | backward
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ShardedStep:
+    """Rank 0 of one step, in bytes, every storage rounded up to 512.
+
+    `static`: weights, AdamW states, ids and buffers; `activations`: what forward leaves for backward, gathered weights
+    included; `peak` is of forward and backward, gradients freed before.
+    """
+
+    static: int
+    activations: int
+    peak: int
+    collectives: tuple[Collective, ...]
+
+
+def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:
+    """One micro-batch per rank of `work`, forward and backward; raises `NoReferenceError`.
+
+    Runs in a process of its own, since a process has one fake world size. Tensor parallelism is laid out for Llama,
+    Mistral and Qwen2 only.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_in_this_process, work, sharding).result()
+
+
+def _in_this_process(work: Workload, sharding: Sharding) -> ShardedStep:
+    from ledger.evidence.sharded_rank import run_rank
+
+    return run_rank(work, sharding)
