@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ledger.cli import VERBS
+from ledger.model.dims import LETTERS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -45,3 +46,15 @@ def test_every_install_is_pinned(name: str) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line) for line in lines)
     everything = (ROOT / "requirements" / "test.txt").read_text(encoding="utf-8").splitlines()
     assert set(lines) <= set(everything)
+
+
+def test_the_table_of_symbols_is_the_one_that_formulas_use() -> None:
+    """A letter that a formula may use is explained in the documents, with the same meaning."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {
+        line.split("|")[1].strip(" `"): line.split("|")[2].strip()
+        for line in text.splitlines()
+        if line.startswith("| `")
+    }
+    for row in LETTERS:
+        assert rows[row.letter] == row.meaning

@@ -64,18 +64,21 @@ class Tape:
         return self.precision.activations if dtypes.size(self.precision.compute) < 2 else self.precision.compute
 
     def cast(self, tensor: Tensor, dtype: str, *, keep: bool = False) -> Tensor:
-        """The tensor in another dtype. A weight is cast once per step; `keep` shares the cast of an activation."""
+        """The tensor in another dtype. A weight is cast once however often it is used; `keep` shares an activation's cast.
+
+        Autocast forgets its casts of weights after each micro-batch; without it they last for the step.
+        """
         if tensor.dtype == dtype:
             return tensor
-        once = tensor.role == "weight"
+        shared = tensor.role == "weight"
         known = self.moved.get((tensor.name, dtype))
-        if known and (once or keep):
+        if known and (shared or keep):
             return known
         count = sum(1 for made in self.moved if made[0].split("#")[0] == tensor.name and made[1] == dtype)
         name = f"{tensor.name}.{dtype}" + (f".{count + 1}" if count else "")
-        made = replace(tensor, name=name, dtype=dtype, role="cast" if once else tensor.role, view_of="")
+        made = replace(tensor, name=name, dtype=dtype, role="cast" if shared else tensor.role, view_of="")
         self.moved[f"{tensor.name}#{count}" if count else tensor.name, dtype] = made
-        self.record(Pointwise(f"{name}.cast", "cast", (tensor,), (made,), once=once))
+        self.record(Pointwise(f"{name}.cast", "cast", (tensor,), (made,), once=shared and not self.precision.autocast))
         return made
 
     # --- operations ---
