@@ -11,6 +11,7 @@ import base64
 import hashlib
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -247,8 +248,9 @@ def cache_folder() -> Path:
 
 def draw(expression: str) -> str:
     """A picture by ziamath, one shape per letter."""
-    import ziamath
-
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # ziamath opens its font in the way of Python 3.10
+        import ziamath
     ziamath.config.svg2 = True
     ziamath.config.precision = 2
     return str(ziamath.Latex(expression, size=POINTS).svg())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
 
-SEPARATOR = re.compile(r"([/._])(?=\w)")
+SEPARATOR = re.compile(r"([/.])(?=\w)(?!yaml)")
 
 
 def render(report: Report, *, screen: bool = True) -> str:

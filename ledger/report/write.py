@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
 
-def write_report(
+def write_report(  # noqa: PLR0913 - what the report shows beside the plan is optional, and named in every call
     compiled: Compiled,
     out_dir: Path,
     formats: Iterable[str],

@@ -45,7 +45,20 @@ from ledger.spec.plan import (
 from ledger.spec.problems import Location
 
 PEAK, BANDWIDTH = 989.5e12, 3.35e12
-SIZES = {"B": 1, "S": 8192, "D": 8192, "H": 64, "K": 8, "E": 128, "F": 28672, "V": 128256, "L": 80, "tp": 8, "dp": 128, "M": 8}
+SIZES = {
+    "B": 1,
+    "S": 8192,
+    "D": 8192,
+    "H": 64,
+    "K": 8,
+    "E": 128,
+    "F": 28672,
+    "V": 128256,
+    "L": 80,
+    "tp": 8,
+    "dp": 128,
+    "M": 8,
+}
 MEANINGS = {
     "B": ("sequences in a micro-batch on one device", "run.micro_batch"),
     "S": ("tokens in a sequence", "run.seq_len"),
@@ -71,10 +84,26 @@ MATMULS = {  # operation: (k, n) per device under tensor parallelism of 8, formu
     "projection": ("2*B*S*D*V/tp", "head"),
 }
 CURVES = (
-    Curve("matmul.bf16", "matmul", {"e": 0.72, "t0": 2.9e-6, "b": 0.72, "k0": 127, "c": 0.0317}, 0.054, "sustained",
-          "cuBLAS sweep, 864 shapes", bias=-0.016, held_out="different (n, k) pairs", region="m, n, k >= 512"),
-    Curve("attention.flash.forward", "attention", {"e": 0.62, "s0": 240, "t0": 4e-6}, 0.071, "sustained",
-          "FlashAttention benchmark", head_dim=128),
+    Curve(
+        "matmul.bf16",
+        "matmul",
+        {"e": 0.72, "t0": 2.9e-6, "b": 0.72, "k0": 127, "c": 0.0317},
+        0.054,
+        "sustained",
+        "cuBLAS sweep, 864 shapes",
+        bias=-0.016,
+        held_out="different (n, k) pairs",
+        region="m, n, k >= 512",
+    ),
+    Curve(
+        "attention.flash.forward",
+        "attention",
+        {"e": 0.62, "s0": 240, "t0": 4e-6},
+        0.071,
+        "sustained",
+        "FlashAttention benchmark",
+        head_dim=128,
+    ),
     Curve("elementwise", "bandwidth", {"b": 0.87, "t0": 2e-6}, 0.042, "burst", "copy and scale sweep"),
     Curve("all_reduce", "collective", {"a": 15.5e-6, "B": 475e9}, 0.066, "burst", "nccl-tests", ranks=8),
 )
@@ -88,10 +117,12 @@ def size(formula: str) -> int | Fraction:
 
 
 def account(name: str, resource: str, unit: str, when: str, formula: str, times: int, basis: str) -> Account:
+    """One account of the only role."""
     return Account(name, "inner", resource, unit, when, size(formula), times, formula, basis, sympy.Symbol("x"))
 
 
 def matmul_accounts() -> Iterator[Account]:
+    """FLOPs and traffic of every matrix product."""
     for name, (formula, group) in MATMULS.items():
         times = 640 if group == "decoder" else 8
         path = f"{group}/{name}"
@@ -101,23 +132,39 @@ def matmul_accounts() -> Iterator[Account]:
         traffic = "2*B*S*D + 2*B*S*F/tp + 2*D*F/tp" if "mlp" in name else "2*B*S*D + 2*B*S*H*E/tp + 2*D*H*E/tp"
         yield account(path, "hbm", "B", "forward", traffic, times, "each operand is read once, the result written once")
         if group == "decoder" and name != "mlp/down":
-            yield account(path, "matmul.bf16", "FLOP", "recompute", formula, times, "full checkpointing (Chen et al. 2016)")
+            yield account(
+                path, "matmul.bf16", "FLOP", "recompute", formula, times, "full checkpointing (Chen et al. 2016)"
+            )
 
 
 def other_accounts() -> Iterator[Account]:
+    """Attention, norms, stocks and transfers."""
     causal = "4*B*H*E*S**2*(S + 1)/(2*S)/tp"
-    yield account("decoder/attention/core", "matmul.bf16", "FLOP", "forward", causal, 640, "Dao 2023, exact causal density")
-    yield account("decoder/attention/core", "matmul.bf16", "FLOP", "backward", f"5/2*({causal})", 640, "Dao 2023: 5 products")
+    yield account(
+        "decoder/attention/core", "matmul.bf16", "FLOP", "forward", causal, 640, "Dao 2023, exact causal density"
+    )
+    yield account(
+        "decoder/attention/core", "matmul.bf16", "FLOP", "backward", f"5/2*({causal})", 640, "Dao 2023: 5 products"
+    )
     for name in ("attention/norm", "mlp/norm"):
         yield account(f"decoder/{name}", "hbm", "B", "forward", "4*B*S*D", 640, "read once, written once")
-    yield account("decoder/activations", "memory", "B", "forward..backward", "2*B*S*D/tp", 80, "input of a checkpointed layer")
+    yield account(
+        "decoder/activations", "memory", "B", "forward..backward", "2*B*S*D/tp", 80, "input of a checkpointed layer"
+    )
     yield account("head/logits", "memory", "B", "loss", "4*B*S*V/tp", 1, "fp32 copy of the logits")
-    yield account("optimizer/states", "memory", "B", "step..step", "8*ceil(V*D/(dp*tp)) + 8*D*F*3*L/(dp*tp)", 1, "Kingma 2015")
+    yield account(
+        "optimizer/states", "memory", "B", "step..step", "8*ceil(V*D/(dp*tp)) + 8*D*F*3*L/(dp*tp)", 1, "Kingma 2015"
+    )
     yield account("decoder/gather", "nvlink", "B", "forward", "2*B*S*D", 1280, "Korthikanti et al. 2022, section 4.2.2")
-    yield account("decoder/unit", "network", "B", "forward", "2*(2*D*H*E + 2*D*K*E + 3*D*F)/tp", 640, "Zhao et al. 2023")
+    yield account(
+        "decoder/unit", "network", "B", "forward", "2*(2*D*H*E + 2*D*K*E + 3*D*F)/tp", 640, "Zhao et al. 2023"
+    )
 
 
-def kernel(name: str, when: str, kind: str, work: tuple[int, float, float], seconds: float, error: float = 0.054) -> KernelTime:
+def kernel(
+    name: str, when: str, kind: str, work: tuple[int, float, float], seconds: float, error: float = 0.054
+) -> KernelTime:
+    """One kernel, its roofline and bound by the data sheet."""
     times, flops, traffic = work
     roofline = max(flops / PEAK, traffic / BANDWIDTH)
     bound = "compute" if flops / PEAK > traffic / BANDWIDTH else "memory"
@@ -125,6 +172,7 @@ def kernel(name: str, when: str, kind: str, work: tuple[int, float, float], seco
 
 
 def matmul_kernels() -> Iterator[KernelTime]:
+    """Every matrix product, priced by the fitted form."""
     for name, (formula, group) in MATMULS.items():
         times, flops = (640 if group == "decoder" else 8), float(size(formula))
         n = flops / (2 * 8192 * 8192)
@@ -138,12 +186,18 @@ def matmul_kernels() -> Iterator[KernelTime]:
 
 
 def other_kernels() -> Iterator[KernelTime]:
+    """Attention, memory-bound kernels and collectives."""
     core = float(size("4*B*H*E*S**2*(S + 1)/(2*S)/tp"))
     for when, factor, efficiency in (("forward", 1.0, 0.60), ("backward", 2.5, 0.50), ("recompute", 1.0, 0.60)):
         work = (640, factor * core, factor * 8.0 * 8192 * 1024)
         kind = f"attention.flash.{'backward' if when == 'backward' else 'forward'}"
         yield kernel("decoder/attention/core", when, kind, work, factor * core / (efficiency * PEAK), 0.071)
-    for name, bytes_moved in (("attention/norm", 33.6e6), ("mlp/norm", 33.6e6), ("mlp/product", 176e6), ("attention/rotary", 38e6)):
+    for name, bytes_moved in (
+        ("attention/norm", 33.6e6),
+        ("mlp/norm", 33.6e6),
+        ("mlp/product", 176e6),
+        ("attention/rotary", 38e6),
+    ):
         for when, factor in (("forward", 1), ("backward", 2), ("recompute", 1)):
             work = (640, bytes_moved / 4, factor * bytes_moved)
             yield kernel(f"decoder/{name}", when, "norm", work, 2e-6 + factor * bytes_moved / (0.87 * BANDWIDTH), 0.042)
@@ -159,30 +213,59 @@ def other_kernels() -> Iterator[KernelTime]:
     ):
         path = f"decoder/{'unit' if axis == 'data' else 'sequence'}"
         calibrated = axis == "tensor"
-        yield KernelTime(path, when, f"{collective}.{axis}", times, 0.0, 0.0, payload, seconds, seconds * 0.8, "network",
-                         0.066 if calibrated else 0.15, calibrated, exposed=exposed)
+        yield KernelTime(
+            path,
+            when,
+            f"{collective}.{axis}",
+            times,
+            0.0,
+            0.0,
+            payload,
+            seconds,
+            seconds * 0.8,
+            "network",
+            0.066 if calibrated else 0.15,
+            calibrated,
+            exposed=exposed,
+        )
 
 
 def moments() -> tuple[Moment, ...]:
+    """What is alive over a step."""
     static = {"weights": 275_589_000, "master": 0, "gradients": 0, "optimizer": 551_178_000}
     layer = {"unsharded": 1_525_000_000}
     full = {**static, "gradients": 275_589_000}
     return (
         Moment("batch", "before the first forward", {**static}),
         Moment("forward.decoder", "end of the forward pass", {**static, **layer, "activations": 1_342_177_280}),
-        Moment("loss", "loss, forward", {**static, **layer, "activations": 1_342_177_280, "logits": 788_004_864,
-                                         "workspace": 262_668_288}),
-        Moment("loss.backward", "backward of the loss, both fp32 gradients of the logits",
-               {**full, **layer, "activations": 1_342_177_280, "logits": 1_313_341_440, "workspace": 525_336_576},
-               (("head/logits", 1_313_341_440), ("decoder/unit", 1_525_000_000), ("decoder/input", 1_342_177_280),
-                ("optimizer/states", 551_178_000), ("head/softmax", 525_336_576), ("decoder/weights", 275_589_000))),
+        Moment(
+            "loss",
+            "loss, forward",
+            {**static, **layer, "activations": 1_342_177_280, "logits": 788_004_864, "workspace": 262_668_288},
+        ),
+        Moment(
+            "loss.backward",
+            "backward of the loss, both fp32 gradients of the logits",
+            {**full, **layer, "activations": 1_342_177_280, "logits": 1_313_341_440, "workspace": 525_336_576},
+            (
+                ("head/logits", 1_313_341_440),
+                ("decoder/unit", 1_525_000_000),
+                ("decoder/input", 1_342_177_280),
+                ("optimizer/states", 551_178_000),
+                ("head/softmax", 525_336_576),
+                ("decoder/weights", 275_589_000),
+            ),
+        ),
         Moment("backward.decoder.last", "backward of the last layer", {**full, **layer, "activations": 3_100_000_000}),
-        Moment("backward.decoder.first", "backward of the first layer", {**full, **layer, "activations": 1_790_000_000}),
+        Moment(
+            "backward.decoder.first", "backward of the first layer", {**full, **layer, "activations": 1_790_000_000}
+        ),
         Moment("optimizer", "optimizer step", {**full, "workspace": 275_589_000}),
     )
 
 
 def totals(roles: tuple[RoleResult, ...], waterfall: tuple[Span, ...]) -> dict[str, int | float | Fraction]:
+    """The keys of the contract, from shapes and from the kernels."""
     matrices = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
     parameters = matrices + 2 * 8192 * 128256 + 161 * 8192
     tokens, step_tokens = 15 * 10**12, 1024 * 8192
@@ -195,22 +278,43 @@ def totals(roles: tuple[RoleResult, ...], waterfall: tuple[Span, ...]) -> dict[s
     peak = roles[0].peak
     napkin = 6 * parameters * tokens
     values: dict[str, int | float | Fraction] = {
-        "parameters": parameters, "parameters.active": parameters, "parameters.per_device": Fraction(parameters, 1024),
-        "flops.forward": forward, "flops.backward": backward, "flops.recompute": recompute,
-        "flops.step": forward + backward + recompute, "flops.model": forward + backward,
+        "parameters": parameters,
+        "parameters.active": parameters,
+        "parameters.per_device": Fraction(parameters, 1024),
+        "flops.forward": forward,
+        "flops.backward": backward,
+        "flops.recompute": recompute,
+        "flops.step": forward + backward + recompute,
+        "flops.model": forward + backward,
         "flops.run": (forward + backward + recompute) * steps,
-        "mfu": (3 * forward + 3 * attention) / (step * 1024 * PEAK), "mfu.causal": 3 * forward / (step * 1024 * PEAK),
+        "mfu": (3 * forward + 3 * attention) / (step * 1024 * PEAK),
+        "mfu.causal": 3 * forward / (step * 1024 * PEAK),
         "hfu": (forward + backward + recompute) / (step * 1024 * PEAK),
-        "napkin.flops.run": napkin, "napkin.time.run": napkin / (1024 * PEAK * 0.5),
-        "napkin.days": napkin / (1024 * PEAK * 0.5) / 86400, "napkin.max_parameters": 1024 * 80 * 10**9 // 16,
-        "memory.peak": peak.total, "memory.reserved": roles[0].reserved, "memory.capacity": 81559 * 2**20,
+        "napkin.flops.run": napkin,
+        "napkin.time.run": napkin / (1024 * PEAK * 0.5),
+        "napkin.days": napkin / (1024 * PEAK * 0.5) / 86400,
+        "napkin.max_parameters": 1024 * 80 * 10**9 // 16,
+        "memory.peak": peak.total,
+        "memory.reserved": roles[0].reserved,
+        "memory.capacity": 81559 * 2**20,
         "traffic.step": int(sum(k.bytes * k.times for k in roles[0].kernels)),
-        "time.floor": 3.9 * step / 8.2, "time.roofline": 4.8 * step / 8.2, "time.step": step,
-        "time.step.low": step * 0.93, "time.step.high": step * 1.08, "time.serial": step * 1.62,
-        "time.compute": waterfall[0].seconds, "time.comm": 20.2, "time.exposed": waterfall[3].seconds + waterfall[4].seconds,
-        "time.bubble": 0.0, "time.optimizer": waterfall[-1].seconds, "time.run": run,
-        "tokens_per_second": step_tokens / step, "tokens_per_second_per_device": step_tokens / step / 1024,
-        "goodput": 0.934, "cost.run": run / 3600 * 1024 * 2.5, "energy.run": run * 1024 * 700.0,
+        "time.floor": 3.9 * step / 8.2,
+        "time.roofline": 4.8 * step / 8.2,
+        "time.step": step,
+        "time.step.low": step * 0.93,
+        "time.step.high": step * 1.08,
+        "time.serial": step * 1.62,
+        "time.compute": waterfall[0].seconds,
+        "time.comm": 20.2,
+        "time.exposed": waterfall[3].seconds + waterfall[4].seconds,
+        "time.bubble": 0.0,
+        "time.optimizer": waterfall[-1].seconds,
+        "time.run": run,
+        "tokens_per_second": step_tokens / step,
+        "tokens_per_second_per_device": step_tokens / step / 1024,
+        "goodput": 0.934,
+        "cost.run": run / 3600 * 1024 * 2.5,
+        "energy.run": run * 1024 * 700.0,
     }
     for category in ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded"):
         values[f"memory.{category}"] = peak.parts.get(category, 0)
@@ -226,17 +330,31 @@ def totals(roles: tuple[RoleResult, ...], waterfall: tuple[Span, ...]) -> dict[s
 
 
 def llama_plan() -> Plan:
+    """The plan as the reader would type it."""
     accelerator = Accelerator(
-        "h100-sxm", "NVIDIA H100 SXM5 80 GB",
+        "h100-sxm",
+        "NVIDIA H100 SXM5 80 GB",
         {"bf16": PEAK, "fp16": PEAK, "fp8": 1979e12, "tf32": 494.7e12, "fp32": 66.9e12},
-        66.9e12, BANDWIDTH, 81559 * 2**20, 80 * 10**9, 50 * 2**20, 132, 450e9, 8, 63e9, 700.0, calibration=CURVES,
+        66.9e12,
+        BANDWIDTH,
+        81559 * 2**20,
+        80 * 10**9,
+        50 * 2**20,
+        132,
+        450e9,
+        8,
+        63e9,
+        700.0,
+        calibration=CURVES,
     )
     group = Group("decoder", 80, Attention(64, 8, 128, rotary=Fraction(1)), MLP(28672))
     datasheet = "NVIDIA H100 Tensor Core GPU datasheet, 2023"
     card = Origin(Location("meta-llama/Meta-Llama-3-70B", 1, 1), "Dubey et al. 2024, table 3")
     plan = "specs/llama-3-70b-1024-h100.yaml"
     return Plan(
-        name="llama-3-70b-1024-h100", title="Llama 3 70B on 1024 H100", accelerator=accelerator,
+        name="llama-3-70b-1024-h100",
+        title="Llama 3 70B on 1024 H100",
+        accelerator=accelerator,
         cluster=Cluster(1024, 8, 50e9, 5e-6, 0.9),
         model=Model("llama-3-70b", "Llama 3 70B", d_model=8192, vocab=128256, groups=(group,), max_seq_len=8192),
         precision=Precision("bf16-mixed", "bf16", "bf16", "fp32", "fp32", "bf16", "bf16", "fp32"),
@@ -252,8 +370,11 @@ def llama_plan() -> Plan:
             "accelerator.bandwidth": Origin(Location("specs/accelerators/h100-sxm.yaml", 11, 12), datasheet),
             "accelerator.memory": Origin(Location("specs/accelerators/h100-sxm.yaml", 12, 9), datasheet),
             "cluster.devices": Origin(Location(plan, 5, 20)),
-            "cluster.scaleout_bandwidth": Origin(Location("specs/clusters/h100-ib.yaml", 6, 14), "NVIDIA ConnectX-7 datasheet"),
-            "model.d_model": card, "model.vocab": card,
+            "cluster.scaleout_bandwidth": Origin(
+                Location("specs/clusters/h100-ib.yaml", 6, 14), "NVIDIA ConnectX-7 datasheet"
+            ),
+            "model.d_model": card,
+            "model.vocab": card,
             "parallelism.data": Origin(Location(plan, 9, 21)),
             "parallelism.tensor": Origin(Location(plan, 9, 34)),
             "parallelism.zero": Origin(Location(plan, 9, 60)),
@@ -297,12 +418,23 @@ def llama() -> Compiled:
         Check("run", "training FLOPs and days", "pass", "see section How long", "within the napkin's factor of two"),
         Check("static", "weights, gradients and optimizer per device", "pass", "1.10 GB", "sharded over 1024 devices"),
         Check("activations", "activation memory per device", "pass", "1.34 GB"),
-        Check("intensity", "arithmetic intensity of the main operations", "warn", "k and v are short", "n = 128 per device"),
+        Check(
+            "intensity",
+            "arithmetic intensity of the main operations",
+            "warn",
+            "k and v are short",
+            "n = 128 per device",
+        ),
         Check("mfu", "expected MFU against measured", "warn", "no measured run of this stack at this scale"),
     )
     headline = "Fits with room to spare; tensor-parallel communication is what it waits for."
-    verdict = Verdict(fits=True, bottleneck="tensor-parallel communication", evidence="partly calibrated",
-                      headline=headline, checks=checks)
+    verdict = Verdict(
+        fits=True,
+        bottleneck="tensor-parallel communication",
+        evidence="partly calibrated",
+        headline=headline,
+        checks=checks,
+    )
     symbols = {name: Symbol(name, *MEANINGS[name][:1], value, MEANINGS[name][1]) for name, value in SIZES.items()}
     return Compiled(llama_plan(), values, (*matmul_accounts(), *other_accounts()), roles, waterfall, verdict, symbols)
 
@@ -311,7 +443,9 @@ def too_large(compiled: Compiled) -> Compiled:
     """The same plan without checkpointing or sharding: some categories grow, and it fits no more."""
     role = compiled.roles[0]
     grown = tuple(
-        replace(m, parts={k: v * (30 if k == "activations" else 12 if k == "optimizer" else 1) for k, v in m.parts.items()})
+        replace(
+            m, parts={k: v * (30 if k == "activations" else 12 if k == "optimizer" else 1) for k, v in m.parts.items()}
+        )
         for m in role.moments
     )
     peak = max(grown, key=lambda moment: moment.total)
@@ -320,25 +454,52 @@ def too_large(compiled: Compiled) -> Compiled:
     changed |= {"memory.peak": peak.total, "memory.reserved": inner.reserved}
     verdict = replace(compiled.verdict, fits=False, headline="Does not fit: the activations alone exceed the device.")
     plan = replace(compiled.plan, recompute=Recompute("none"))
-    return replace(compiled, plan=plan, totals={**compiled.totals, **changed}, verdict=verdict,
-                   roles=(inner, replace(role, name="last stage")))
+    return replace(
+        compiled,
+        plan=plan,
+        totals={**compiled.totals, **changed},
+        verdict=verdict,
+        roles=(inner, replace(role, name="last stage")),
+    )
 
 
 def bare(compiled: Compiled) -> Compiled:
     """A parameter count and nothing else: only what follows from it is known."""
-    kept = ("parameters", "parameters.active", "napkin.flops.run", "napkin.time.run", "napkin.days",
-            "napkin.max_parameters", "memory.capacity")
+    kept = (
+        "parameters",
+        "parameters.active",
+        "napkin.flops.run",
+        "napkin.time.run",
+        "napkin.days",
+        "napkin.max_parameters",
+        "memory.capacity",
+    )
     plan = replace(compiled.plan, model=Model("inline", "70 billion parameters", parameters=70 * 10**9))
-    verdict = replace(compiled.verdict, headline="Only a parameter count is given: a napkin estimate.", checks=(),
-                      evidence="uncalibrated", bottleneck="compute")
+    verdict = replace(
+        compiled.verdict,
+        headline="Only a parameter count is given: a napkin estimate.",
+        checks=(),
+        evidence="uncalibrated",
+        bottleneck="compute",
+    )
     return Compiled(plan, {key: compiled.totals[key] for key in kept}, (), (), (), verdict, {})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Formulas are drawn by these tests, not found in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
 def compiled() -> Compiled:
+    """The plan of the design review."""
     return llama()
 
 
 @pytest.fixture(scope="session")
 def variants(compiled: Compiled) -> dict[str, Compiled]:
+    """A plan that fits, one that does not, and a bare count."""
     return {"fits": compiled, "too large": too_large(compiled), "bare": bare(compiled)}

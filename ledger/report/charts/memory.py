@@ -109,7 +109,7 @@ def timeline(stacks: Sequence[Stack], capacity: float, title: str, width: float)
         return bars(stacks, capacity, title, width)
     keys, height = legend(categories(stacks), width)
     highest = max(stack.total for stack in stacks)
-    far = highest < FAR * capacity
+    far = 0 < highest < FAR * capacity
     name = f"{'↑ ' if far else ''}capacity {numbers.size(capacity)}"
     left, top, tall = text_width(name, SMALL, 600) + 10.0, height + 24.0, 220.0
     scale = Scale(0.0, highest * 1.25 if far else HEADROOM * max(capacity, highest), top + tall, top)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger.report.svg import SIZE, Box, Scale, Text, element, fill, line, shortened, text_width
 
 NARROW = 480.0  # px; below this, labels stand above their bars instead of beside them
-LABELS_AT_MOST = 0.34  # of the width
+LABELS_AT_MOST = 0.42  # of the width
 GAP = 12.0
 
 

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from ledger.books.results import Compiled
+from ledger.report import formulas
+
+NAMES = "B S D H E F V T c n tp dp d_ff F_dense lambda_1 Z".split()  # noqa: SIM905 - one line reads better
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
+VALUES = dict(zip(NAMES, map(Fraction, PRIMES), strict=True))
+FORMULAS = (
+    "2*B*S*D*H*E",
+    "ceil(V/T)*D",
+    "4*B*H*E*S**2*(S + 1)/(2*S)/tp",
+    "5/2*(4*B*S/tp)",
+    "2*3*n**2",
+    "B*(S + D)**2/d_ff - H",
+    "B - (S - D)",
+    "B - (S + D)*H",
+    "(B + S)*(D - H)",
+    "B/(S*D)*H",
+    "B*(S/D)",
+    "8*ceil(V*D/(dp*tp)) + 8*D*F*3/(dp*tp)",
+    "2*(n - 1)/n*B",
+    "(B**2)**3",
+    "B*2*S",
+    "-B + S",
+    "F_dense*lambda_1",
+    "0.5*B",
+    "(Z)",
+)
+
+
+def value(expression: str) -> Fraction:
+    """The exact value of a Python expression over the primes."""
+    exact = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)", r"Fraction('\1')", expression)
+    return Fraction(eval(exact, {"Fraction": Fraction, "ceil": math.ceil}, dict(VALUES)))  # noqa: S307 - test's own text
+
+
+def braces(text: str, start: int) -> tuple[str, int]:
+    """What stands in the braces that open at `start`, and where they end."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[start + 1 : at], at + 1
+    raise AssertionError(text)
+
+
+def python(latex: str) -> str:
+    """LaTeX read back by a reader of the test's own: factors side by side are products."""
+    latex = re.sub(r"\\mathrm\{([^{}]+)\}|\\lambda", lambda found: found[1] or "lambda", latex)
+    latex = re.sub(r"([A-Za-z]+)_\{([^{}]+)\}", r"\1_\2", latex)
+    while (at := latex.find(r"\frac")) >= 0:
+        above, middle = braces(latex, at + 5)
+        below, end = braces(latex, middle)
+        latex = f"{latex[:at]}(({above})/({below})){latex[end:]}"
+    while (at := latex.find("^{")) >= 0:
+        power, end = braces(latex, at + 1)
+        latex = f"{latex[:at]}**({power}){latex[end:]}"
+    brackets = {
+        r"\left\lceil": "ceil(",
+        r"\right\rceil": ")",
+        r"\left(": "(",
+        r"\right)": ")",
+        r"\cdot": "*",
+        r"\,": "*",
+    }
+    for mark, sign in brackets.items():
+        latex = latex.replace(mark, sign)
+    return latex
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_typeset_formula_says_what_its_author_wrote(formula: str) -> None:
+    """Read back from LaTeX, a formula has the same value over distinct primes."""
+    assert value(python(formulas.latex(formula))) == value(formula)
+
+
+def test_factors_stay_in_the_order_of_the_author() -> None:
+    """Nothing is sorted, expanded or renamed."""
+    assert formulas.latex("2*B*S*D*H*E") == r"2 \, B \, S \, D \, H \, E"
+    assert formulas.latex("E*H*2") == r"E \, H \cdot 2"
+
+
+def test_a_formula_can_be_heard() -> None:
+    """The words beside the picture say the whole formula."""
+    assert formulas.spoken("ceil(V/T)*D") == "V over T rounded up times D"
+    assert formulas.spoken("(B + S)*D") == "the quantity B plus S, times D"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2*", "B; S", "a.b", "x[0]", "lambda: 1", "'text'", "B if S else D", "True", "f'{B}'"]
+)
+def test_what_is_no_formula_is_refused(text: str) -> None:
+    """Only numbers, names, sums, products, quotients, powers and calls are read."""
+    with pytest.raises(formulas.FormulaError):
+        formulas.latex(text)
+
+
+def test_a_picture_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time a formula comes from the user's cache, without the typesetter."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    drawn = formulas.cached("2 \\, B")
+    monkeypatch.setattr(formulas, "draw", lambda expression: pytest.fail(f"drawn again: {expression}"))
+    assert formulas.cached("2 \\, B") == drawn
+
+
+def test_a_home_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be kept, formulas are drawn all the same."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    assert "<svg" in formulas.cached("3 \\, B")
+
+
+def test_pictures_are_sound_and_follow_the_ink(compiled: Compiled) -> None:
+    """Every formula of a plan is well-formed, takes the colour of its surroundings, and has words."""
+    for account in compiled.accounts:
+        drawn = formulas.typeset(account.formula)
+        root = ET.fromstring(drawn.inline)  # noqa: S314 - the project's own picture
+        assert root.get("aria-label")
+        assert "black" not in drawn.inline

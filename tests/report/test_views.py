@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ledger.books.results import Compiled
+from ledger.report.views.choices import alternatives, front
+from ledger.report.views.evidence import evidence
+from ledger.report.views.formulas import formulas
+from ledger.report.views.memory import memory
+from ledger.report.views.parts import Alternative, Report, Table
+from ledger.report.views.plan import plan
+from ledger.report.views.time import time
+from ledger.report.views.verdict import verdict
+from ledger.report.views.work import communication, merged, roofline
+
+
+def column(table: Table, name: str) -> list[str]:
+    """The cells of a column, by its heading, as programs read them."""
+    at = [entry.title for entry in table.columns].index(name)
+    return [row[at].sort or row[at].text for row in table.rows]
+
+
+def test_the_categories_of_memory_sum_to_what_the_driver_shows(compiled: Compiled) -> None:
+    """Nothing that is alive at the peak is left out, and nothing is counted twice."""
+    found = memory(Report(compiled))
+    assert found is not None
+    assert sum(int(value) for value in column(found.table, "at the peak")) == compiled.totals["memory.reserved"]
+
+
+def test_a_plan_that_does_not_fit_says_what_is_missing_and_what_would_help(variants: dict[str, Compiled]) -> None:
+    """The reader gets the amount, and changes with the largest first."""
+    found = memory(Report(variants["too large"]))
+    assert found is not None
+    assert not found.fits
+    assert found.levers is not None
+    freed = [float(value) for value in column(found.levers, "frees at most")]
+    assert freed == sorted(freed, reverse=True)
+    assert found.levers.rows[0][0].text == "recompute = full"
+
+
+def test_what_is_sharded_already_is_not_offered(compiled: Compiled) -> None:
+    """ZeRO-3 leaves nothing of that kind to gain."""
+    found = memory(Report(compiled))
+    assert found is not None
+    assert found.levers is not None
+    assert not [row for row in found.levers.rows if "zero" in row[0].text]
+
+
+def test_the_fullest_kind_of_device_is_the_one_shown(variants: dict[str, Compiled]) -> None:
+    """Memory belongs to the worst role, not to the first."""
+    found = memory(Report(variants["too large"]))
+    assert found is not None
+    assert found.role == "first stage"
+
+
+def test_kernels_share_the_whole_time(compiled: Compiled) -> None:
+    """The shares of all kernels sum to one."""
+    found = roofline(Report(compiled))
+    assert found is not None
+    assert sum(float(value) for value in column(found.table, "share")) == pytest.approx(1.0)
+
+
+def test_kernels_that_coincide_are_one_circle_with_their_time_together(compiled: Compiled) -> None:
+    """Merging points loses no time."""
+    kernels = [kernel for kernel in compiled.roles[0].kernels if kernel.flops and kernel.bytes]
+    whole = sum(kernel.seconds * kernel.times for kernel in kernels)
+    points = merged(kernels, whole)
+    assert len(points) < len(kernels)
+    assert sum(point.share for point in points) == pytest.approx(1.0)
+
+
+def test_every_kind_of_transfer_is_listed(compiled: Compiled) -> None:
+    """Each comm total is a row, with its bytes."""
+    found = communication(Report(compiled))
+    assert found is not None
+    sent = {key: value for key, value in compiled.totals.items() if key.startswith("comm.") and key.endswith(".bytes")}
+    assert sorted(float(value) for value in column(found.table, "bytes a step")) == sorted(map(float, sent.values()))
+
+
+def test_every_value_of_the_plan_has_its_place_and_its_source(compiled: Compiled) -> None:
+    """The table names file, line and column, and numbers each publication."""
+    found = plan(Report(compiled))
+    assert found.table is not None
+    cells = {row[0].text: [cell.text for cell in row[1:]] for row in found.table.rows}
+    bandwidth = compiled.plan.origins["accelerator.bandwidth"]
+    number = found.sources.index(bandwidth.source) + 1
+    assert cells["accelerator.bandwidth"] == ["3.35\u202fTB/s", str(bandwidth.where), f"source {number}"]
+    assert cells["run.global_batch"][2] == "choice"
+
+
+def test_uncalibrated_kernels_are_named(compiled: Compiled) -> None:
+    """What only a data sheet prices is said by name, with its share of the time."""
+    found = evidence(Report(compiled))
+    assert found.uncalibrated == ("all_gather.data", "reduce_scatter.data")
+
+
+def test_shares_of_what_is_held_are_not_claimed(compiled: Compiled) -> None:
+    """Stocks peak, they do not add: their table has no shares, those of flows sum to one."""
+    tables = {table.caption: table for table in formulas(Report(compiled)) or ()}
+    assert set(column(tables["Memory held"], "share")) == {"–"}
+    assert sum(float(value) for value in column(tables["Matrix products"], "share")) == pytest.approx(1.0)
+
+
+def test_devices_of_several_kinds_share_their_formulas(compiled: Compiled) -> None:
+    """A formula that every stage posts is shown once, with the largest value."""
+    more = [replace(account, role="last", times=2 * account.times) for account in compiled.accounts]
+    doubled = formulas(Report(replace(compiled, accounts=(*compiled.accounts, *more)))) or ()
+    single = formulas(Report(compiled)) or ()
+    assert [len(table.rows) for table in doubled] == [len(table.rows) for table in single]
+    assert int(column(doubled[0], "times")[0]) == 2 * int(column(single[0], "times")[0])
+
+
+def test_the_front_holds_what_nothing_beats(compiled: Compiled) -> None:
+    """A layout stays unless another needs no more memory and no more time, and less of one."""
+    layouts = {"a": (10, 5.0), "b": (20, 4.0), "c": (20, 5.0), "d": (30, 4.0), "e": (40, 3.0)}
+    made = {
+        name: Alternative({"x": name}, {"memory.reserved": held, "time.step": seconds})
+        for name, (held, seconds) in layouts.items()
+    }
+    assert [choice.changes["x"] for choice in front(tuple(made.values()))] == ["a", "b", "e"]
+
+
+def test_this_plan_stands_among_its_alternatives(compiled: Compiled) -> None:
+    """The comparison starts from the plan at hand, and an alternative that does not fit says so."""
+    large = Alternative({"parallelism.tensor": "1"}, {**compiled.totals, "memory.reserved": 10**12})
+    found = alternatives(Report(compiled, alternatives=(large,)))
+    assert found is not None
+    assert {row[0].text for row in found.table.rows} == {"this plan", "tensor 1"}
+    assert [row[1].note for row in found.table.rows if row[0].text == "tensor 1"] == ["does not fit"]
+
+
+def test_a_bare_plan_says_only_what_follows_from_it(variants: dict[str, Compiled]) -> None:
+    """A parameter count gives the napkin's numbers and no others."""
+    report = Report(variants["bare"])
+    assert memory(report) is None
+    assert roofline(report) is None
+    assert formulas(report) is None
+    assert verdict(report).numbers[0].total.key == "parameters"
+    assert [row[1].total.key for row in time(report).run.rows if row[1].total] == ["napkin.days"]
