@@ -44,6 +44,7 @@ def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> Ker
         kind=operation.kernel,
         times=int(value(entry.times)),
         flops=work.flops if flops else 0.0,
+        compute=price.compute if flops else 0.0,
         bytes=work.bytes,
         payload=0.0,
         seconds=price.seconds,

@@ -53,13 +53,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of one occurrence; `error` is relative; `bound` is compute, memory or network."""
+    """Seconds of one occurrence; `floor` and `compute` are by data sheet; `bound` is compute, memory or network."""
 
     seconds: float
     floor: float
     bound: str
-    error: float
+    error: float  # relative
     calibrated: bool
+    compute: float = 0.0
 
 
 def curve(device: Accelerator, kind: str, *, ranks: int = 0, head_dim: float = 0) -> Curve | None:
@@ -91,11 +92,11 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     bound = "compute" if compute >= moving else "memory"
     found = curve(device, work.kind, head_dim=work.k if work.kind.startswith("attention") else 0)
     if found is None:
-        return Price(floor, floor, bound, UNCALIBRATED_ERROR, calibrated=False)
+        return Price(floor, floor, bound, UNCALIBRATED_ERROR, calibrated=False, compute=compute)
     seconds = FORMS[found.form](found.parameters, work, device)
     if found.form == "matmul":
         seconds /= level
-    return Price(max(seconds, floor), floor, bound, found.error, calibrated=True)
+    return Price(max(seconds, floor), floor, bound, found.error, calibrated=True, compute=compute)
 
 
 def _matmul(p: Mapping[str, float], work: Work, device: Accelerator) -> float:

@@ -57,6 +57,7 @@ class KernelTime:
     error: float
     calibrated: bool
     per: str = "micro-batch"  # or "step"
+    compute: float = 0.0  # seconds of its FLOPs alone at the data sheet's rate
     exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
 
 

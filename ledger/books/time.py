@@ -261,9 +261,8 @@ def _floor(time: RoleTime, plan: Plan) -> float:
     for row in time.kernels:
         if not _moves(row):
             resources["hbm"] += row.bytes * row.times / plan.accelerator.bandwidth
-            if row.bound == "compute" and row.flops:
-                resources["matmul"] += row.roofline * row.times
-    return max(*resources.values(), _wire(time)) if resources else _wire(time)
+            resources["matmul"] += row.compute * row.times
+    return max(_wire(time), *resources.values())
 
 
 def _error(slowest: RoleTime, count: int, estimate: float) -> tuple[float, float]:

@@ -64,7 +64,7 @@ class Tape:
         return self.precision.activations if dtypes.size(self.precision.compute) < 2 else self.precision.compute
 
     def cast(self, tensor: Tensor, dtype: str, *, keep: bool = False) -> Tensor:
-        """The tensor in another dtype. A weight is cast once however often it is used; `keep` shares an activation's cast.
+        """The tensor in another dtype. A weight is cast once for all its uses; `keep` shares an activation's cast.
 
         Autocast forgets its casts of weights after each micro-batch; without it they last for the step.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ledger.books.lecture import operations, plans, serving, states
+from ledger.books.lecture import limits, operations, plans, serving, states
 from ledger.books.lecture.answers import Answer, Found, compared
 from ledger.books.lecture.plans import Books
 from ledger.spec import asks
@@ -30,13 +30,14 @@ ANSWERS: Mapping[type, Function] = {
 COMPILED: Mapping[type, WithBooks] = {
     asks.PlanAsk: plans.totals,
     asks.CompareAsk: plans.compare,
+    asks.LevelsAsk: plans.levels,
     asks.AccountsAsk: plans.accounts,
     asks.MomentsAsk: plans.moments,
     asks.ChecksAsk: plans.checks,
-    asks.FitAsk: plans.fit,
-    asks.SegmentsAsk: plans.segments,
-    asks.StorageAsk: plans.storage,
-    asks.BudgetAsk: plans.budget,
+    asks.FitAsk: limits.fit,
+    asks.SegmentsAsk: limits.segments,
+    asks.StorageAsk: limits.storage,
+    asks.BudgetAsk: limits.budget,
 }
 
 

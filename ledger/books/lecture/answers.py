@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ledger.spec.lecture import Expected, Question
 
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number in a table whose rows have units of their own."""
+
+    value: int | Fraction | float
+    unit: str
+
+
 Value = int | Fraction | float | str | bool
 
 
@@ -25,11 +35,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of numbers: columns with their units (an empty unit: text), rows."""
+    """A table: columns with their units, rows. No unit is text; `mixed` holds Amounts; `change` a relative change."""
 
     caption: str
     columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: tuple[tuple[Value | Amount, ...], ...]
 
 
 @dataclass(frozen=True)
