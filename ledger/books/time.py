@@ -45,9 +45,13 @@ class Stretch:
 
 @dataclass(frozen=True)
 class RoleTime:
-    """One role's micro-batch and step: `passes` by pass and unit, `once` what a step adds, by kind."""
+    """One role's micro-batch and step: `passes` by pass and unit, `once` what a step adds, by kind.
+
+    `count` is the micro-batches of a step.
+    """
 
     role: Role
+    count: int
     kernels: tuple[KernelTime, ...]
     passes: Mapping[tuple[str, str], Stretch]
     sends: float
@@ -58,6 +62,14 @@ class RoleTime:
     def micro_batch(self) -> float:
         """Seconds of one micro-batch, both passes."""
         return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
+
+    @property
+    def exposed(self) -> float:
+        """The share of all transfers' seconds that the step waits for."""
+        everything = sum(row.seconds * row.times for row in self.kernels if _moves(row))
+        each = sum(sum(stretch.shown.values()) for stretch in self.passes.values()) + self.sends
+        shown = self.count * each + sum(self.once.values())
+        return min(1.0, shown / everything) if everything else 0.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,7 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
     send = max((row.seconds for row in rows if row.kind == SEND), default=0.0)
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * plan.parallelism.interleave * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not _moves(row))
-    return RoleTime(role, tuple(rows), passes, waits, optimizer, _once(rows, passes, plan))
+    return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, _once(rows, passes, plan))
 
 
 def _unit(row: KernelTime) -> str:
@@ -176,7 +188,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     once = max((sum(time.once.values()) for time in times), default=0.0)
     spans = _spans(slowest, count, bubble, optimizer, once)
     estimate = sum(span.seconds for span in spans)
-    error, uncalibrated = _error(slowest, count, estimate)
+    error, uncalibrated = _error(slowest, estimate)
     communication = sum(row.seconds * row.times for row in slowest.kernels if _moves(row))
     exposed = sum(span.seconds for span in spans if span.name.startswith("comm"))
     return StepTime(
@@ -265,31 +277,23 @@ def _floor(time: RoleTime, plan: Plan) -> float:
     return max(_wire(time), *resources.values())
 
 
-def _error(slowest: RoleTime, count: int, estimate: float) -> tuple[float, float]:
+def _error(slowest: RoleTime, estimate: float) -> tuple[float, float]:
     """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel.
 
     Also the share of the step that no curve prices.
     """
     by_kind: dict[str, float] = defaultdict(float)
     unpriced = 0.0
+    exposed = slowest.exposed
     for row in slowest.kernels:
-        share = row.seconds * row.times / estimate
-        if _moves(row):
-            share *= _share_shown(slowest, count)
+        share = row.seconds * row.times / estimate * (exposed if _moves(row) else 1.0)
         by_kind[row.kind] += row.error * share
         unpriced += 0.0 if row.calibrated else share
     variance = sum((DEVIATION * error) ** 2 for error in by_kind.values()) + (DEVIATION * UNSEEN_STACK) ** 2
     return sqrt(variance), unpriced
 
 
-def _share_shown(time: RoleTime, count: int) -> float:
-    """How much of all transfers the step waits for."""
-    everything = sum(row.seconds * row.times for row in time.kernels if _moves(row))
-    shown = count * (sum(sum(stretch.shown.values()) for stretch in time.passes.values()) + time.sends)
-    return min(1.0, (shown + sum(time.once.values())) / everything) if everything else 0.0
-
-
 def with_exposure(time: RoleTime) -> tuple[KernelTime, ...]:
     """The rows, transfers with the seconds of each that nothing hides (spread evenly over those of one axis)."""
-    share = _share_shown(time, 1)
-    return tuple(replace(row, exposed=row.seconds * share) if _moves(row) else row for row in time.kernels)
+    exposed = time.exposed
+    return tuple(replace(row, exposed=row.seconds * exposed) if _moves(row) else row for row in time.kernels)
