@@ -173,6 +173,8 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
         scores = tape.pointwise("attention/softcap.multiply", tanh)
     scores = tape.pointwise("attention/mask", scores, add=True)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
+    if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
+        scores = tape.cast(scores, wide)
     shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel="softmax", flops=5, saves=["out"])
     shares = tape.cast(shares, tape.matmul_result)
     return _context(tape, shares, value, spec)

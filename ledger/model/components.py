@@ -239,19 +239,3 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
         logits = tape.pointwise("head/softcap.multiply", tanh)
     return logits
-
-
-def loss(tape: Tape, logits: Tensor) -> Tensor:
-    """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
-    labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
-    total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
-    if tape.kernels.loss == "eager":
-        logits = tape.cast(logits, tape.precision.logits)
-    logs = tape.pointwise("cross_entropy/log_softmax", logits, kernel="cross_entropy", flops=5, saves=["out"])
-    for axis in sorted({axis for dim, axis in logits.split if dim == "vocab"}):
-        for step in ("maximum", "sum", "target"):
-            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
-            tape.summed(part, axis)
-    return tape.pointwise(
-        "cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total]
-    )

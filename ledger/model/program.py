@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import components
+from ledger.model import components, cross_entropy
 from ledger.model.backward import backward
 from ledger.model.dims import dim, symbol
 from ledger.model.fusion import kernels
@@ -107,7 +107,7 @@ class Builder:
     def output(self) -> tuple[Unit, Unit]:
         """Residual stream to logits, and logits to loss."""
         tape, after = self.tape(), self.tape()
-        components.loss(after, components.head(tape, self.entry(), self.model))
+        cross_entropy.loss(after, components.head(tape, self.entry(), self.model))
         one = sympy.Integer(1)
         return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
 
