@@ -6,26 +6,25 @@ first and the last layer that backward visits, at that step of the layer where m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import sympy
 
-from ledger.books import liveness
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.books.liveness import Alive
+from ledger.books.passing import TOKENS, candidates, categories, category, standing
 from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS
 from ledger.model.program import INPUT, LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
 from ledger.model.sharding import gathered
-from ledger.model.tensors import CeilDiv, Tensor, sized
+from ledger.model.tensors import CeilDiv, sized
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
 ONE = sympy.Integer(1)
-TOKENS = "embedding/tokens.index"
 Value = Callable[[sympy.Expr], Exact]
 
 
@@ -88,13 +87,22 @@ def _end(unit: Unit, layer: str) -> str:
 def stocks(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Every stock of one device. `value` picks, among the steps of a unit, the one with most bytes alive."""
     line = timeline(program)
+    yield from lasting(program, plan)
+    for unit in program.units:
+        for moment, steps in candidates(unit):
+            fullest = max(steps, key=lambda step: value(step.bytes()))
+            yield from _passing(unit, line.span(moment, moment), fullest)
+
+
+def lasting(program: Program, plan: Plan) -> Iterator[Entry]:
+    """The stocks that are there whatever the sizes are: all but what exists only while one unit runs."""
+    line = timeline(program)
     yield from _state(program, plan, line)
     yield from _update(program, plan, line)
     yield from _inputs(program, line)
     for unit in program.units:
         if unit.forward:
             yield from _saved(unit, line)
-            yield from _passing(unit, line, value)
     yield from _gradients(program, plan, line)
     if program.sharding.splits("weights"):
         yield from _unsharded(program, plan, line)
@@ -145,19 +153,10 @@ def _update(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
 
 
-def _category(unit: Unit) -> str:
-    return "logits" if unit.name in (OUTPUT, LOSS) else "activations"
-
-
-def _standing(tensor: Tensor) -> bool:
-    """Whether a tensor belongs to the step and not to one unit: the batch, and tables that all layers share."""
-    return tensor.role == "table" or tensor.name == TOKENS
-
-
 def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     """The batch lives as long as the step, tables of positions as long as its two passes."""
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
-    for tensor in {t.name: t for t in inputs if _standing(t)}.values():
+    for tensor in {t.name: t for t in inputs if standing(t)}.values():
         when = line.whole if tensor.name == TOKENS else line.span(line.names[0], line.before("optimizer"))
         yield Entry(
             tensor.name, stock("activations"), when, tensor.bytes(), ONE, "input of the step, or shared by layers"
@@ -169,12 +168,12 @@ def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
 
     A layer's own share is counted with the step it runs in, so here are the layers that wait.
     """
-    held, why = stock(_category(unit)), "saved for backward: each storage once"
+    held, why = stock(category(unit)), "saved for backward: each storage once"
     forward, back = f"forward/{unit.name}", f"backward/{unit.name}"
     others = _others(unit)
     for tensor in unit.kept.saved:
         account, amount = f"{unit.name}/{tensor.name}", tensor.bytes()
-        if _standing(tensor):
+        if standing(tensor):
             continue
         if unit.count != ONE:
             yield Entry(account, held, line.span(forward, back), amount, unit.count - 1, why)
@@ -198,33 +197,12 @@ def _others(unit: Unit) -> sympy.Expr:
     return (symbol("in_flight") - 1) * unit.count
 
 
-def _passing(unit: Unit, line: Timeline, value: Value) -> Iterator[Entry]:
-    """What exists only while the unit runs, at the step where that is most."""
-    steps = {f"forward/{unit.name}": _most(liveness.forward(unit), value)}
-    back = _most(liveness.backward(unit), value)
-    steps[f"backward/{unit.name}"] = back
-    if unit.count != ONE:
-        steps[f"backward/{unit.name}/end"] = back
-    weights = {f"{weight.name}.gradient" for weight in unit.weights}
-    kept = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
-    for moment, step in steps.items():
-        for tensor in step.tensors:
-            if _standing(tensor):
-                continue
-            category = "workspace"
-            if tensor.name in weights:
-                category = "gradients"
-            elif tensor.name in kept:
-                category = _category(unit)
-            elif tensor.name.startswith(("head/", "cross_entropy/")):
-                category = "logits"
-            account = f"{unit.name}/{tensor.name}.now"
-            why = f"alive while {step.step} runs"
-            yield Entry(account, stock(category), line.span(moment, moment), tensor.bytes(), ONE, why)
-
-
-def _most(steps: Sequence[Alive], value: Value) -> Alive:
-    return max(steps, key=lambda step: value(step.bytes()))
+def _passing(unit: Unit, when: Lifetime, step: Alive) -> Iterator[Entry]:
+    """What exists only while the unit runs, at one of its steps."""
+    held, why = categories(unit), f"alive while {step.step} runs"
+    for tensor in step.tensors:
+        if not standing(tensor):
+            yield Entry(f"{unit.name}/{tensor.name}.now", stock(held(tensor)), when, tensor.bytes(), ONE, why)
 
 
 def _gradients(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:

@@ -136,16 +136,16 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     outer = [row for row in rows if _moves(row) and row not in inner]
     device = seconds(compute)
     launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
-    sheltered = seconds(row for row in inner if _may_hide(row, name, plan))
+    sheltered = seconds(row for row in inner if may_hide(row, name, plan))
     behind_matmul = min(sheltered, seconds(row for row in compute if row.kind.startswith("matmul")))
-    room = device - behind_matmul if _weights_hide(name, plan) and unit != ROOT else 0.0
+    room = device - behind_matmul if weights_hide(name, plan) and unit != ROOT else 0.0
     behind_unit = min(seconds(outer), room)
     shown = {"tensor": seconds(inner) - behind_matmul, "data": seconds(outer) - behind_unit}
     tax = plan.stack.overlap_tax * (behind_matmul + behind_unit)
     return Stretch(device, max(0.0, launches - device), shown, tax)
 
 
-def _may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
+def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether a tensor-parallel transfer may run beside a contraction.
 
     `matmul`: the one it feeds or follows. `weight_gradient`: only transfers of a column-parallel input and of its
@@ -156,7 +156,8 @@ def _may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     return rule == "matmul" or (rule == "weight_gradient" and name == "backward" and late)
 
 
-def _weights_hide(name: str, plan: Plan) -> bool:
+def weights_hide(name: str, plan: Plan) -> bool:
+    """Whether transfers of weights and gradients may run beside the compute of a pass."""
     rule = plan.stack.overlap
     return rule.gather == "layer" if name == "forward" else "none" not in (rule.gather, rule.data)
 
