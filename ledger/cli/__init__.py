@@ -14,6 +14,7 @@ VERBS = {
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
+    "solve": "ledger.cli.solve",
     "score": "ledger.cli.score",
     "init": "ledger.cli.init",
     "import": "ledger.cli.import_",

@@ -1,0 +1,77 @@
+"""Memory as a polynomial in one size, and that polynomial solved for the size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.books.closed import Books, close
+from ledger.books.entries import STOCK, Lifetime
+from ledger.books.memory import timeline
+from ledger.books.notation import text
+from ledger.model.schedule import roles
+from ledger.model.tensors import CeilDiv
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Bytes alive on one role at one moment, as a polynomial in `sign` with all other sizes bound."""
+
+    role: str
+    moment: str
+    polynomial: sympy.Poly
+
+    @property
+    def text(self) -> str:
+        """The polynomial, and where it holds."""
+        return f"{text(self.polynomial.as_expr())} ({self.moment})"
+
+    def root(self, limit: sympy.Expr) -> float:
+        """The largest size at which at most `limit` bytes are alive; infinite where the size does not matter."""
+        if self.polynomial.degree() < 1:
+            return float("inf")
+        roots = sympy.Poly(self.polynomial - limit, self.polynomial.gen).nroots(n=30)
+        real = [float(sympy.re(root)) for root in roots if abs(sympy.im(root)) < 1e-9 * (1 + abs(root))]
+        return max((root for root in real if root > 0), default=0.0)
+
+
+def closed_forms(plan: Plan, sign: sympy.Symbol) -> tuple[ClosedForm, ...]:
+    """Memory at every candidate for the peak of every role; none where it is no polynomial in the size.
+
+    Rounding up to equal shards is left out, and which tensors are alive is taken as in `plan`: both are exact again
+    once the books of the solution are closed.
+    """
+    try:
+        return tuple(form for book in close(plan, roles(plan)) for form in _of(book, sign))
+    except sympy.PolynomialError:
+        return ()
+
+
+def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedForm, float] | None:
+    """The form that reaches the limit at the smallest size, with that size."""
+    found = [(form.root(limit), index) for index, form in enumerate(forms)]
+    if not found:
+        return None
+    root, index = min(found)
+    return forms[index], root
+
+
+def _of(book: Books, sign: sympy.Symbol) -> Iterator[ClosedForm]:
+    line = timeline(book.program)
+    stocks = [entry for entry in book.ledger.entries if entry.resource.kind == STOCK]
+    amounts = [(entry.when, _bound(entry.amount * entry.times, sign, book)) for entry in stocks]
+    for index, name in enumerate(line.names):
+        alive = [amount for when, amount in amounts if isinstance(when, Lifetime) and when.covers(index)]
+        yield ClosedForm(book.role.name, line.titles[name], sympy.Poly(sympy.Add(*alive), sign))
+
+
+def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: Books) -> sympy.Expr:
+    """The amount with every other size in numbers."""
+    if not amount.has(sign):
+        return sympy.Rational(book.value(amount))
+    smooth = amount.replace(CeilDiv, lambda rows, shards: rows / shards)
+    others = {one: sympy.Rational(book.value(one)) for one in smooth.free_symbols if one != sign}
+    return smooth.xreplace(others)

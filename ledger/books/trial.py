@@ -1,0 +1,58 @@
+"""A plan tried with other values of one input: exact books for each, closed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ledger.books.compiler import compile_plan
+from ledger.books.conditions import Condition
+from ledger.books.results import Number
+from ledger.books.unknowns import Unknown
+from ledger.spec.inputs import violations
+from ledger.spec.plan import Plan
+
+STATE = ("weights", "master", "gradients", "optimizer")
+BARE = "a bare model has state alone: memory is that of weights, master, gradients and optimizer, time the napkin's"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`tried` holds the totals under each rank of the input's values; None where a rule of the spec refuses it."""
+
+    plan: Plan
+    sought: Unknown
+    tried: dict[int, Mapping[str, Number] | None]
+
+    def __call__(self, rank: int) -> Mapping[str, Number] | None:
+        """The totals of the plan with the value of this rank."""
+        if rank not in self.tried:
+            candidate = self.with_value(rank)
+            self.tried[rank] = None if violations(candidate) else totals(candidate)
+        return self.tried[rank]
+
+    def with_value(self, rank: int) -> Plan:
+        """The plan with the value of this rank."""
+        return self.sought.put(self.plan, self.sought.value(rank))
+
+    def holds(self, condition: Condition, rank: int) -> bool:
+        """Whether the value is legal and the condition holds of it."""
+        found = self(rank)
+        return found is not None and condition.holds(found)
+
+    def slack(self, condition: Condition, rank: int) -> float | None:
+        """How far the condition is from breaking; None for an illegal value."""
+        found = self(rank)
+        return None if found is None else float(condition.slack(found))
+
+
+def totals(plan: Plan) -> Mapping[str, Number]:
+    """The totals of a plan, with the state as a whole; a bare model's memory and time are what is known of them."""
+    found = compile_plan(plan).totals
+    state = sum(found[f"memory.static.{part}"] for part in STATE)
+    if not plan.model.bare:
+        return {**found, "memory.static": state}
+    known = {"memory.static": state, "memory.peak": state, "memory.reserved": state}
+    if "napkin.time.run" in found:
+        known["time.run"] = found["napkin.time.run"]
+    return {**found, **known}

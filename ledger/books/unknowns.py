@@ -1,0 +1,214 @@
+"""What `solve` may look for: each input with the values that a plan allows it, and how one is put into the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import exp, gcd, inf, log
+from typing import Any
+
+import sympy
+
+from ledger.books.results import Number
+from ledger.model.dims import symbol
+from ledger.spec.inputs import NAMED, spelt, unit, violations
+from ledger.spec.near import nearest
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Location, Problem, SpecError
+
+REACH = 10**18  # beyond every size that a plan can state
+FINE = 1e-9  # relative distance of real numbers that are told apart
+SPAN = 40  # powers of two below and above the given real number that are searched
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An input that is looked for: `given` in the plan, legal in `some` values, else in multiples of `step`.
+
+    Without a `step` it is a real number up to `greatest`. `sign` stands for it in formulas; `why` says what is legal.
+    """
+
+    path: str
+    given: Number
+    put: Callable[[Plan, Any], Plan]
+    why: str = ""
+    some: tuple[int, ...] = ()
+    step: int = 0
+    greatest: float = inf
+    sign: sympy.Symbol | None = None
+
+    @property
+    def unit(self) -> str:
+        """The base unit of its values."""
+        return unit(self.path)
+
+    @property
+    def real(self) -> bool:
+        """Whether every positive number is legal; then ranks are steps of one part in 10**9."""
+        return not self.some and not self.step
+
+    def value(self, rank: int) -> Number:
+        """The legal value of this rank, from 0."""
+        if self.real:
+            return min(float(self.given) * 2.0**-SPAN * exp(rank * FINE), self.greatest)
+        return self.some[rank] if self.some else (rank + 1) * self.step
+
+    @property
+    def last(self) -> int:
+        """The rank of the largest value that is ever tried."""
+        if self.real:
+            widest = int(2 * SPAN * log(2) / FINE)
+            return widest if self.greatest == inf else min(widest, self.rank(self.greatest))
+        return len(self.some) - 1 if self.some else REACH // self.step - 1
+
+    def rank(self, value: float) -> int:
+        """The rank of the largest legal value up to `value`, or that of the smallest."""
+        if self.real:
+            return max(int((log(value / float(self.given)) + SPAN * log(2)) / FINE), 0)
+        if self.some:
+            return max(sum(one <= value for one in self.some) - 1, 0)
+        return max(int(min(value, REACH)) // self.step - 1, 0)
+
+
+def unknown(plan: Plan, path: str) -> Unknown:
+    """The input of that path; raises SpecError with near misses for what cannot be looked for."""
+    reals = {spelt(field): field for field in _reals(plan, "")}
+    if path in DISCRETE and (path != "model.parameters" or plan.model.bare):
+        return DISCRETE[path](plan)
+    depth = {f"model.layers.{group.name}.repeat": index for index, group in enumerate(plan.model.groups)}
+    if path in depth:
+        return _depth(plan, path, depth[path])
+    if path in reals:
+        return _real(plan, path, reals[path])
+    known = [*DISCRETE, *depth, *reals]
+    message = f"`{path}` is nothing to solve for"
+    where = Location(f"--for {path}", 1, len("--for ") + 1)
+    raise SpecError([Problem(where, message, nearest(path, known))], {where.file: where.file})
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """What divides a number, from 1."""
+    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return tuple(sorted({*small, *(number // one for one in small)}))
+
+
+def _in_run(field: str) -> Callable[[Plan, Any], Plan]:
+    def put(plan: Plan, value: Any) -> Plan:
+        return replace(plan, run=replace(plan.run, **{field: value}))
+
+    return put
+
+
+def _micro_batch(plan: Plan) -> Unknown:
+    share = plan.run.global_batch // plan.parallelism.data
+    why = f"divisors of global_batch / data = {share}"
+    put = _in_run("micro_batch")
+    return Unknown("run.micro_batch", plan.run.micro_batch, put, why, divisors(share), sign=symbol("batch"))
+
+
+def _seq_len(plan: Plan) -> Unknown:
+    mesh = plan.parallelism
+    step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    return Unknown("run.seq_len", plan.run.seq_len, _in_run("seq_len"), _multiples(step), step=step, sign=symbol("seq"))
+
+
+def _global_batch(plan: Plan) -> Unknown:
+    step = plan.parallelism.data * plan.run.micro_batch
+    put = _in_run("global_batch")
+    return Unknown("run.global_batch", plan.run.global_batch, put, _multiples(step), step=step)
+
+
+def _tokens(plan: Plan) -> Unknown:
+    return Unknown("run.tokens", plan.run.tokens or 1, _in_run("tokens"), step=1)
+
+
+def _parameters(plan: Plan) -> Unknown:
+    def put(plan: Plan, value: Any) -> Plan:
+        return replace(plan, model=replace(plan.model, parameters=value))
+
+    return Unknown("model.parameters", plan.model.parameters or 1, put, step=1, sign=symbol("parameters"))
+
+
+def _devices(plan: Plan) -> Unknown:
+    """More devices are more replicas, which take equal parts of the global batch (a bare model has no batch)."""
+    mesh, micro_batches = plan.parallelism, plan.run.global_batch // plan.run.micro_batch
+    rest = mesh.tensor * mesh.pipeline * mesh.context
+
+    def put(plan: Plan, value: Any) -> Plan:
+        spread, run = replace(plan.parallelism, data=value // rest), plan.run
+        if plan.model.bare:
+            run = replace(run, global_batch=spread.data * run.micro_batch)
+        return replace(plan, parallelism=spread, cluster=replace(plan.cluster, devices=value), run=run)
+
+    if plan.model.bare:
+        nodes = plan.cluster.devices_per_node
+        step = rest * nodes // gcd(rest, nodes)
+        return Unknown("cluster.devices", plan.cluster.devices, put, _multiples(step), step=step)
+    legal = (data * rest for data in divisors(micro_batches))
+    some = tuple(value for value in legal if not violations(put(plan, value)))
+    why = f"{rest} x data, where data divides the {micro_batches} micro-batches of a step"
+    return Unknown("cluster.devices", plan.cluster.devices, put, why, some or (plan.cluster.devices,))
+
+
+def _depth(plan: Plan, path: str, index: int) -> Unknown:
+    mesh, groups = plan.parallelism, plan.model.groups
+    step = mesh.pipeline * mesh.interleave if len(groups) == 1 else 1
+
+    def put(plan: Plan, value: Any) -> Plan:
+        deeper = tuple(replace(one, repeat=value) if i == index else one for i, one in enumerate(plan.model.groups))
+        return replace(plan, model=replace(plan.model, groups=deeper))
+
+    sign = symbol("layers") if len(groups) == 1 and mesh.pipeline == 1 else None
+    return Unknown(path, groups[index].repeat, put, _multiples(step), step=step, sign=sign)
+
+
+def _real(plan: Plan, path: str, field: str) -> Unknown:
+    steps = field.split(".")
+
+    def given(part: Any) -> Any:
+        for step in steps:
+            part = part[step] if isinstance(part, Mapping) else getattr(part, step)
+        return part
+
+    def put(plan: Plan, value: Any) -> Plan:
+        changed: Plan = _put(plan, steps, value)
+        return changed
+
+    greatest = 1.0 if steps[-1] in {"mfu", "scaleout_efficiency"} else inf
+    return Unknown(path, given(plan), put, greatest=greatest)
+
+
+def _put(part: Any, steps: list[str], value: Any) -> Any:
+    if not steps:
+        return value
+    first, rest = steps[0], steps[1:]
+    if isinstance(part, Mapping):
+        return {**part, first: _put(part[first], rest, value)}
+    return replace(part, **{first: _put(getattr(part, first), rest, value)})
+
+
+def _reals(part: Any, path: str) -> Iterator[str]:
+    """The fields of a plan that are positive real numbers, but for what was fitted."""
+    for field in fields(part) if is_dataclass(part) else ():
+        inner, name = getattr(part, field.name), f"{path}.{field.name}" if path else field.name
+        if path or field.name in {*NAMED, "cluster", "assumptions"}:
+            entries = inner.items() if isinstance(inner, Mapping) else ()
+            yield from (f"{name}.{key}" for key, value in entries if isinstance(value, float))
+            if isinstance(inner, float) and inner > 0:
+                yield name
+            elif is_dataclass(inner):
+                yield from _reals(inner, name)
+
+
+def _multiples(step: int) -> str:
+    return f"multiples of {step}" if step > 1 else ""
+
+
+DISCRETE: Mapping[str, Callable[[Plan], Unknown]] = {
+    "run.micro_batch": _micro_batch,
+    "run.seq_len": _seq_len,
+    "run.global_batch": _global_batch,
+    "run.tokens": _tokens,
+    "cluster.devices": _devices,
+    "model.parameters": _parameters,
+}
