@@ -1,0 +1,196 @@
+"""Questions about plans: totals, trades between two plans, accounts, moments of a step, checklists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ledger.books.compiler import compile_plan
+from ledger.books.lecture.answers import Amount, Figure, Found, Grid, Value
+from ledger.books.memory import CATEGORIES
+from ledger.books.notation import text
+from ledger.books.results import Compiled, Number
+from ledger.books.verdict import HEADROOM
+from ledger.model.dims import symbol
+from ledger.model.operations import total
+from ledger.spec.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Books:
+    """Compiled plans by the digest of what they say."""
+
+    known: dict[str, Compiled] = field(default_factory=dict)
+
+    def __call__(self, plan: Plan) -> Compiled:
+        """The plan with its books closed, compiled once."""
+        if plan.digest not in self.known:
+            self.known[plan.digest] = compile_plan(plan)
+        return self.known[plan.digest]
+
+
+def unit_of(key: str) -> str:
+    """The unit of a total by the beginning of its key."""
+    return next((unit for start, unit in UNITS if key.startswith(start)), "1")
+
+
+UNITS = (
+    ("napkin.days", "day"),
+    ("napkin.flops", "FLOP"),
+    ("napkin.time", "s"),
+    ("napkin.max_parameters", "parameters"),
+    ("parameters", "parameters"),
+    ("flops.", "FLOP"),
+    ("memory.", "B"),
+    ("saved.", "B"),
+    ("kv_cache", "B"),
+    ("traffic.", "B"),
+    ("time.", "s"),
+    ("cost.", "USD"),
+    ("tokens_per_second", "tokens/s"),
+    ("mfu", "%"),
+    ("hfu", "%"),
+    ("goodput", "%"),
+)
+
+
+def total_of(compiled: Compiled, key: str) -> Number:
+    """A total; nothing is spent where a plan has none. A key that ends in `*` is the sum of those that begin so."""
+    if key.endswith("*"):
+        return sum(amount for name, amount in compiled.totals.items() if name.startswith(key[:-1]))
+    return compiled.totals.get(key, 0)
+
+
+# --- one plan -----------------------------------------------------------------------------------
+
+
+def totals(ask: PlanAsk, books: Books) -> Found:
+    """Totals by name, and ratios of two."""
+    compiled = books(ask.plan)
+    figures = [Figure(name, _words(key), total_of(compiled, key), _unit(key), key) for name, key in ask.totals.items()]
+    for name, (above, below) in ask.ratios.items():
+        value = _over(total_of(compiled, above), total_of(compiled, below))
+        figures.append(Figure(name, f"{_words(above)} over {_words(below)}", value, _unit_over(above, below)))
+    return Found(tuple(figures))
+
+
+def _words(key: str) -> str:
+    return key.replace(".", " ").replace("_", " ").replace("*", "")
+
+
+def _unit(key: str) -> str:
+    if key.startswith("comm."):
+        return "B" if "bytes" in key else "1"
+    return unit_of(key)
+
+
+def _over(above: Number, below: Number) -> Fraction | float:
+    """Exact where both are whole."""
+    if isinstance(above, int) and isinstance(below, int) and below:
+        return Fraction(above, below)
+    return float(above) / float(below) if below else 0.0
+
+
+def _unit_over(above: str, below: str) -> str:
+    return "x" if _unit(above) == _unit(below) else f"{_unit(above)}/{_unit(below)}"
+
+
+def accounts(ask: AccountsAsk, books: Books) -> Found:
+    """FLOPs of the forward pass for one token and one occurrence (a layer, or the head), with their closed form."""
+    compiled = books(ask.plan)
+    tokens = ask.plan.run.micro_batch * ask.plan.run.seq_len
+    figures = []
+    for name, wanted in ask.sums.items():
+        rows = [
+            row
+            for row in compiled.accounts
+            if row.account in wanted and row.resource.startswith("matmul.") and row.when == "forward"
+        ]
+        value = Fraction(sum(row.amount for row in rows)) / tokens
+        form = total(row.expression for row in rows) / symbol("batch") / symbol("seq")
+        figures.append(Figure(name, f"FLOPs a token, {name.replace('_', ' ')}", value, "FLOP", text(form.expand())))
+    figures += [Figure(name, _words(key), total_of(compiled, key), _unit(key), key) for name, key in ask.totals.items()]
+    return Found(tuple(figures))
+
+
+def moments(ask: MomentsAsk, books: Books) -> Found:
+    """The peak, which is a maximum over moments; what adding up each stock's own maximum would give instead."""
+    role = max(books(ask.plan).roles, key=lambda role: role.peak.total)
+    found = role.moments
+    sum_of_maxima = sum(max(moment.parts[part] for moment in found) for part in CATEGORIES)
+    figures = [
+        Figure("peak", f"peak: {role.peak.title}", role.peak.total, "B"),
+        Figure("sum_of_maxima", "sum of what each part reaches at some moment", sum_of_maxima, "B"),
+    ]
+    for part in ("weights", "gradients", "optimizer", "activations"):
+        phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in found if moment.parts[part]))
+        figures.append(Figure(f"alive.{part}", f"{part} are alive in", ", ".join(phases)))
+    present = [part for part in CATEGORIES if any(moment.parts[part] for moment in found)]
+    columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))
+    rows = tuple((m.title, *(m.parts[part] for part in present), m.total) for m in found)
+    return Found(tuple(figures), Grid("What is alive when", columns, rows))
+
+
+def checks(ask: ChecksAsk, books: Books) -> Found:
+    """Status of each line, as `plan/line` where there are several plans."""
+    rows: list[tuple[Value, ...]] = []
+    figures = []
+    for name, plan in ask.plans.items():
+        for check in books(plan).verdict.checks:
+            if check.name.startswith(ask.only):
+                label = f"{name}/{check.name}" if len(ask.plans) > 1 else check.name
+                figures.append(Figure(label, "", check.status))
+                rows.append((name, check.title, check.status, check.figure, check.detail))
+    columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("", ""))
+    return Found(tuple(figures), Grid("Lines of the checklist", columns, tuple(rows)))
+
+
+# --- several plans ----------------------------------------------------------------------------------
+
+
+def compare(ask: CompareAsk, books: Books) -> Found:
+    """Each total of each changed plan over that of the plan itself: `change.total` (a ratio), and the values."""
+    before = books(ask.plan)
+    after = {name: books(plan) for name, plan in ask.changed.items()}
+    figures = tuple(_changes(ask.totals, before, after))
+    names = [name.replace("_", " ") for name in after]
+    columns = (
+        ("total", ""),
+        ("before", "mixed"),
+        *((name, "mixed") for name in names),
+        *((f"{n}, change", "change") for n in names),
+    )
+    rows = []
+    for key in ask.totals.values():
+        first = total_of(before, key)
+        others = [total_of(compiled, key) for compiled in after.values()]
+        changes = [_over(other, first) - 1 if first else "–" for other in others]
+        rows.append(
+            (_words(key), Amount(first, _unit(key)), *(Amount(other, _unit(key)) for other in others), *changes)
+        )
+    return Found(figures, Grid("What it saves and what it costs", columns, tuple(rows)))  # type: ignore[arg-type]
+
+
+def _changes(totals: Mapping[str, str], before: Compiled, after: Mapping[str, Compiled]) -> Iterator[Figure]:
+    """Unnamed figures are for expectations only: the table shows them."""
+    for name, key in totals.items():
+        first = total_of(before, key)
+        yield Figure(f"before.{name}", "", first, _unit(key))
+        for label, compiled in after.items():
+            second = total_of(compiled, key)
+            yield Figure(f"{label}.{name}", "", second, _unit(key))
+            if first:
+                yield Figure(f"{label}.{name}.ratio", "", _over(second, first), "x")
+
+
+def levels(ask: LevelsAsk, books: Books) -> Found:
+    """The peak of each plan, and what the headroom policy it goes by keeps free."""
+    figures, rows = [], []
+    for name, plan in ask.plans.items():
+        peak, free = books(plan).totals["memory.peak"], HEADROOM[name]
+        figures.append(Figure(name, "", float(peak) + free, "B"))
+        rows.append((name, plan.recompute.policy, peak, free, float(peak) + free))
+    columns = (("level", ""), ("recompute", ""), ("peak", "B"), ("kept free", "B"), ("to plan for", "B"))
+    return Found(tuple(figures), Grid("Planning levels", columns, tuple(rows)))
