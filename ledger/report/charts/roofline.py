@@ -62,7 +62,7 @@ def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: flo
     for roof in roofs:
         keys += roof_key(roof, height)
         height += 20.0
-    tall = min(0.72 * width, 360.0)
+    tall = min(0.72 * width, 310.0)
     x, y = scales(points, roofs, (58.0, width - 8.0), (height + 26.0 + tall, height + 26.0))
     parts = [*keys, *grid(x, y)]
     for roof in roofs:

@@ -11,7 +11,7 @@ from ledger.report import numbers
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled
+    from ledger.books.results import Account, Compiled, Number
 
 PRINTED = 10  # rows of each table on paper
 KINDS = (  # how the name of a resource begins, what its table is called
@@ -66,7 +66,7 @@ def formula_table(title: str, accounts: Sequence[tuple[Account, int]]) -> Table:
     return Table(title, columns, tuple(row if several else (row[0], *row[2:]) for row in rows), PRINTED)
 
 
-def formula_row(account: Account, roles: int, whole: float) -> tuple[Cell, ...]:
+def formula_row(account: Account, roles: int, whole: Number) -> tuple[Cell, ...]:
     """One account, the largest where it has several `roles`; `whole` is 0 where shares mean nothing."""
     part = share(account.amount * account.times, whole)
     value = numbers.written(account.amount, account.unit)

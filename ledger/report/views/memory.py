@@ -33,6 +33,7 @@ class MemoryView:
     """The section's figures and tables; `spare` is what stays free or is missing, `role` empty where all are alike."""
 
     fits: bool
+    state_only: bool
     role: str
     peak_moment: str
     peak: Total
@@ -47,7 +48,7 @@ class MemoryView:
 
 
 def memory(report: Report) -> MemoryView | None:
-    """Memory against capacity; None where only a parameter count is known."""
+    """Memory against capacity, of the state alone where only a parameter count is known; None without any role."""
     compiled = report.compiled
     if not compiled.roles:
         return None
@@ -56,10 +57,11 @@ def memory(report: Report) -> MemoryView | None:
     spare = capacity - role.reserved
     return MemoryView(
         compiled.verdict.fits,
+        compiled.plan.model.bare,
         role.name if several else "",
         role.peak.title,
-        total(compiled, "memory.peak"),
-        total(compiled, "memory.reserved"),
+        known(compiled, "memory.peak", role.peak.total),
+        known(compiled, "memory.reserved", role.reserved),
         total(compiled, "memory.capacity"),
         numbers.size(max(spare, -spare)),
         role_figure(compiled),
@@ -68,6 +70,11 @@ def memory(report: Report) -> MemoryView | None:
         largest_table(role.peak),
         lever_table(compiled, role),
     )
+
+
+def known(compiled: Compiled, key: str, value: int) -> Total:
+    """A total; the role's own value, under no key, where the plan is too bare to have it."""
+    return total(compiled, key) if key in compiled.totals else Total("", numbers.size(value), numbers.machine(value))
 
 
 def stacked(moment: Moment) -> tuple[charts.Part, ...]:

@@ -88,7 +88,7 @@ def plan(report: Report) -> PlanView:
         (Cell(path), Cell(value), Cell(str(origin.where)), source_cell(origin, sources))
         for path, value, origin in found
     )
-    table = Table("Every value, where it was written and who published it", columns, rows, 40) if rows else None
+    table = Table("Every value, where it was written and who published it", columns, rows, 32) if rows else None
     return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
 
 
@@ -154,20 +154,19 @@ def typed_amount(value: float | Fraction, unit: str) -> str:
 
 
 def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
-    """The plan in a dozen lines."""
+    """The plan in ten lines, fewer where only a parameter count is known."""
     run = chosen.run
     rows = (
         ("model", model_line(chosen)),
         ("devices", f"{numbers.integer(chosen.cluster.devices)} × {chosen.accelerator.title}"),
         ("layout", layout_line(chosen)),
-        ("batch", f"{numbers.integer(run.global_batch)} sequences of {numbers.integer(run.seq_len)} tokens a step"),
-        ("micro-batch", f"{numbers.integer(run.micro_batch)} per device"),
+        ("batch", "" if chosen.model.bare else batch_line(chosen)),
         ("training", f"{numbers.trimmed(numbers.count(run.tokens))} tokens" if run.tokens else ""),
         ("precision", precision_line(chosen)),
-        ("recompute", recompute_line(chosen)),
+        ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
         ("optimizer", chosen.optimizer.name),
         ("software", chosen.stack.title),
-        ("kernels", ", ".join(f"{part.name} {getattr(chosen.kernels, part.name)}" for part in fields(chosen.kernels))),
+        ("kernels", "" if chosen.model.bare else kernel_line(chosen)),
     )
     return tuple((name, text) for name, text in rows if text)
 
@@ -179,6 +178,20 @@ def model_line(chosen: Plan) -> str:
         return f"{model.title or model.name}: a count and nothing else"
     layers = sum(group.repeat for group in model.groups)
     return f"{model.title}: {layers} layers of width {numbers.integer(model.d_model)}"
+
+
+def batch_line(chosen: Plan) -> str:
+    """The sequences of a step and of a micro-batch."""
+    run = chosen.run
+    return (
+        f"{numbers.integer(run.global_batch)} sequences of {numbers.integer(run.seq_len)} tokens a step, "
+        f"{numbers.integer(run.micro_batch)} in a micro-batch"
+    )
+
+
+def kernel_line(chosen: Plan) -> str:
+    """Which implementation serves each part."""
+    return ", ".join(f"{part.name} {getattr(chosen.kernels, part.name)}" for part in fields(chosen.kernels))
 
 
 def layout_line(chosen: Plan) -> str:

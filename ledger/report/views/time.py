@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.books.counts import peak
 from ledger.report import numbers
 from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, figure, share, total_cell
@@ -64,8 +65,7 @@ class TimeView:
 def time(report: Report) -> TimeView:
     """How long a step and the run take."""
     compiled = report.compiled
-    values, plan = compiled.totals, compiled.plan
-    peak = plan.accelerator.peak.get(plan.precision.compute, 0.0)
+    values = compiled.totals
     ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
@@ -74,7 +74,7 @@ def time(report: Report) -> TimeView:
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         compiled.verdict.bottleneck,
         numbers.plain(ratio) if ratio else "",
-        f"{numbers.si(peak, 'FLOP/s', 4)} dense {plan.precision.compute}" if peak else "",
+        f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.compute}",
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger.books.counts import peak
+from ledger.model import dtypes
 from ledger.report import numbers
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
@@ -52,7 +54,7 @@ class RooflineView:
 def roofline(report: Report) -> RooflineView | None:
     """Every kernel of the slowest kind of device; None where only a parameter count is known."""
     compiled = report.compiled
-    if not compiled.roles:
+    if not any(role.kernels for role in compiled.roles):
         return None
     role, plan = slowest(compiled), compiled.plan
     kernels = [kernel for kernel in role.kernels if not kernel.payload and kernel.seconds]
@@ -70,17 +72,12 @@ def seconds(kernels: Iterable[KernelTime]) -> float:
     return sum(kernel.seconds * kernel.times for kernel in kernels)
 
 
-def peak(plan: Plan) -> float:
-    """The dense peak of the matmul dtype."""
-    return plan.accelerator.peak[plan.precision.compute]
-
-
 def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> Figure | None:
     """Kernels that compute and move something; the others have no place on these axes."""
     points = merged([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
     if not points:
         return None
-    roofs = roofs_of(plan.accelerator, plan.precision.compute)
+    roofs = roofs_of(plan.accelerator, dtypes.rate(plan.precision.compute))
     alt = (
         f"Roofline of {plan.accelerator.title}: {len(kernels)} kernels; most time goes to "
         f"{max(points, key=lambda point: point.share).label}."
