@@ -1,0 +1,91 @@
+"""The grid on which saved bytes of the compiler and of PyTorch are compared, and how each is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from ledger.books.results import Compiled
+from tests.model import plans
+
+FAMILIES = {
+    "llama": plans.LLAMA,
+    "gpt2": plans.GPT2,
+    "gpt2 without dropout": plans.GPT2_NO_DROPOUT,
+    "gpt_neox": plans.NEOX,
+    "qwen2": plans.QWEN2,
+    "mistral": plans.MISTRAL,
+    "gemma2": plans.GEMMA2,
+    "llama with biases": plans.BIASED_LLAMA,
+}
+PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
+CORES = ("flash", "cudnn", "efficient", "math", "eager")
+HALF_ONLY = ("flash", "cudnn")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model family under one choice of kernels and one precision."""
+
+    family: str
+    precision: str
+    attention: str
+    norm: str
+    activation: str
+
+    def __str__(self) -> str:
+        return f"{self.family}, {self.precision}, {self.attention}, norm {self.norm}, activation {self.activation}"
+
+    def compiled(self) -> Compiled:
+        """The plan through the public interface."""
+        kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
+        return plans.compiled(model=FAMILIES[self.family], precision=self.precision, kernels=kernels)
+
+
+def cases() -> Iterator[Case]:
+    """Every core in every precision with all fused and all eager; norm and activation apart with one fused core.
+
+    LayerNorm is one kernel however it is called, so GPT-2 and GPT-NeoX have no eager norm of their own.
+    """
+    for family in FAMILIES:
+        for precision in PRECISIONS:
+            for attention in CORES:
+                if attention in HALF_ONLY and precision == "fp32":
+                    continue
+                yield Case(family, precision, attention, "fused", "fused")
+                if family not in {"gpt2 without dropout", "mistral", "qwen2", "llama with biases"}:
+                    yield Case(family, precision, attention, "eager", "eager")
+        yield Case(family, "bf16-true", "flash", "fused", "eager")
+        yield Case(family, "bf16-autocast", "flash", "eager", "fused")
+
+
+def predicted(compiled: Compiled) -> dict[str, int]:
+    """The compiler's own figures: bytes of a layer of each group, and of the model."""
+    found = {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
+    return {key.removeprefix("saved."): value for key, value in found.items()}
+
+
+def packed(compiled: Compiled) -> dict[str, int]:
+    """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
+    from ledger.evidence.reference_model import workload
+    from ledger.evidence.reference_modules import FusedRMSNorm
+    from ledger.evidence.saved_tensors import saved_storages
+    from ledger.evidence.transformers_config import layer_order
+
+    # A kernel called by its private name is one that autocast does not see: the public function casts to fp32.
+    with mock.patch.object(FusedRMSNorm, "forward", _public_rms_norm):
+        storages = saved_storages(workload(compiled.plan))
+    found = {"total": sum(storage.bytes for storage in storages)}
+    for index, group in enumerate(layer_order(compiled.plan.model)):
+        # Position tables are packed by the first layer and shared by all, so the last one of a group is its own.
+        found[f"per_layer.{group.name}"] = sum(storage.bytes for storage in storages if storage.layer == index)
+    return found
+
+
+def _public_rms_norm(module: Any, hidden: Any) -> Any:
+    import torch
+
+    weight = 1.0 + module.weight if module.offset else module.weight
+    return torch.nn.functional.rms_norm(hidden, (hidden.shape[-1],), weight, 1e-6)

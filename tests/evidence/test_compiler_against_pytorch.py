@@ -1,0 +1,180 @@
+"""Parameters and FLOPs: the compiler's against PyTorch's own counts on meta tensors, to the integer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ledger.books.results import Compiled
+from ledger.spec.huggingface import import_text
+from tests.model import plans
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from ledger.evidence.flop_counts import flop_counts, parameter_count  # only where torch is installed
+from ledger.evidence.reference_model import workload
+
+LIBRARY = Path(__file__).parents[2] / "specs" / "models"
+MODELS = sorted(path.stem for path in LIBRARY.glob("*.yaml"))
+CORES = ("flash", "math", "eager")
+
+# Sizes are distinct primes wherever the class allows: two that were swapped would give another count.
+INVENTED: Mapping[str, Mapping[str, Any]] = {
+    "gpt2": {"model_type": "gpt2", "n_embd": 7 * 13, "n_head": 7, "n_layer": 3, "n_positions": 53, "vocab_size": 211},
+    "gpt2 untied, own width": {
+        "model_type": "gpt2",
+        "n_embd": 5 * 11,
+        "n_head": 5,
+        "n_layer": 2,
+        "n_positions": 61,
+        "n_inner": 101,
+        "vocab_size": 223,
+        "tie_word_embeddings": False,
+    },
+    "gpt_neox": {
+        "model_type": "gpt_neox",
+        "hidden_size": 3 * 16,
+        "num_attention_heads": 3,
+        "num_hidden_layers": 5,
+        "intermediate_size": 103,
+        "vocab_size": 227,
+    },
+    "gpt_neox, one after the other": {
+        "model_type": "gpt_neox",
+        "hidden_size": 7 * 8,
+        "num_attention_heads": 7,
+        "num_hidden_layers": 2,
+        "intermediate_size": 107,
+        "vocab_size": 229,
+        "use_parallel_residual": False,
+    },
+    "llama, own head size": {
+        "model_type": "llama",
+        "hidden_size": 6 * 17,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 26,
+        "intermediate_size": 109,
+        "num_hidden_layers": 3,
+        "vocab_size": 233,
+    },
+    "llama, biases, tied": {
+        "model_type": "llama",
+        "hidden_size": 10 * 14,
+        "num_attention_heads": 10,
+        "num_key_value_heads": 5,
+        "intermediate_size": 113,
+        "num_hidden_layers": 2,
+        "vocab_size": 239,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "mistral, multi-query": {
+        "model_type": "mistral",
+        "hidden_size": 89,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 1,
+        "head_dim": 22,
+        "intermediate_size": 131,
+        "num_hidden_layers": 2,
+        "vocab_size": 251,
+        "sliding_window": 19,
+    },
+    "qwen2": {
+        "model_type": "qwen2",
+        "hidden_size": 6 * 14,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "intermediate_size": 137,
+        "num_hidden_layers": 7,
+        "vocab_size": 257,
+    },
+    "gemma2, odd depth": {
+        "model_type": "gemma2",
+        "hidden_size": 6 * 11,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 58,
+        "intermediate_size": 157,
+        "num_hidden_layers": 7,
+        "vocab_size": 277,
+        "sliding_window": 29,
+    },
+}
+
+
+def imported(name: str) -> plans.Mapped:
+    """The model spec that a config.json of these fields becomes."""
+    spec: plans.Mapped = yaml.safe_load(import_text(json.dumps(INVENTED[name]), f"{name}.json"))
+    return {key: value for key, value in spec.items() if key != "spec"}
+
+
+def shallow(name: str) -> plans.Mapped:
+    """A model of the library, two layers of each group deep."""
+    spec = yaml.safe_load((LIBRARY / f"{name}.yaml").read_text(encoding="utf-8"))
+    return plans.layer({key: value for key, value in spec.items() if key not in {"spec", "expect"}}, repeat=2)
+
+
+def compiled(model: str | plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
+    """Three sequences of a model on one device."""
+    run = {"seq_len": seq_len, "micro_batch": 3, "global_batch": 3}
+    return plans.compiled(model=model, run=run, kernels={"attention": core}, **parts)
+
+
+def counted(plan: Compiled) -> tuple[int, int]:
+    """FlopCounterMode's forward, and forward with backward."""
+    found = flop_counts(workload(plan.plan))
+    return found.forward, found.step
+
+
+def predicted(plan: Compiled) -> tuple[int, int]:
+    """The same two from the ledger."""
+    return int(plan.totals["flops.counter.forward"]), int(plan.totals["flops.counter.step"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_and_flops_of_the_library(name: str) -> None:
+    """Every model of the library, whole, has PyTorch's parameters and PyTorch's FLOPs with flash attention."""
+    plan = compiled(name, 997)
+    assert plan.totals["parameters"] == parameter_count(plan.plan.model)
+    assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("name", MODELS)
+def test_flops_of_every_core_at_two_lengths(name: str, core: str) -> None:
+    """Two layers of each kind at full width: linear and quadratic terms in the sequence length are both right."""
+    model = shallow(name)
+    for seq_len in (509, 1024):
+        plan = compiled(model, seq_len, core)
+        assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize("name", INVENTED)
+def test_invented_models(name: str) -> None:
+    """A configuration that nobody has published compiles to what transformers builds from it."""
+    plan = compiled(imported(name), 37)
+    assert plan.totals["parameters"] == parameter_count(plan.plan.model)
+    assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize("name", ["llama, own head size", "gemma2, odd depth", "gpt2"])
+def test_layout_and_recomputation_leave_the_counters_alone(name: str) -> None:
+    """`flops.counter.*` describes one micro-batch of the unsharded plan, whatever the plan does with it."""
+    model = imported(name)
+    sharded = plans.compiled(
+        model=model,
+        run={"seq_len": 37, "micro_batch": 3, "global_batch": 12},
+        kernels={"attention": "flash"},
+        recompute="full",
+        cluster={"base": "h100-400g", "devices": 2},
+        parallelism={"data": 2, "zero": 3},
+    )
+    assert predicted(sharded) == predicted(compiled(model, 37))

@@ -1,0 +1,17 @@
+"""Bytes that autograd keeps: the compiler's against those that PyTorch packs, to the byte, no tolerance."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.evidence.saved_cases import Case, cases, packed, predicted
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_saved_bytes(case: Case) -> None:
+    """A layer, and the whole model with both ends, save exactly what PyTorch packs on fake cuda tensors."""
+    compiled = case.compiled()
+    assert predicted(compiled) == packed(compiled)

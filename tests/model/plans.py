@@ -1,0 +1,135 @@
+"""Small plans for tests, as mappings that are written to a file and read back through the public interface.
+
+Sizes are such that no two products of sizes are alike, so that a dimension in the wrong place shows.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ledger
+from ledger.books.results import Compiled
+
+Mapped = dict[str, Any]
+
+LLAMA: Mapped = {
+    "model": "small Llama",
+    "source": "invented for tests",
+    "d_model": 102,
+    "vocab": 211,
+    "max_seq_len": 64,
+    "embedding": {"tied": False},
+    "norm": {"kind": "rms"},
+    "head": {"bias": False},
+    "layers": [
+        {
+            "group": "decoder",
+            "repeat": 2,
+            "attention": {"heads": 6, "kv_heads": 3, "head_dim": 24, "rotary": 1},
+            "mlp": {"kind": "gated", "d_ff": 272, "activation": "silu"},
+            "norms": "pre",
+        }
+    ],
+}
+
+
+def layer(model: Mapped, repeat: int = 0, **changes: Mapped) -> Mapped:
+    """`model` with changed parts in every layer group, and so many layers."""
+    groups = []
+    for group in model["layers"]:
+        parts = {name: {**group[name], **values} for name, values in changes.items()}
+        groups.append({**group, **parts, "repeat": repeat or group["repeat"]})
+    return {**model, "layers": groups}
+
+
+QWEN2 = layer(LLAMA, attention={"qkv_bias": True})
+BIASED_LLAMA = layer(LLAMA, attention={"qkv_bias": True, "out_bias": True}, mlp={"bias": True})
+MISTRAL = layer(LLAMA, attention={"window": 19})
+GEMMA2: Mapped = {
+    **layer(LLAMA, mlp={"activation": "gelu_tanh"}),
+    "embedding": {"tied": True, "scale": True},
+    "norm": {"kind": "rms", "unit_offset": True},
+    "head": {"bias": False, "softcap": 30.0},
+}
+GEMMA2["layers"] = [
+    {**group, "group": name, "repeat": 2, "norms": "sandwich", "attention": {**group["attention"], **core}}
+    for group in GEMMA2["layers"]
+    for name, core in (("local", {"softcap": 50.0, "window": 19}), ("global", {"softcap": 50.0}))
+]
+GEMMA2["alternating"] = True
+
+_JOINT = {"heads": 5, "kv_heads": 5, "head_dim": 24, "fused_qkv": True, "qkv_bias": True, "out_bias": True}
+GPT2: Mapped = {
+    "model": "small GPT-2",
+    "source": "invented for tests",
+    "d_model": 120,
+    "vocab": 211,
+    "max_seq_len": 64,
+    "embedding": {"tied": True, "learned_positions": 64, "dropout": 0.1},
+    "norm": {"kind": "layer", "bias": True},
+    "head": {"bias": False},
+    "layers": [
+        {
+            "group": "decoder",
+            "repeat": 2,
+            "attention": {**_JOINT, "dropout": 0.1, "softmax": "input"},
+            "mlp": {"kind": "plain", "d_ff": 448, "activation": "gelu_tanh", "bias": True},
+            "norms": "pre",
+        }
+    ],
+    "residual_dropout": 0.1,
+}
+GPT2_NO_DROPOUT = {
+    key: value for key, value in layer(GPT2, attention={"dropout": 0.0}).items() if key != "residual_dropout"
+} | {"embedding": {"tied": True, "learned_positions": 64}}
+NEOX: Mapped = {
+    **{key: value for key, value in GPT2.items() if key != "residual_dropout"},
+    "model": "small GPT-NeoX",
+    "embedding": {"tied": False},
+    "layers": [
+        {
+            "group": "decoder",
+            "repeat": 2,
+            "attention": {**_JOINT, "rotary": 0.25},
+            "mlp": {"kind": "plain", "d_ff": 448, "activation": "gelu", "bias": True},
+            "norms": "pre",
+            "residual": "parallel",
+        }
+    ],
+}
+
+ONE_DEVICE: Mapped = {
+    "spec": "ledger/1",
+    "plan": "a small plan",
+    "accelerator": "h100-sxm",
+    "cluster": {"base": "h100-400g", "devices": 1},
+    "model": LLAMA,
+    "precision": "bf16-true",
+    "optimizer": "adamw",
+    "parallelism": {"data": 1},
+    "recompute": "none",
+    "stack": "pytorch-fsdp2-2025",
+    "run": {"seq_len": 37, "micro_batch": 3, "global_batch": 3},
+}
+
+
+def compiled(**parts: Any) -> Compiled:
+    """The small plan with some of its parts replaced, compiled from a file."""
+    return compiled_text(json.dumps({**ONE_DEVICE, **parts}))
+
+
+def compiled_text(text: str) -> Compiled:
+    """A plan compiled from the text of its spec."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.yaml"
+        path.write_text(text, encoding="utf-8")
+        return ledger.compile(str(path))
+
+
+def merged(base: Mapping[str, Any], **changes: Any) -> Mapped:
+    """One mapping over another, one level deep."""
+    return {**base, **changes}
