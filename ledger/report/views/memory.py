@@ -95,7 +95,7 @@ def role_figure(compiled: Compiled) -> Figure:
     ]
     capacity, most = float(compiled.totals["memory.capacity"]), worst(compiled)
     alt = (
-        f"Memory of each kind of device at its peak. The fullest, {most.name}, needs {numbers.size(most.reserved)} "
+        f"Memory of each kind of device at its peak. The fullest needs {numbers.size(most.reserved)} "
         f"of {numbers.size(capacity)}."
     )
     return figure(
