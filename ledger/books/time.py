@@ -64,12 +64,18 @@ class RoleTime:
         return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
 
     @property
-    def exposed(self) -> float:
-        """The share of all transfers' seconds that the step waits for."""
-        everything = sum(row.seconds * row.times for row in self.kernels if _moves(row))
-        each = sum(sum(stretch.shown.values()) for stretch in self.passes.values()) + self.sends
-        shown = self.count * each + sum(self.once.values())
-        return min(1.0, shown / everything) if everything else 0.0
+    def exposed(self) -> Mapping[str, float]:
+        """The share of its transfers' seconds that the step waits for, by what moves: tensor, data or pipeline."""
+        everything: dict[str, float] = defaultdict(float)
+        for row in self.kernels:
+            if _moves(row):
+                everything[_cargo(row)] += row.seconds * row.times
+        shown: dict[str, float] = defaultdict(float, self.once)
+        shown["pipeline"] += self.count * self.sends
+        for stretch in self.passes.values():
+            for cargo, seconds in stretch.shown.items():
+                shown[cargo] += self.count * seconds
+        return {cargo: min(1.0, shown[cargo] / seconds) for cargo, seconds in everything.items() if seconds}
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,13 @@ def _axis(row: KernelTime) -> str:
     return row.kind.split(".")[1]
 
 
+def _cargo(row: KernelTime) -> str:
+    """What a transfer moves: activations within a layer, weights and their gradients, or activations between stages."""
+    if row.kind == SEND:
+        return "pipeline"
+    return "tensor" if _axis(row) in ("tensor", "context") else "data"
+
+
 def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Stretch:
     """One unit's pass of one micro-batch."""
     count = micro_batches(plan)
@@ -132,7 +145,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if not _moves(row)]
-    inner = [row for row in rows if _moves(row) and _axis(row) in ("tensor", "context")]
+    inner = [row for row in rows if _moves(row) and _cargo(row) == "tensor"]
     outer = [row for row in rows if _moves(row) and row not in inner]
     device = seconds(compute)
     launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
@@ -287,7 +300,7 @@ def _error(slowest: RoleTime, estimate: float) -> tuple[float, float]:
     unpriced = 0.0
     exposed = slowest.exposed
     for row in slowest.kernels:
-        share = row.seconds * row.times / estimate * (exposed if _moves(row) else 1.0)
+        share = row.seconds * row.times / estimate * (exposed[_cargo(row)] if _moves(row) and row.seconds else 1.0)
         by_kind[row.kind] += row.error * share
         unpriced += 0.0 if row.calibrated else share
     variance = sum((DEVIATION * error) ** 2 for error in by_kind.values()) + (DEVIATION * UNSEEN_STACK) ** 2
@@ -295,6 +308,9 @@ def _error(slowest: RoleTime, estimate: float) -> tuple[float, float]:
 
 
 def with_exposure(time: RoleTime) -> tuple[KernelTime, ...]:
-    """The rows, transfers with the seconds of each that nothing hides (spread evenly over those of one axis)."""
+    """The rows, transfers with the seconds of each that nothing hides (spread evenly over those of one cargo)."""
     exposed = time.exposed
-    return tuple(replace(row, exposed=row.seconds * exposed) if _moves(row) else row for row in time.kernels)
+    return tuple(
+        replace(row, exposed=row.seconds * exposed[_cargo(row)]) if _moves(row) and row.seconds else row
+        for row in time.kernels
+    )
