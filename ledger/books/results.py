@@ -111,13 +111,17 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reviewer reads first. `evidence` is `calibrated`, `partly calibrated` or `uncalibrated`."""
+    """What a reviewer reads first. `evidence` is `calibrated`, `partly calibrated` or `uncalibrated`.
+
+    `by_data_sheet` is the share of the step that no measured curve prices.
+    """
 
     fits: bool
     bottleneck: str
     evidence: str
     headline: str
     checks: tuple[Check, ...]
+    by_data_sheet: float = 1.0
 
 
 @dataclass(frozen=True)

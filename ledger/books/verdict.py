@@ -31,7 +31,7 @@ def verdict(
         *policy(plan),
         *expectations(plan, totals),
     )
-    return Verdict(fits, limit, evidence, _headline(totals, fits=fits, limit=limit), checks)
+    return Verdict(fits, limit, evidence, _headline(totals, fits=fits, limit=limit), checks, time.uncalibrated)
 
 
 def standing(time: StepTime) -> str:

@@ -21,7 +21,7 @@ from ledger.model.operations import Contraction, total
 from ledger.model.schedule import roles
 from ledger.model.tensors import Tensor
 from ledger.spec.asks import BudgetAsk, FitAsk, Offer, SegmentsAsk, StorageAsk
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Plan, Recompute
 
 HOUR = 3600
 
@@ -112,7 +112,8 @@ def segments(ask: SegmentsAsk, books: Books) -> Found:
         return float(form.subs({**at, depth: at[depth] * more}))
 
     least = kept.subs(k, best)
-    again = 1 + (compiled.totals["flops.forward"] and 1.0)
+    redone = compile_plan(replace(ask.plan, recompute=Recompute("full"))).totals["flops.recompute"]
+    again = Fraction(redone - compiled.totals["flops.recompute"], compiled.totals["flops.forward"])
     every = sympy.Sum(sympy.Symbol("i"), (sympy.Symbol("i"), 1, depth)).doit() / depth
     forms = {"none": depth * layer, "each": kept.subs(k, 1), "sqrt": least}
     figures = [
@@ -134,7 +135,7 @@ def segments(ask: SegmentsAsk, books: Books) -> Found:
             value(forms["sqrt"], 4) / value(forms["sqrt"]),
             "x",
         ),
-        Figure("forwards", "forward passes in a step, segments", again),
+        Figure("forwards", "forward passes in a step, segments", 1 + again),
         Figure("all.forwards", "forward passes in a step when only the input is kept", value(every), "1", "(L + 1)/2"),
     ]
     return Found(tuple(figures))

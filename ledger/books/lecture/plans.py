@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,6 +17,8 @@ from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.spec.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
 from ledger.spec.plan import Plan
+
+NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,8 @@ UNITS = (
 
 
 def total_of(compiled: Compiled, key: str) -> Number:
-    """A total; nothing is spent where a plan has none. A key that ends in `*` is the sum of those that begin so."""
-    if key.endswith("*"):
-        return sum(amount for name, amount in compiled.totals.items() if name.startswith(key[:-1]))
-    return compiled.totals.get(key, 0)
+    """A total, or the sum of those that a key with a `*` matches; nothing is spent where a plan has none."""
+    return sum(compiled.totals[name] for name in fnmatch.filter(compiled.totals, key))
 
 
 # --- one plan -----------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ def totals(ask: PlanAsk, books: Books) -> Found:
 
 
 def _words(key: str) -> str:
-    return key.replace(".", " ").replace("_", " ").replace("*", "")
+    return " ".join(key.replace(".", " ").replace("_", " ").replace("*", "all").split())
 
 
 def _unit(key: str) -> str:
@@ -125,7 +126,8 @@ def moments(ask: MomentsAsk, books: Books) -> Found:
         Figure("sum_of_maxima", "sum of what each part reaches at some moment", sum_of_maxima, "B"),
     ]
     for part in ("weights", "gradients", "optimizer", "activations"):
-        phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in found if moment.parts[part]))
+        least = max(moment.parts[part] for moment in found) / NEGLIGIBLE
+        phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in found if moment.parts[part] > least))
         figures.append(Figure(f"alive.{part}", f"{part} are alive in", ", ".join(phases)))
     present = [part for part in CATEGORIES if any(moment.parts[part] for moment in found)]
     columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))

@@ -29,25 +29,21 @@ class EvidenceView:
 def evidence(report: Report) -> EvidenceView:
     """What was checked and measured, and what was not."""
     compiled = report.compiled
-    open_kinds, part = uncalibrated(compiled)
+    open_kinds = uncalibrated(compiled)
     return EvidenceView(
         check_table(report),
         calibration_table(used(compiled)),
         open_kinds,
-        numbers.percent(part),
+        numbers.percent(compiled.verdict.by_data_sheet),
         compiled.verdict.evidence,
     )
 
 
-def uncalibrated(compiled: Compiled) -> tuple[tuple[str, ...], float]:
-    """Kinds of kernel that only a data sheet prices, and their share of all kernel and collective time."""
+def uncalibrated(compiled: Compiled) -> tuple[str, ...]:
+    """Kinds of kernel that only a data sheet prices."""
     if not compiled.roles:
-        return (), 0.0
-    kernels = slowest(compiled).kernels
-    bare = [kernel for kernel in kernels if not kernel.calibrated]
-    whole = sum(kernel.seconds * kernel.times for kernel in kernels)
-    kinds = tuple(sorted({kernel.kind for kernel in bare}))
-    return kinds, share(sum(kernel.seconds * kernel.times for kernel in bare), whole)
+        return ()
+    return tuple(sorted({kernel.kind for kernel in slowest(compiled).kernels if not kernel.calibrated}))
 
 
 def used(compiled: Compiled) -> tuple[Curve, ...]:
