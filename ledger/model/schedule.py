@@ -63,17 +63,17 @@ def _named(found: list[Role]) -> Iterator[Role]:
 def _layers(model: Model, stage: int, plan: Plan) -> tuple[int, ...]:
     """Layers of each group on one stage: consecutive chunks, dealt out round robin when the schedule interleaves."""
     stages, chunks = plan.parallelism.pipeline, plan.parallelism.interleave
-    order = _order(model)
-    size = len(order) // (stages * chunks)
+    sequence = order(model)
+    size = len(sequence) // (stages * chunks)
     mine = [
-        order[index]
+        sequence[index]
         for chunk in range(chunks)
         for index in range((chunk * stages + stage) * size, (chunk * stages + stage + 1) * size)
     ]
     return tuple(mine.count(group) for group in range(len(model.groups)))
 
 
-def _order(model: Model) -> list[int]:
+def order(model: Model) -> list[int]:
     """The group of each layer, from the embedding to the head."""
     if model.alternating:
         rounds = max(group.repeat for group in model.groups)
