@@ -1,0 +1,203 @@
+"""What one per cent of each input buys: elasticities, d ln(total) / d ln(input).
+
+Prices are changed under closed books. Sizes are differentiated in the closed forms of work, traffic and memory; their
+effect on time is that of the nearest legal sizes around them, with books of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import log
+
+import sympy
+
+from ledger.books.closed import Books, close
+from ledger.books.compiler import compile_plan, result
+from ledger.books.derivative import Gradient, added, slopes
+from ledger.books.entries import Entry, Lifetime
+from ledger.books.repricing import PRICES, step_time
+from ledger.model import dtypes
+from ledger.model.dims import BY_NAME, symbol
+from ledger.model.schedule import roles
+from ledger.spec.plan import Plan
+
+BY = 0.005  # an input is moved by so much up and down
+NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
+TIME = ("time.step", "time.run", "cost.run")
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Per cent of each total for one per cent more of the input at `path`; totals that were not derived are absent."""
+
+    path: str
+    title: str
+    elasticities: Mapping[str, float]
+
+
+def sensitivities(plan: Plan) -> tuple[Sensitivity, ...]:
+    """Every input that has a price or a size; none for a model that is a parameter count."""
+    if plan.model.bare:
+        return ()
+    books = close(plan, roles(plan))
+    return (*_prices(plan, books), *_sizes(plan, books), *_amounts(plan))
+
+
+# --- prices -------------------------------------------------------------------------------------
+
+
+def _prices(plan: Plan, books: Sequence[Books]) -> Iterator[Sensitivity]:
+    for path, title, moved in PRICES:
+        name = path.format(dtype=dtypes.rate(plan.precision.compute))
+        more, less = (step_time(moved(plan, 1 + by), books) for by in (BY, -BY))
+        share = _elasticity(less, more, 1 - BY, 1 + BY)
+        yield Sensitivity(name, title, _timed(plan, share) | {"memory.peak": 0.0})
+
+
+def _elasticity(before: float, after: float, less: float, more: float) -> float:
+    return log(after / before) / log(more / less)
+
+
+def _timed(plan: Plan, step: float, run: float | None = None) -> dict[str, float]:
+    """The elasticities of time, and of cost where the plan has a price; the run's are the step's if not given."""
+    found = {"time.step": step}
+    if plan.run.tokens:
+        found["time.run"] = step if run is None else run
+        if plan.assumptions.price:
+            found["cost.run"] = found["time.run"]
+    return found
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def _sizes(plan: Plan, books: Sequence[Books]) -> Iterator[Sensitivity]:
+    """The sizes of the run and of the model, by the symbols that stand for them."""
+    gradients = dict(_gradients(plan, books))
+    groups = plan.model.groups
+    run = [("batch", "run.micro_batch"), ("seq", "run.seq_len"), ("d_model", "model.d_model"), ("vocab", "model.vocab")]
+    for name, path in run:
+        yield _size(plan, path, BY_NAME[name].meaning, gradients, _signs(name))
+    for group in groups:
+        suffix, of = (group.name, f" ({group.name})") if len(groups) > 1 else ("", "")
+        for name, field in (("d_ff", "mlp.d_ff"), ("heads", "attention.heads"), ("layers", "repeat")):
+            path = f"model.layers.{group.name}.{field}"
+            yield _size(plan, path, f"{BY_NAME[name].meaning}{of}", gradients, _signs(name, suffix))
+
+
+def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
+    """The symbols that move with an input, and which way: a step has fewer micro-batches where they are larger."""
+    own = (symbol(name, suffix), 1)
+    return (own, (symbol("micro_batches"), -1)) if name == "batch" else (own,)
+
+
+def _size(
+    plan: Plan,
+    path: str,
+    title: str,
+    gradients: Mapping[str, tuple[Fraction, Gradient]],
+    signs: Sequence[tuple[sympy.Symbol, int]],
+) -> Sensitivity:
+    found = {
+        key: float(sum(way * gradient.get(sign, Fraction(0)) for sign, way in signs) / whole) if whole else 0.0
+        for key, (whole, gradient) in gradients.items()
+    }
+    return Sensitivity(path, title, _around(plan, path) | found)
+
+
+def _gradients(plan: Plan, books: Sequence[Books]) -> Iterator[tuple[str, tuple[Fraction, Gradient]]]:
+    """Work of the job, traffic of the slowest role, and memory at the peak of the worst role, with their gradients."""
+    work = [(book, entry, book.role.devices) for book in books for entry in book.ledger.select("matmul")]
+    yield "flops.step", _sum(work)
+    traffic = [_sum([(book, entry, 1) for entry in book.ledger.select("hbm")]) for book in books]
+    yield "traffic.step", max(traffic, key=lambda pair: pair[0])
+    worst = max(books, key=lambda book: result(book, plan, ()).peak.total)
+    peak = result(worst, plan, ())
+    moment = next(index for index, one in enumerate(peak.moments) if one is peak.peak)
+    alive = [
+        (worst, entry, 1)
+        for entry in worst.ledger.entries
+        if isinstance(entry.when, Lifetime) and entry.when.covers(moment)
+    ]
+    yield "memory.peak", _sum(alive)
+    for part, amount in peak.peak.parts.items():
+        if amount:
+            yield f"memory.{part}", _sum([row for row in alive if row[1].resource.name == f"memory.{part}"])
+
+
+def _sum(rows: Sequence[tuple[Books, Entry, int]]) -> tuple[Fraction, Gradient]:
+    """The amounts of entries, each as often as it occurs and on so many devices, with their gradient."""
+    by_book = {id(book): slopes(book.value) for book, _, _ in rows}
+    whole, terms = Fraction(0), []
+    for book, entry, devices in rows:
+        amount = entry.amount * entry.times
+        whole += devices * Fraction(book.value(amount))
+        terms.append((Fraction(devices), by_book[id(book)](amount)))
+    return whole, added(*terms)
+
+
+def _around(plan: Plan, path: str) -> dict[str, float]:
+    """The elasticities of time from the nearest legal sizes around the given one."""
+    mover = MOVERS.get(path.rpartition(".")[2])
+    if mover is None:
+        return {}
+    put, given, step = mover(plan, path)
+    by = max(step, round(given * NEAR / step) * step)
+    if given <= by:
+        return {}
+    less, more = compile_plan(put(given - by)).totals, compile_plan(put(given + by)).totals
+    return {key: _elasticity(float(less[key]), float(more[key]), given - by, given + by) for key in TIME if key in less}
+
+
+Put = tuple[Callable[[int], Plan], int, int]
+
+
+def _move_seq_len(plan: Plan, _: str) -> Put:
+    mesh = plan.parallelism
+    step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    return lambda size: replace(plan, run=replace(plan.run, seq_len=size)), plan.run.seq_len, step
+
+
+def _move_model(plan: Plan, path: str) -> Put:
+    field = path.rpartition(".")[2]
+    given, step = getattr(plan.model, field), plan.parallelism.tensor
+    return lambda size: replace(plan, model=replace(plan.model, **{field: size})), given, step
+
+
+def _move_group(plan: Plan, path: str) -> Put:
+    """A size of one layer group: the layers of the group, or the width of its MLP."""
+    *_, name, last = path.replace(".mlp.", ".").split(".")
+    group = next(one for one in plan.model.groups if one.name == name)
+    mesh = plan.parallelism
+
+    def put(size: int) -> Plan:
+        other = replace(group, repeat=size) if last == "repeat" else replace(group, mlp=replace(group.mlp, d_ff=size))
+        groups = tuple(other if one is group else one for one in plan.model.groups)
+        return replace(plan, model=replace(plan.model, groups=groups))
+
+    if last == "repeat":
+        return put, group.repeat, mesh.pipeline * mesh.interleave
+    return put, group.mlp.d_ff, mesh.tensor
+
+
+MOVERS: Mapping[str, Callable[[Plan, str], Put]] = {
+    "seq_len": _move_seq_len,
+    "d_model": _move_model,
+    "vocab": _move_model,
+    "d_ff": _move_group,
+    "repeat": _move_group,
+}
+
+
+# --- what is bought -----------------------------------------------------------------------------
+
+
+def _amounts(plan: Plan) -> Iterator[Sensitivity]:
+    """A run is as long as it has tokens, and costs as much as an hour of its devices does."""
+    if plan.run.tokens:
+        yield Sensitivity("run.tokens", "tokens of the run", _timed(plan, 0.0, 1.0) | {"memory.peak": 0.0})
+        if plan.assumptions.price:
+            cost = {"time.step": 0.0, "time.run": 0.0, "cost.run": 1.0, "memory.peak": 0.0}
+            yield Sensitivity("assumptions.price.per_device_hour", "price of a device and hour", cost)
