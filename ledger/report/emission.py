@@ -1,0 +1,209 @@
+"""The ledgers of a plan as data for its live page: every entry with the number of its formula instead of a value.
+
+Formulas hold for every size, but which operations there are depends on which axes of the mesh are split at all. So the
+axes that are 1 in the plan stay 1, and the others stay above it; whether micro-batches accumulate is told apart here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+
+from ledger.books import kernels, posting, prices, time
+from ledger.books.bindings import bindings
+from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
+from ledger.books.evaluate import exact
+from ledger.books.liveness import Alive
+from ledger.books.memory import CATEGORIES, Value, lasting, timeline
+from ledger.books.passing import candidates, categories, standing
+from ledger.books.results import KernelTime
+from ledger.model.operations import Collective, Operation
+from ledger.model.program import Program, program
+from ledger.model.schedule import Role, micro_batches, roles
+from ledger.model.sharding import Exchange
+from ledger.report.javascript import Formulas
+from ledger.spec.plan import Group, Plan
+
+Row = tuple[Any, ...]
+ALWAYS, ONE, SEVERAL = 0, 1, 2  # the steps in which an entry is there: of one micro-batch, of several, or both
+STANDING = -1  # the category of what is posted elsewhere
+
+
+@dataclass
+class Emission:
+    """What the ledgers of one plan share: formulas and prices, each once."""
+
+    formulas: Formulas = field(default_factory=Formulas)
+    prices: list[dict[str, Any]] = field(default_factory=list)
+
+    def price(self, found: dict[str, Any]) -> int:
+        """The place of a price in the table."""
+        if found not in self.prices:
+            self.prices.append(found)
+        return self.prices.index(found)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One role's entries that are there whatever the sizes, with their values, under one plan."""
+
+    plan: Plan
+    entries: tuple[Entry, ...]
+    value: Value
+
+    @property
+    def rows(self) -> Iterator[tuple[Entry, KernelTime]]:
+        """What takes time, with its price."""
+        timed = [
+            e for e in self.entries if e.resource.name.startswith("comm.") or (e.resource.name == "hbm" and e.cause)
+        ]
+        return zip(timed, kernels.priced(Ledger("", self.entries), self.plan, self.value), strict=True)
+
+
+# --- structure ----------------------------------------------------------------------------------
+
+
+def structures(plan: Plan) -> dict[str, Role]:
+    """One role for each ledger that any legal number of pipeline stages needs, by the groups and ends it holds."""
+    found: dict[str, Role] = {}
+    for stages in degrees(plan)["pipeline"]:
+        for role in roles(staged(plan, stages)):
+            held = "".join("1" if layers else "0" for layers in role.layers)
+            found.setdefault(f"{held}{' first' * role.first}{' last' * role.last}", role)
+    return found
+
+
+def staged(plan: Plan, stages: int) -> Plan:
+    """The plan with another number of pipeline stages, and the devices they need."""
+    devices = plan.cluster.devices // plan.parallelism.pipeline * stages
+    mesh = replace(plan.parallelism, pipeline=stages)
+    return replace(plan, parallelism=mesh, cluster=replace(plan.cluster, devices=devices))
+
+
+def degrees(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """The legal degrees of the axes that split a model: 1 where the plan has 1, above it where it has more."""
+    layers = sum(group.repeat for group in plan.model.groups)
+    chunks = plan.parallelism.interleave
+    sizes = [plan.model.vocab, *(size for group in plan.model.groups for size in splits(group).values())]
+    legal = {
+        "tensor": [degree for degree in range(1, min(sizes) + 1) if not any(size % degree for size in sizes)],
+        "pipeline": [degree for degree in range(1, layers // chunks + 1) if layers % (degree * chunks) == 0],
+    }
+    own = {axis: getattr(plan.parallelism, axis) for axis in legal}
+    return {axis: tuple(d for d in found if (d > 1) == (own[axis] > 1)) for axis, found in legal.items()}
+
+
+def splits(group: Group) -> dict[str, int]:
+    """The sizes of a group that tensor parallelism splits."""
+    return {"heads": group.attention.heads, "kv_heads": group.attention.kv_heads, "d_ff": group.mlp.d_ff}
+
+
+def accumulating(plan: Plan) -> tuple[Plan, Plan]:
+    """The plan with one micro-batch a step, and with several."""
+    once = plan.parallelism.data * plan.run.micro_batch
+    batches = (once, plan.run.global_batch if micro_batches(plan) > 1 else 2 * once)
+    one, several = (replace(plan, run=replace(plan.run, global_batch=batch)) for batch in batches)
+    return one, several
+
+
+# --- one ledger ---------------------------------------------------------------------------------
+
+
+def ledger(plan: Plan, role: Role, emission: Emission) -> dict[str, Any]:
+    """A role's moments, stocks, kernels and transfers, with the numbers of their formulas."""
+    mine = program(plan, role)
+    line = timeline(mine)
+    variants = [
+        Variant(one, nonzero([*posting.flows(mine, one), *lasting(mine, one)]), exact(bindings(one, role)))
+        for one in accumulating(plan)
+    ]
+    timed = [[timing(variant, entry, row, emission) for entry, row in variant.rows] for variant in variants]
+    return {
+        "moments": [line.titles[name] for name in line.names],
+        "stocks": merged([tuple(stocks(variant, emission)) for variant in variants]),
+        "passing": list(passing(mine, line.names, emission)),
+        "kernels": merged([tuple(row for moves, row in rows if not moves) for rows in timed]),
+        "transfers": merged([tuple(row for moves, row in rows if moves) for rows in timed]),
+    }
+
+
+def merged(variants: Sequence[Sequence[Row]]) -> list[Row]:
+    """Rows of both variants, each with the steps in which it is there; a row's account, its first field, is dropped."""
+    one, several = variants
+    shared = set(one) & set(several)
+    rows = [(ALWAYS if row in shared else ONE, *row[1:]) for row in one]
+    return rows + [(SEVERAL, *row[1:]) for row in several if row not in shared]
+
+
+def stocks(variant: Variant, emission: Emission) -> Iterator[Row]:
+    """Account, category, first and last moment, bytes."""
+    for entry in variant.entries:
+        if isinstance(entry.when, Lifetime):
+            category = CATEGORIES.index(entry.resource.name.split(".")[1])
+            held = emission.formulas.number(entry.amount * entry.times)
+            yield entry.account, category, entry.when.first, entry.when.last, held
+
+
+def passing(mine: Program, names: Sequence[str], emission: Emission) -> Iterator[dict[str, Any]]:
+    """For each unit and pass: its moments, its tensors with their categories, and the tensors alive at each step."""
+    for unit in mine.units:
+        held = categories(unit)
+        moments: dict[tuple[Alive, ...], list[int]] = {}
+        for name, steps in candidates(unit):
+            moments.setdefault(steps, []).append(names.index(name))
+        for steps, at in moments.items():
+            chosen = tuple(widest(steps))
+            tensors = {
+                tensor: index for index, tensor in enumerate(dict.fromkeys(t for s in chosen for t in s.tensors))
+            }
+            yield {
+                "at": at,
+                "tensors": [
+                    (STANDING if standing(t) else CATEGORIES.index(held(t)), emission.formulas.number(t.bytes()))
+                    for t in tensors
+                ],
+                "steps": [[tensors[tensor] for tensor in step.tensors] for step in chosen],
+            }
+
+
+def widest(steps: Sequence[Alive]) -> Iterator[Alive]:
+    """Steps of which any may be the fullest: one whose tensors are all alive at another step never is."""
+    sets = [frozenset(step.tensors) for step in steps]
+    for index, (step, mine) in enumerate(zip(steps, sets, strict=True)):
+        if not any(mine < other for other in sets) and mine not in sets[:index]:
+            yield step
+
+
+def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) -> tuple[bool, Row]:
+    """Whether it is a transfer; account, phase, unit, whether it recurs, times, and what prices it."""
+    times = emission.formulas.number(entry.times)
+    head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times)
+    if isinstance(entry.cause, Collective | Exchange):
+        hides = time.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
+        payload = emission.formulas.number(entry.amount)
+        return True, (*head, entry.cause.collective, entry.cause.axis, payload, int(hides))
+    if entry.cause is None:
+        raise TypeError(f"{entry.account} has no cause")
+    operation = entry.cause
+    work = operation.useful() + operation.masked() if row.flops else operation.vector()
+    price, shape = priced(variant, operation, row)
+    numbers = [emission.formulas.number(formula) for formula in (work, entry.amount, *shape)]
+    return False, (*head, emission.price(price), *numbers)
+
+
+def priced(variant: Variant, operation: Operation, row: KernelTime) -> tuple[dict[str, Any], tuple[sympy.Expr, ...]]:
+    """The price of a kernel's class, and the formulas of its shape that the price reads."""
+    device, shape = variant.plan.accelerator, operation.shape()
+    sized = shape is not None and row.kind.startswith("attention")
+    curve = prices.curve(device, row.kind, head_dim=float(variant.value(shape.k)) if shape and sized else 0)
+    rate = device.peak[posting.matmul_dtype(operation)] if row.flops else device.vector
+    price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "form": "", "error": row.error}
+    if curve is None:
+        return price, ()
+    price |= {"form": curve.form, **curve.parameters}
+    if shape is None or curve.form == "bandwidth":
+        return price, ()
+    return price, (shape.m,) if curve.form == "attention" else (shape.batch * shape.m * shape.n, shape.k)

@@ -1,0 +1,214 @@
+"""The plan as a program of its own: data and closed forms in JavaScript, for a reader who moves its sizes offline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.report import assets
+from ledger.report.javascript import literal
+from ledger.report.palette import MEMORY_ORDER
+from ledger.report.views.memory import CATEGORIES as MEANINGS
+
+if TYPE_CHECKING:
+    from ledger.report.views.parts import Report
+    from ledger.spec.plan import Plan
+
+AXES = ("data", "tensor", "pipeline", "context")
+RUN = ("micro_batch", "seq_len", "global_batch")
+SIGNS = {"micro_batch": "batch", "seq_len": "seq", **{axis: axis for axis in AXES}}  # what a reader moves: its symbol
+WIDER = 8  # how far beyond the plan's own value a control goes
+SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
+
+
+def script(plan: Plan) -> str:
+    """The whole script of the page, whose names stay inside it; empty where there are no formulas."""
+    if plan.model.bare:
+        return ""
+    return f'"use strict";\n{{\n{calculator(plan)}\n{assets.text("panel.js")}}}\n'
+
+
+def calculator(plan: Plan) -> str:
+    """The script without its panel: `evaluate(chosen)` gives the totals of the plan under other sizes."""
+    from ledger.report.emission import Emission, ledger, structures
+
+    emission = Emission()
+    ledgers = {key: ledger(plan, role, emission) for key, role in structures(plan).items()}
+    data = {**facts(plan), "prices": emission.prices, "curves": curves(plan), "ledgers": ledgers}
+    return f"const PLAN = {literal(data)};\n{emission.formulas.function('formulas')}\n{assets.text('live.js')}"
+
+
+# --- what the script knows of the plan beside its ledgers ----------------------------------------
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """The plan's own sizes, what its rules read, its device, its stack, and the constants of the estimate."""
+    from ledger.books import prices, time
+    from ledger.books.memory import CATEGORIES
+    from ledger.model.dims import symbol
+    from ledger.model.program import ROOT
+
+    price = plan.assumptions.price
+    return {
+        "own": own(plan),
+        "stops": stops(plan),
+        "signs": {name: symbol(sign).name for name, sign in SIGNS.items()},
+        **shapes(plan),
+        "interleave": plan.parallelism.interleave,
+        "sequence_parallel": plan.parallelism.sequence != "off" and plan.parallelism.tensor > 1,
+        "tokens": plan.run.tokens or 0,
+        "price": price.per_device_hour if price else 0,
+        "categories": CATEGORIES,
+        "device": device(plan),
+        "cluster": {
+            "devices_per_node": plan.cluster.devices_per_node,
+            "scaleout_bandwidth": plan.cluster.scaleout_bandwidth,
+            "scaleout_latency": plan.cluster.scaleout_latency,
+            "scaleout_efficiency": plan.cluster.scaleout_efficiency,
+        },
+        "stack": stack(plan),
+        "root": ROOT,
+        "uncalibrated": prices.UNCALIBRATED_ERROR,
+        "deviation": prices.DEVIATION,
+        "unseen": time.UNSEEN_STACK,
+    }
+
+
+def own(plan: Plan) -> dict[str, int]:
+    """The sizes that a reader moves, as the plan has them."""
+    run = {name: getattr(plan.run, name) for name in RUN}
+    return run | {axis: getattr(plan.parallelism, axis) for axis in AXES}
+
+
+def shapes(plan: Plan) -> dict[str, Any]:
+    """Sizes of the model by symbol, its groups, and the group of each layer."""
+    from ledger.books.bindings import bindings
+    from ledger.model.dims import symbol
+    from ledger.model.schedule import order, roles
+    from ledger.report.emission import splits
+
+    several = len(plan.model.groups) > 1
+    moved = {symbol(name) for name in (*SIGNS.values(), "micro_batches", "in_flight")}
+    groups, own_symbols = [], set()
+    for group in plan.model.groups:
+        suffix = group.name if several else ""
+        layers, window = symbol("layers", suffix), symbol("window", suffix)
+        own_symbols |= {layers, window}
+        limit = [window.name, group.attention.window] if group.attention.window else None
+        groups.append({"name": group.name, "layers": layers.name, "window": limit, "splits": splits(group)})
+    bound = bindings(plan, roles(plan)[0])
+    sizes = {sign.name: int(value) for sign, value in bound.items() if sign not in moved | own_symbols}
+    return {
+        "sizes": sizes,
+        "groups": groups,
+        "order": order(plan.model),
+        "vocab": plan.model.vocab,
+        "positions": plan.model.learned_positions,
+    }
+
+
+def device(plan: Plan) -> dict[str, float]:
+    """What prices and fit read of the accelerator."""
+    names = ("bandwidth", "scaleup_bandwidth", "host_bandwidth", "scaleup_domain", "multiprocessors", "memory")
+    return {name: getattr(plan.accelerator, name) for name in names}
+
+
+def stack(plan: Plan) -> dict[str, Any]:
+    """What hides behind what, the allocator and the launches of the software."""
+    from ledger.books.time import PASSES, weights_hide
+
+    chosen = plan.stack
+    return {
+        "matmul_level": chosen.matmul_level,
+        "launch": 0.0 if chosen.graphs else chosen.launch,
+        "overlap_tax": chosen.overlap_tax,
+        "hides": {name: weights_hide(name, plan) for name in PASSES},
+        "sends_wait": chosen.overlap.pipeline != "compute",
+        "gradients_hide": chosen.overlap.data == "backward",
+        "weights_hide": chosen.overlap.gather == "layer",
+        "fragmentation": chosen.fragmentation,
+        "context": chosen.context,
+    }
+
+
+def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
+    """The fits of each collective; which one prices a transfer depends on the size of its group."""
+    from ledger.books import prices
+
+    found = {name: prices.curve(plan.accelerator, name) for name in prices.FACTOR}
+    return {
+        name: [
+            {
+                "ranks": row.ranks,
+                "burst": int(row.regime != "sustained"),
+                "a": 0.0,
+                **row.parameters,
+                "error": row.error,
+            }
+            for row in plan.accelerator.calibration
+            if curve and row.what == curve.what
+        ]
+        for name, curve in found.items()
+    }
+
+
+# --- controls -----------------------------------------------------------------------------------
+
+
+def stops(plan: Plan) -> dict[str, list[int]]:
+    """The values that each control offers, each legal by itself; those of the global batch follow from two others."""
+    from ledger.report.emission import degrees
+
+    mesh, run = plan.parallelism, plan.run
+    longest = plan.model.learned_positions or max(LONGEST, WIDER * run.seq_len)
+    offered = {
+        "micro_batch": round_numbers(1, WIDER * run.micro_batch),
+        "seq_len": [n for n in round_numbers(SHORTEST, longest) if n % mesh.context == 0],
+        "data": round_numbers(2, WIDER * mesh.data) if mesh.data > 1 else [],
+        "context": [n for n in round_numbers(2, WIDER * mesh.context) if mesh.context > 1 and run.seq_len % n == 0],
+        **degrees(plan),
+    }
+    return {name: sorted({*values, own(plan)[name]}) for name, values in offered.items()}
+
+
+def round_numbers(least: int, most: int) -> list[int]:
+    """Powers of two, and those times three."""
+    powers = [2**power for power in range(most.bit_length())]
+    return sorted(n for n in {*powers, *(3 * power for power in powers)} if least <= n <= most)
+
+
+@dataclass(frozen=True)
+class Control:
+    """One size that a reader moves: its name in the plan, what it is, and the plan's own value."""
+
+    name: str
+    title: str
+    value: int
+
+
+@dataclass(frozen=True)
+class LiveView:
+    """The panel: its controls, and the categories of memory in their order."""
+
+    controls: tuple[Control, ...]
+    categories: tuple[tuple[str, str], ...]
+
+
+TITLES = {
+    "micro_batch": "micro-batch, sequences",
+    "seq_len": "sequence, tokens",
+    "global_batch": "global batch, sequences",
+    "data": "data parallel",
+    "tensor": "tensor parallel",
+    "pipeline": "pipeline stages",
+    "context": "context parallel",
+}
+
+
+def live(report: Report) -> LiveView | None:
+    """The panel of a plan that has formulas; None where only a parameter count is known."""
+    plan = report.compiled.plan
+    if plan.model.bare:
+        return None
+    controls = [Control(name, TITLES[name], value) for name, value in own(plan).items() if name in RUN or value > 1]
+    return LiveView(tuple(controls), tuple((name, MEANINGS[name][0]) for name in MEMORY_ORDER))

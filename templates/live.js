@@ -1,0 +1,285 @@
+// What one device holds and how long a step takes, under sizes that a reader chooses: the compiler's own rules over the
+// plan's own formulas. `PLAN` and `formulas` are written by the compiler; every rule here is held to its Python
+// counterpart in ledger/books by tests/report/test_live.py.
+
+const named = (keys, rows) => rows.map((row) => Object.fromEntries(keys.map((key, index) => [key, row[index]])));
+const KERNEL = ["only", "when", "unit", "recurs", "times", "price", "flops", "bytes", "points", "inner"];
+const TRANSFER = ["only", "when", "unit", "recurs", "times", "collective", "axis", "payload", "hides"];
+const STOCK = ["only", "category", "first", "last", "bytes"];
+for (const ledger of Object.values(PLAN.ledgers)) {
+  ledger.kernels = named(KERNEL, ledger.kernels);
+  ledger.transfers = named(TRANSFER, ledger.transfers);
+  ledger.stocks = named(STOCK, ledger.stocks);
+}
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const largest = (items, key) => items.reduce((best, item) => (key(item) > key(best) ? item : best));
+const devicesOf = (chosen) => chosen.data * chosen.tensor * chosen.pipeline * chosen.context;
+const microBatches = (chosen) => chosen.global_batch / (chosen.data * chosen.micro_batch);
+// Whole bytes: what is not whole to begin with is off by a third, a seventh or so, and rounding by far less.
+const whole = (bytes) => Math.floor(bytes + 1e-3);
+
+// --- the rules of a spec (ledger/spec/rules_layout.py) ---
+
+const nearest = (number, step) => `nearest multiples of ${step}: ${[0, step].map((more) => Math.floor(number / step) * step + more)
+  .filter((multiple) => multiple > 0).join(" and ")}`;
+
+function* problems(chosen) {
+  const { tensor, context, pipeline, seq_len: length } = chosen;
+  const devices = devicesOf(chosen), node = PLAN.cluster.devices_per_node;
+  if (devices > node && devices % node)
+    yield [`${devices} devices are no whole number of nodes of ${node}`, nearest(devices, node)];
+  for (const group of PLAN.groups)
+    for (const [name, count] of Object.entries(group.splits))
+      if (count % tensor) yield [`${name} = ${count} of \`${group.name}\` does not split over tensor = ${tensor}`, ""];
+  if (PLAN.vocab % tensor) yield [`vocab = ${PLAN.vocab} does not split over tensor = ${tensor}`, ""];
+  const chunks = pipeline * PLAN.interleave;
+  if (PLAN.order.length % chunks)
+    yield [`${PLAN.order.length} layers do not split into pipeline x interleave = ${chunks} equal chunks`, ""];
+  if (length % context) yield [`seq_len = ${length} does not split over context = ${context}`, nearest(length, context)];
+  else if (PLAN.sequence_parallel && length % (context * tensor)) {
+    const over = context > 1 ? "context x tensor" : "tensor";
+    yield [`seq_len = ${length} does not split over ${over} = ${context * tensor} (sequence parallel)`,
+      nearest(length, context * tensor)];
+  }
+  const { data, micro_batch: micro, global_batch: batch } = chosen;
+  if (batch % (data * micro))
+    yield [`global_batch = ${batch} is no multiple of data x micro_batch = ${data} x ${micro} = ${data * micro}`,
+      nearest(batch, data * micro)];
+  if (PLAN.positions > 0 && PLAN.positions < length)
+    yield [`seq_len = ${length}, but the model has ${PLAN.positions} learned positions`, ""];
+}
+
+// --- the schedule (ledger/model/schedule.py) ---
+
+function stages(chosen) {
+  const count = chosen.pipeline, chunks = PLAN.interleave, size = PLAN.order.length / (count * chunks);
+  return Array.from({ length: count }, (_, stage) => {
+    const layers = PLAN.groups.map(() => 0);
+    for (let chunk = 0; chunk < chunks; chunk++)
+      for (let index = 0; index < size; index++) layers[PLAN.order[(chunk * count + stage) * size + index]]++;
+    return { first: stage === 0, last: stage === count - 1, layers, inFlight: inFlight(chosen, stage) };
+  });
+}
+
+function inFlight(chosen, stage) {
+  const count = microBatches(chosen), chunks = PLAN.interleave, ahead = chosen.pipeline - stage;
+  if (chunks === 1) return Math.min(count, ahead);
+  return Math.min(count * chunks, 2 * (ahead - 1) + (chunks - 1) * chosen.pipeline + 1) / chunks;
+}
+
+// The value of every symbol in one role (ledger/books/bindings.py).
+function sizes(chosen, role) {
+  const found = { ...PLAN.sizes, A: role.inFlight, M: microBatches(chosen) };
+  for (const [name, sign] of Object.entries(PLAN.signs)) found[sign] = chosen[name];
+  PLAN.groups.forEach((group, index) => {
+    found[group.layers] = role.layers[index];
+    if (group.window) found[group.window[0]] = Math.min(group.window[1], chosen.seq_len);
+  });
+  return found;
+}
+
+// --- memory (ledger/books/memory.py) ---
+
+function fullest(ledger, values, several) {
+  const moments = ledger.moments.map(() => PLAN.categories.map(() => 0));
+  const add = (moment, category, formula) => { moments[moment][category] += whole(values[formula]); };
+  for (const stock of ledger.stocks)
+    if (runs(stock, several))
+      for (let moment = stock.first; moment <= stock.last; moment++) add(moment, stock.category, stock.bytes);
+  for (const { at, tensors, steps } of ledger.passing) {
+    const step = largest(steps, (members) => sum(members.map((index) => values[tensors[index][1]])));
+    for (const moment of at)
+      for (const [category, formula] of step.map((index) => tensors[index])) if (category >= 0) add(moment, category, formula);
+  }
+  const peak = largest(moments, sum);
+  return { bytes: sum(peak), parts: peak, title: ledger.moments[moments.indexOf(peak)] };
+}
+
+// Whether an entry is there: `only` is 1 for one micro-batch a step, 2 for several, 0 for both.
+const runs = (entry, several) => entry.only === 0 || (entry.only === 2) === several;
+
+// --- prices (ledger/books/prices.py) ---
+
+const FORMS = {
+  matmul(price, { flops, bytes, points, inner }) {
+    const tiles = (PLAN.device.multiprocessors * 128 * 256) / points;
+    const compute = (flops / (price.e * price.rate)) * (1 + (price.k0 ?? 0) / inner) * (1 + (price.c ?? 0) * tiles);
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
+  },
+  attention: (price, { flops, points }) => (price.t0 ?? 0) + (flops * (1 + (price.s0 ?? 0) / points)) / (price.e * price.rate),
+  bandwidth: (price, { bytes }) => (price.t0 ?? 0) + bytes / (price.b * PLAN.device.bandwidth),
+};
+
+function kernel(row, values) {
+  const price = PLAN.prices[row.price];
+  const work = { flops: values[row.flops], bytes: values[row.bytes], points: values[row.points], inner: values[row.inner] };
+  const compute = work.flops / price.rate, moving = work.bytes / PLAN.device.bandwidth;
+  const floor = Math.max(compute, moving);
+  const seconds = price.form ? Math.max(FORMS[price.form](price, work), floor) : floor;
+  const bound = compute >= moving && price.matrix ? "matrix units" : "memory bandwidth";
+  return { ...row, seconds, bound, kind: price.kind, error: price.error, times: values[row.times] };
+}
+
+const ORDER = ["tensor", "context", "data", "pipeline"];
+
+function mesh(axis, chosen) {
+  let size = chosen[axis], stride = 1;
+  for (const inner of ORDER.slice(0, ORDER.indexOf(axis))) stride *= chosen[inner];
+  if (axis === "data") [stride, size] = [stride / chosen.context, size * chosen.context];
+  const domain = Math.max(PLAN.device.scaleup_domain, PLAN.cluster.devices_per_node);
+  const local = Math.max(1, Math.min(size, Math.floor(domain / stride)));
+  return { size, local, domains: Math.ceil(size / local) };
+}
+
+const FACTOR = {
+  all_reduce: (ranks) => (2 * (ranks - 1)) / ranks,
+  all_gather: (ranks) => (ranks - 1) / ranks,
+  reduce_scatter: (ranks) => (ranks - 1) / ranks,
+  all_to_all: (ranks) => (ranks - 1) / ranks,
+  send: () => 1,
+};
+
+// The fit of the nearest group, sustained before burst.
+function curve(collective, ranks) {
+  const far = (fit) => (ranks && fit.ranks ? Math.abs(fit.ranks - ranks) / ranks : 0);
+  const nearer = (one, other) => far(one) - far(other) || one.burst - other.burst;
+  return PLAN.curves[collective].reduce((best, fit) => (best === null || nearer(fit, best) < 0 ? fit : best), null);
+}
+
+function transfer(row, values, chosen) {
+  const { device, cluster } = PLAN, { collective, axis } = row;
+  const where = mesh(axis, chosen), payload = values[row.payload], sends = collective === "send";
+  const priced = { ...row, kind: `${collective}.${axis}`, times: values[row.times] };
+  if (where.size === 1 || payload === 0) return { ...priced, seconds: 0, error: 0 };
+  const sent = payload * FACTOR[collective](where.size), crosses = where.domains > 1;
+  const inside = device.scaleup_bandwidth || device.host_bandwidth;
+  const cards = cluster.scaleout_bandwidth * (sends ? 1 : where.local);
+  const line = crosses ? (where.local > 1 ? Math.min(inside, cards) : cards) : inside;
+  const fit = curve(collective, where.local > 1 ? where.local : where.size);
+  let bus = fit ? fit.B : inside, start = fit ? fit.a : 0;
+  if (crosses) {
+    const reach = cards * cluster.scaleout_efficiency;
+    bus = where.local > 1 ? Math.min(bus, reach) : reach;
+    start += cluster.scaleout_latency * (where.size - 1);
+  }
+  const x = sent / bus, seconds = start + x + (sends ? 0 : Math.sqrt(start * x));
+  return { ...priced, seconds: Math.max(seconds, sent / line), error: fit && !crosses ? fit.error : PLAN.uncalibrated };
+}
+
+// --- time (ledger/books/time.py) ---
+
+const PASSES = { forward: ["forward"], backward: ["recompute", "backward"] };
+const spent = (rows) => sum(rows.map((row) => row.seconds * row.times));
+
+function timed(ledger, values, chosen) {
+  const count = microBatches(chosen), several = count > 1, { stack } = PLAN;
+  const kernels = ledger.kernels.filter((row) => runs(row, several)).map((row) => kernel(row, values));
+  const transfers = ledger.transfers.filter((row) => runs(row, several)).map((row) => transfer(row, values, chosen));
+  const sends = transfers.filter((row) => row.collective === "send");
+  const recurring = [...kernels, ...transfers.filter((row) => row.collective !== "send")].filter((row) => row.recurs);
+  const passes = Object.entries(PASSES).flatMap(([name, phases]) => {
+    const mine = recurring.filter((row) => phases.includes(row.when));
+    return [...new Set(mine.map((row) => row.unit))].map((unit) =>
+      stretch(name, unit, mine.filter((row) => row.unit === unit), count));
+  });
+  const waits = stack.sends_wait ? 2 * PLAN.interleave * Math.max(0, ...sends.map((row) => row.seconds)) : 0;
+  const once = finish(transfers.filter((row) => !row.recurs), passes);
+  return {
+    kernels, transfers, passes, sends: waits, once,
+    optimizer: spent(kernels.filter((row) => row.when === "optimizer")),
+    microBatch: sum(passes.map((pass) => pass.device + pass.launch + pass.inner + pass.outer + pass.tax)) + waits,
+  };
+}
+
+function stretch(name, unit, rows, count) {
+  const seconds = (chosen) => spent(chosen) / count;
+  const compute = rows.filter((row) => "price" in row), moved = rows.filter((row) => "collective" in row);
+  const inner = moved.filter((row) => cargo(row) === "inner"), outer = moved.filter((row) => cargo(row) !== "inner");
+  const { stack } = PLAN;
+  const device = seconds(compute);
+  const launches = (stack.launch * sum(compute.map((row) => row.times))) / count;
+  const sheltered = seconds(inner.filter((row) => row.hides));
+  const behindMatmul = Math.min(sheltered, seconds(compute.filter((row) => row.kind.startsWith("matmul"))));
+  const room = stack.hides[name] && unit !== PLAN.root ? device - behindMatmul : 0;
+  const behindUnit = Math.min(seconds(outer), room);
+  return {
+    name, device, launch: Math.max(0, launches - device), tax: stack.overlap_tax * (behindMatmul + behindUnit),
+    inner: seconds(inner) - behindMatmul, outer: seconds(outer) - behindUnit,
+  };
+}
+
+// Transfers once a step: gradients after the last backward, weights before the next forward.
+function finish(moved, passes) {
+  const device = (name) => sum(passes.filter((pass) => pass.name === name).map((pass) => pass.device));
+  const late = moved.filter((row) => row.when !== "optimizer");
+  let gradients = spent(late), weights = spent(moved.filter((row) => row.when === "optimizer"));
+  if (PLAN.stack.gradients_hide)
+    gradients = Math.max(0, ...late.map((row) => row.seconds), gradients - device("backward"));
+  if (PLAN.stack.weights_hide) weights = Math.max(0, weights - device("forward"));
+  return gradients + weights;
+}
+
+function step(times, chosen) {
+  const count = microBatches(chosen), slowest = largest(times, (time) => time.microBatch);
+  const bubble = (sum(times.map((time) => time.microBatch)) - slowest.microBatch) / PLAN.interleave;
+  const optimizer = Math.max(...times.map((time) => time.optimizer));
+  const once = Math.max(...times.map((time) => time.once));
+  const passes = (key) => count * sum(slowest.passes.map((pass) => pass[key]));
+  const kernels = spent(slowest.kernels.filter((row) => row.when !== "optimizer"));
+  const network = passes("inner") + passes("outer") + once + slowest.sends * count;
+  const launch = passes("launch");
+  const seconds = kernels + network + passes("tax") + launch + bubble + optimizer;
+  const limits = { network, "pipeline bubble": bubble };
+  for (const row of slowest.kernels) limits[row.bound] = (limits[row.bound] ?? 0) + row.seconds * row.times;
+  limits["kernel launches"] = launch;
+  const [bottleneck] = largest(Object.entries(limits), ([, amount]) => amount);
+  return { seconds, bottleneck, error: deviation(slowest, count, seconds) };
+}
+
+// What a transfer moves: activations between stages or within a layer, or weights and their gradients.
+const cargo = ({ collective, axis }) =>
+  collective === "send" ? "pipeline" : axis === "tensor" || axis === "context" ? "inner" : "outer";
+
+// One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel. Transfers
+// count with the share of their seconds that the step waits for.
+function deviation(slowest, count, seconds) {
+  const shown = (key) => count * sum(slowest.passes.map((pass) => pass[key]));
+  const waited = { inner: shown("inner"), outer: shown("outer") + slowest.once, pipeline: count * slowest.sends };
+  const moved = (kind) => spent(slowest.transfers.filter((row) => cargo(row) === kind));
+  const share = Object.fromEntries(Object.entries(waited).map(([kind, part]) => [kind, Math.min(1, part / (moved(kind) || 1))]));
+  const errors = {};
+  for (const row of [...slowest.kernels, ...slowest.transfers]) {
+    const counted = "collective" in row ? share[cargo(row)] : 1;
+    errors[row.kind] = (errors[row.kind] ?? 0) + (row.error * counted * row.seconds * row.times) / seconds;
+  }
+  return Math.sqrt(sum([...Object.values(errors), PLAN.unseen].map((error) => (PLAN.deviation * error) ** 2)));
+}
+
+// --- all of it, by the keys of the compiler's totals ---
+
+function evaluate(chosen) {
+  const seen = new Map(), several = microBatches(chosen) > 1;
+  const found = stages(chosen).map((role) => {
+    const key = JSON.stringify(role);
+    if (!seen.has(key)) {
+      const held = role.layers.map((layers) => (layers ? 1 : 0)).join("");
+      const ledger = PLAN.ledgers[`${held}${role.first ? " first" : ""}${role.last ? " last" : ""}`];
+      const values = formulas(sizes(chosen, role));
+      seen.set(key, { peak: fullest(ledger, values, several), time: timed(ledger, values, chosen) });
+    }
+    return seen.get(key);
+  });
+  const { peak } = largest(found, (role) => role.peak.bytes);
+  const reserved = Math.trunc(peak.bytes * PLAN.stack.fragmentation) + PLAN.stack.context;
+  const time = step(found.map((role) => role.time), chosen);
+  const devices = devicesOf(chosen), tokens = chosen.global_batch * chosen.seq_len;
+  const totals = {
+    "memory.peak": peak.bytes, "memory.reserved": reserved, "memory.capacity": PLAN.device.memory,
+    "time.step": time.seconds, "time.step.low": time.seconds * (1 - Math.min(time.error, 0.9)),
+    "time.step.high": time.seconds * (1 + time.error), tokens_per_second: tokens / time.seconds,
+  };
+  PLAN.categories.forEach((name, index) => { totals[`memory.${name}`] = peak.parts[index]; });
+  if (PLAN.tokens) totals["time.run"] = Math.ceil(PLAN.tokens / tokens) * time.seconds;
+  if (PLAN.tokens && PLAN.price) totals["cost.run"] = (devices * PLAN.price * totals["time.run"]) / 3600;
+  return { totals, devices, moment: peak.title, bottleneck: time.bottleneck, fits: reserved <= PLAN.device.memory };
+}
