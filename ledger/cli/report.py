@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ledger.cli.options import json_option, set_option, spec_argument
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Plan
 
 FORMATS = ("html", "pdf", "md", "json")
 
@@ -40,9 +44,18 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     from ledger.report.write import write_report  # after the plan is known to compile: the page takes longer to load
 
     click.echo(compiled.verdict.headline, err=True)
-    paths = write_report(compiled, out, formats)
+    paths = write_report(compiled, out, formats, **choices(compiled.plan, formats))
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
     for path in paths:
         click.echo(path)
+
+
+def choices(plan: Plan, formats: tuple[str, ...]) -> dict[str, Any]:
+    """What the plan depends on and its other layouts, for the formats that show them."""
+    if not {"html", "pdf"} & set(formats):
+        return {}
+    from ledger.report.choices import alternatives, sensitivities
+
+    return {"sensitivities": sensitivities(plan), "alternatives": alternatives(plan)}

@@ -1,0 +1,168 @@
+"""Other layouts of the same run on the same devices, and those of them that nothing beats in time and memory.
+
+Many layouts share one program: their books are closed once for each structure and valued for each layout, memory
+first, then the time of those that fit. What is returned was compiled on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from ledger.books.bindings import bindings
+from ledger.books.closed import Books, close
+from ledger.books.compiler import compile_plan, result
+from ledger.books.counts import parameters, state_bytes
+from ledger.books.evaluate import exact
+from ledger.books.repricing import step_time
+from ledger.books.results import Number
+from ledger.books.unknowns import divisors
+from ledger.model.schedule import Role, micro_batches, roles
+from ledger.spec.inputs import said, violations
+from ledger.spec.plan import Plan, Recompute
+
+DEGREES = (1, 2, 4, 8, 16)
+BATCHES = 2  # micro-batches tried for each layout, from the largest that fits
+LARGEST_BATCH = 32
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another layout: the inputs that differ, as a spec would say them, and its totals."""
+
+    changes: Mapping[str, str]
+    totals: Mapping[str, Number]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layout valued on shared books: seconds of a step and bytes reserved, both subject to its own compilation."""
+
+    plan: Plan
+    reserved: int
+    seconds: float
+
+
+Shelf = dict[tuple[object, ...], Books]
+
+
+def alternatives(plan: Plan, limit: int = 8) -> tuple[Alternative, ...]:
+    """At most `limit` legal layouts that fit, fastest first: the Pareto front of step time and reserved memory."""
+    if plan.model.bare:
+        return ()
+    shelf: Shelf = {}
+    count = total_parameters(plan)
+    possible = (layout for layout in layouts(plan) if state(layout, count) <= plan.accelerator.memory)
+    found = [candidate for layout in possible for candidate in fitting(layout, shelf)]
+    chosen = [candidate for candidate in front(found) if changed(plan, candidate.plan)]
+    compiled = [(candidate.plan, compile_plan(candidate.plan)) for candidate in chosen[:limit]]
+    rows = [Alternative(changed(plan, other), books.totals) for other, books in compiled if books.verdict.fits]
+    return tuple(sorted(rows, key=lambda row: row.totals["time.step"]))
+
+
+def layouts(plan: Plan) -> Iterator[Plan]:
+    """The legal layouts in a fixed order, each with the smallest micro-batch."""
+    mesh, devices = plan.parallelism, plan.cluster.devices
+    tensors = sorted({mesh.tensor, *(one for one in DEGREES if one <= plan.cluster.devices_per_node)})
+    pipelines = sorted({mesh.pipeline, *(one for one in DEGREES if one <= len(plan.model.groups) * 8)})
+    policies = dict.fromkeys((plan.recompute, Recompute("none"), Recompute("full")))
+    for tensor, pipeline, policy in product(tensors, pipelines, policies):
+        data, rest = divmod(devices, tensor * pipeline * mesh.context)
+        if rest:
+            continue
+        for zero in sorted({1, 3, mesh.zero} if pipeline == 1 else {mesh.zero if mesh.pipeline > 1 else 1}):
+            spread = replace(
+                mesh,
+                data=data,
+                tensor=tensor,
+                pipeline=pipeline,
+                zero=zero if data * mesh.context > 1 else 0,
+                interleave=mesh.interleave if pipeline == mesh.pipeline else 1,
+                sequence=(mesh.sequence if mesh.sequence != "off" else "save_gathered") if tensor > 1 else "off",
+            )
+            other = replace(plan, parallelism=spread, recompute=policy, run=replace(plan.run, micro_batch=1))
+            if not violations(other):
+                yield other
+
+
+def total_parameters(plan: Plan) -> int:
+    """Parameters of the model."""
+    return int(dict(parameters(plan, close(plan, roles(plan))))["parameters"])
+
+
+def state(plan: Plan, count: int) -> float:
+    """Bytes of state on one device if stages were equal: less than any of its moments holds."""
+    mesh, rates = plan.parallelism, state_bytes(plan)
+    parts = {"weights": 3, "gradients": 2, "master": 1, "optimizer": 1}
+    shards = {what: mesh.data * mesh.context if mesh.zero >= stage else 1 for what, stage in parts.items()}
+    return count / (mesh.tensor * mesh.pipeline) * sum(float(rates[what]) / shards[what] for what in parts)
+
+
+def fitting(layout: Plan, shelf: Shelf) -> Iterator[Candidate]:
+    """The layout with its largest micro-batches that fit."""
+    share = layout.run.global_batch // layout.parallelism.data
+    sizes = [size for size in divisors(share) if size <= LARGEST_BATCH]
+    tried = 0
+    for size in reversed(sizes):
+        plan = replace(layout, run=replace(layout.run, micro_batch=size))
+        books = valued(plan, shelf)
+        reserved = max(result(book, plan, ()).reserved for book in (books[0], books[-1]))
+        if reserved <= plan.accelerator.memory:
+            yield Candidate(plan, reserved, step_time(plan, books))
+            tried += 1
+        if tried == BATCHES:
+            return
+
+
+def valued(plan: Plan, shelf: Shelf) -> tuple[Books, ...]:
+    """The books of a plan's roles, with programs and ledgers of the first plan of the same structure."""
+    return tuple(_valued(plan, role, shelf) for role in merged(roles(plan)))
+
+
+def _valued(plan: Plan, role: Role, shelf: Shelf) -> Books:
+    key = structure(plan, role)
+    if key not in shelf:
+        (shelf[key],) = close(plan, [role])
+    return replace(shelf[key], role=role, value=exact(bindings(plan, role)))
+
+
+def merged(found: Sequence[Role]) -> tuple[Role, ...]:
+    """The first role, the last, and all between them as one."""
+    if len(found) < 3:
+        return tuple(found)
+    inner = found[1:-1]
+    stages = tuple(stage for role in inner for stage in role.stages)
+    between = replace(inner[0], stages=stages, devices=sum(role.devices for role in inner))
+    return found[0], between, found[-1]
+
+
+def structure(plan: Plan, role: Role) -> tuple[object, ...]:
+    """What decides which operations a role runs and which formulas are posted; everything else is a size."""
+    mesh = plan.parallelism
+    held = (role.first, role.last, tuple(bool(count) for count in role.layers))
+    split = (mesh.tensor > 1, mesh.sequence, mesh.context > 1, mesh.data > 1, mesh.zero)
+    return (*held, *split, plan.recompute, micro_batches(plan) > 1)
+
+
+def front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that no other beats in one of time and memory without losing in the other, fastest first."""
+    best: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda one: (one.seconds, one.reserved)):
+        if not best or candidate.reserved < best[-1].reserved:
+            best.append(candidate)
+    return best
+
+
+def changed(plan: Plan, other: Plan) -> dict[str, str]:
+    """The inputs of a layout that differ, as a spec would say them."""
+    found = {
+        f"parallelism.{name}": str(value)
+        for name, value in vars(other.parallelism).items()
+        if value != getattr(plan.parallelism, name)
+    }
+    if other.recompute != plan.recompute:
+        found["recompute"] = said(other.recompute, "recompute")
+    if other.run != plan.run:
+        found["run.micro_batch"] = str(other.run.micro_batch)
+    return found

@@ -1,0 +1,26 @@
+"""What the books say a plan depends on, and its other layouts, as the report takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger.report.views.parts import Alternative
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Plan
+
+
+def sensitivities(plan: Plan) -> tuple[tuple[str, str, float], ...]:
+    """Path, name and elasticity of the run's length (of a step's, where the run has none) for every input with one."""
+    from ledger.books.sensitivity import sensitivities as derived
+
+    length = "time.run" if plan.run.tokens else "time.step"
+    rows = [(row.path, row.title, row.elasticities.get(length)) for row in derived(plan)]
+    return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)
+
+
+def alternatives(plan: Plan) -> tuple[Alternative, ...]:
+    """Layouts that nothing beats in both time and memory."""
+    from ledger.books.alternatives import alternatives as found
+
+    return tuple(Alternative(other.changes, other.totals) for other in found(plan))
