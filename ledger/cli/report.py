@@ -31,7 +31,7 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @set_option
 @json_option
 def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """Write the report of SPEC: HTML, PDF, Markdown, JSON.
+    """Write the report of SPEC, a plan or a lecture: HTML, PDF, Markdown, JSON.
 
     The files are reports/NAME.html, .pdf, .md and .json; their paths are printed.
 
@@ -39,17 +39,41 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     """
     import ledger
     from ledger.cli.tables import print_json
+    from ledger.spec.lecture import is_lecture
 
-    compiled = ledger.compile(spec, overrides)
-    from ledger.report.write import write_report  # after the plan is known to compile: the page takes longer to load
+    if is_lecture(spec):
+        paths = lecture_paths(spec, overrides, out, formats)
+    else:
+        compiled = ledger.compile(spec, overrides)
+        from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
-    click.echo(compiled.verdict.headline, err=True)
-    paths = write_report(compiled, out, formats, **choices(compiled.plan, formats))
+        click.echo(compiled.verdict.headline, err=True)
+        paths = write_report(compiled, out, formats, **choices(compiled.plan, formats))
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
     for path in paths:
         click.echo(path)
+
+
+def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tuple[str, ...]) -> list[Path]:
+    """The files of a lecture, whose questions hold their own overrides."""
+    if overrides:
+        raise click.UsageError(
+            "--set changes a plan, and a lecture holds many; write `set:` beside the plan it is about"
+        )
+    from ledger.spec.lecture import load_lecture
+
+    lecture = load_lecture(spec)
+    from ledger.books.lecture import answers
+    from ledger.report.lecture import write_lecture
+
+    given = tuple(answers(lecture))
+    missed = [answer.question.name for answer in given if not answer.holds]
+    click.echo(
+        f"{len(given)} questions, {f'unexpected: {chr(44).join(missed)}' if missed else 'all as expected'}", err=True
+    )
+    return write_lecture(lecture, given, out, formats)
 
 
 def choices(plan: Plan, formats: tuple[str, ...]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ledger.report.palette import light
 VERSION = "1"  # of the typesetting; changes when the same formula is to look different
 POINTS = 15.0
 PAPER = 0.74  # of the size on the screen, as the tables around it
+WORD = re.compile(r"(?<!_\{)\\mathrm")  # not in an index
 EXTENT = re.compile(r' (width|height)="([\d.]+)"')  # the first two are those of the whole picture
 CACHED = 4096
 GREEK = frozenset(
@@ -106,13 +107,15 @@ def in_latex(node: ast.expr) -> Written:
 
 
 def product(left: ast.expr, right: ast.expr) -> str:
-    """Factors side by side; a dot where a figure follows, which would read as part of what stands before it."""
+    """Factors side by side; a dot before a figure and beside words, which would run into what stands before them."""
     tail = in_latex(right)
     second = tail.within(PRODUCT) if not isinstance(right, ast.BinOp) else tail.within(POWER)
     if isinstance(right, ast.BinOp) and isinstance(right.op, ast.Div | ast.FloorDiv):
         second = tail.text
-    space = r" \cdot " if second[0].isdigit() else r" \, "
-    return f"{in_latex(left).within(PRODUCT)}{space}{second}"
+    first = in_latex(left).within(PRODUCT)
+    dotted = second[0].isdigit() or WORD.search(first) or WORD.search(second)
+    space = r" \cdot " if dotted else r" \, "
+    return f"{first}{space}{second}"
 
 
 def quotient(left: ast.expr, op: ast.operator, right: ast.expr) -> str:

@@ -21,16 +21,20 @@ VARIANT = "pdf/ua-1"
 
 def pdf(report: Report) -> bytes:
     """The PDF with the plan as written attached."""
+    plan = report.compiled.plan
+    return paper(render(report, screen=False), plan.name, plan.text)
+
+
+def paper(page: str, name: str, spec: str) -> bytes:
+    """A page set as a PDF, with the spec as written attached."""
     import weasyprint
     from weasyprint.urls import URLFetcher
 
-    page = render(report, screen=False)
-    plan = report.compiled.plan
     attachments = [
         weasyprint.Attachment(
-            string=plan.text.encode(),
-            name=f"{plan.name}.yaml",
-            description="the plan as written",
+            string=spec.encode(),
+            name=f"{name}.yaml",
+            description="the spec as written",
             created=EPOCH,
             modified=EPOCH,
         )
@@ -39,7 +43,7 @@ def pdf(report: Report) -> bytes:
     document = weasyprint.HTML(string=page, url_fetcher=fetcher)
     content: bytes = document.write_pdf(
         pdf_variant=VARIANT,
-        pdf_identifier=hashlib.sha256(page.encode() + plan.text.encode()).digest()[:16],
-        attachments=attachments if plan.text else [],
+        pdf_identifier=hashlib.sha256(page.encode() + spec.encode()).digest()[:16],
+        attachments=attachments if spec else [],
     )
     return content

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from ledger.spec.asks import ASKS, Reader, names, texts
+from ledger.spec.asked import ASKS, Reader, names, texts
 from ledger.spec.expressions import ExpressionError, ratio
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.problems import Location, Problem, SpecError
@@ -23,7 +23,7 @@ CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a numbe
 
 @dataclass(frozen=True)
 class Expected:
-    """What one figure of an answer must be: a number in its base unit within `tolerance`, or a word, or true or false."""
+    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false."""
 
     figure: str
     value: Fraction | str | bool
@@ -113,11 +113,11 @@ def _document(source: Source) -> Node:
     """A file that its schema allows."""
     try:
         node = read(source.text, source.file)
-        problems = [finding.problem for finding in findings(node, "lecture")]
-        if problems:
-            raise SpecError(problems)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
+    problems = [finding.problem for finding in findings(node, "lecture")]
+    if problems:
+        raise SpecError(problems, {source.file: source.text})
     return node
 
 

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from ledger.spec.lecture import Expected, Question
 
 
-
 @dataclass(frozen=True)
 class Amount:
-    """A number in a table whose rows have units of their own."""
+    """A number in a table whose rows have units of their own, and how it differs from another, where it does."""
 
     value: int | Fraction | float
     unit: str
+    change: int | Fraction | float | None = None
 
 
 Value = int | Fraction | float | str | bool
@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: columns with their units, rows. No unit is text; `mixed` holds Amounts; `change` a relative change."""
+    """A table: columns with their units, rows. No unit is text; `mixed` holds Amounts."""
 
     caption: str
     columns: tuple[tuple[str, str], ...]

@@ -24,6 +24,17 @@ from ledger.spec.asks import BudgetAsk, FitAsk, Offer, SegmentsAsk, StorageAsk
 from ledger.spec.plan import Plan, Recompute
 
 HOUR = 3600
+OFFER_COLUMNS = (
+    ("device", ""),
+    ("an hour", "USD"),
+    ("asked", ""),
+    ("device-hours", "1"),
+    ("FLOPs", "FLOP"),
+    ("parameters", "parameters"),
+    ("tokens", "tokens"),
+    ("state", "B"),
+    ("memory", "B"),
+)
 
 
 # --- what really fits ---------------------------------------------------------------------------
@@ -113,7 +124,7 @@ def segments(ask: SegmentsAsk, books: Books) -> Found:
 
     least = kept.subs(k, best)
     redone = compile_plan(replace(ask.plan, recompute=Recompute("full"))).totals["flops.recompute"]
-    again = Fraction(redone - compiled.totals["flops.recompute"], compiled.totals["flops.forward"])
+    again = float(redone - compiled.totals["flops.recompute"]) / float(compiled.totals["flops.forward"])
     every = sympy.Sum(sympy.Symbol("i"), (sympy.Symbol("i"), 1, depth)).doit() / depth
     forms = {"none": depth * layer, "each": kept.subs(k, 1), "sqrt": least}
     figures = [
@@ -161,10 +172,10 @@ def storage(ask: StorageAsk, books: Books) -> Found:
         Figure("seconds", "seconds to write it", cost, "s", "bytes/bandwidth"),
         Figure("between_failures", "time between failures of the job", 1 / rate, "s", "1/f"),
         Figure("interval", "best interval", wanted, "s", "sqrt(2*C/f)"),
-        Figure("goodput", "of the time trains, at that interval", _goodput(plan, cost, wanted), "%"),
+        Figure("goodput", "share of the time that trains, at that interval", _goodput(plan, cost, wanted), "%"),
     )
     rows = tuple((wanted * step, _goodput(plan, cost, wanted * step)) for step in (0.25, 0.5, 1.0, 2.0, 4.0))
-    return Found(figures, Grid("How often to save", (("interval", "s"), ("of the time trains", "%")), rows))
+    return Found(figures, Grid("How often to save", (("interval", "s"), ("share of the time that trains", "%")), rows))
 
 
 def _goodput(plan: Plan, cost: float, interval: float) -> float:
@@ -196,8 +207,6 @@ def budget(ask: BudgetAsk, books: Books) -> Found:
     (largest,) = sympy.solve(training_flops(parameters, ask.tokens_per_parameter * parameters) - flops, parameters)
     rows = [_bought(ask, offer, lambda work: float(largest.subs(flops, work))) for offer in ask.offers]
     best = max(rows, key=lambda row: row[4])
-    columns = (("device", ""), ("an hour", "USD"), ("asked", ""), ("device-hours", "1"), ("FLOPs", "FLOP"), ("parameters", "parameters"),
-               ("tokens", "tokens"), ("state", "B"), ("memory", "B"))  # fmt: skip
     figures = [
         Figure("device", "most FLOPs for the money", str(best[0])),
         Figure("hours", "device-hours", best[3], "1", "dollars/price"),
@@ -216,7 +225,7 @@ def budget(ask: BudgetAsk, books: Books) -> Found:
         count = books(plan).totals["parameters"]
         figures.append(Figure(f"plan.{plan.name}", f"{name}, compiled: tokens it buys", bought, "tokens"))
         figures.append(Figure(f"plan.{plan.name}.per_parameter", "tokens a parameter", bought / float(count)))
-    return Found(tuple(figures), Grid(f"What {ask.dollars:g} USD buy", columns, tuple(rows)))
+    return Found(tuple(figures), Grid(f"What {ask.dollars:g} USD buy", OFFER_COLUMNS, tuple(rows)))
 
 
 def _bought(ask: BudgetAsk, offer: Offer, model: Callable[[float], float]) -> tuple[str | float, ...]:

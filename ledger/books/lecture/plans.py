@@ -18,6 +18,7 @@ from ledger.model.operations import total
 from ledger.spec.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
 from ledger.spec.plan import Plan
 
+ALIVE = {"optimizer": "optimizer states"}
 NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
 
 
@@ -78,7 +79,35 @@ def totals(ask: PlanAsk, books: Books) -> Found:
 
 
 def _words(key: str) -> str:
-    return " ".join(key.replace(".", " ").replace("_", " ").replace("*", "all").split())
+    """A total in words."""
+    return WORDS.get(key, key.replace(".", " ").replace("_", " "))
+
+
+WORDS: Mapping[str, str] = {
+    "napkin.flops.run": "FLOPs of the run, by the rule",
+    "napkin.days": "days, by the rule",
+    "flops.run": "FLOPs of the run, counted",
+    "flops.step": "FLOPs of a step, repeated ones included",
+    "flops.model": "FLOPs of a step",
+    "saved.per_layer.decoder": "kept by one layer",
+    "saved.total": "kept by all layers and the head",
+    "memory.static.weights": "weights held",
+    "memory.static.gradients": "gradients held",
+    "memory.static.optimizer": "optimizer states held",
+    "memory.static.master": "master copy held",
+    "memory.activations": "activations at the peak",
+    "memory.logits": "logits at the peak",
+    "memory.unsharded": "gathered weights at the peak",
+    "memory.peak": "memory at the peak",
+    "time.step": "time of a step",
+    "comm.all_gather.data.count": "gathers of weights in a step",
+    "comm.all_gather.data.bytes": "weights gathered",
+    "comm.all_reduce.data.bytes": "gradients summed (all-reduce)",
+    "comm.reduce_scatter.data.bytes": "gradients scattered",
+    "comm.*.data.bytes": "weights and gradients sent",
+    "comm.*.tensor.bytes": "activations sent",
+    "parameters": "parameters",
+}
 
 
 def _unit(key: str) -> str:
@@ -128,16 +157,18 @@ def moments(ask: MomentsAsk, books: Books) -> Found:
     for part in ("weights", "gradients", "optimizer", "activations"):
         least = max(moment.parts[part] for moment in found) / NEGLIGIBLE
         phases = list(dict.fromkeys(moment.name.split("/")[0] for moment in found if moment.parts[part] > least))
-        figures.append(Figure(f"alive.{part}", f"{part} are alive in", ", ".join(phases)))
+        figures.append(Figure(f"alive.{part}", f"{ALIVE.get(part, part)} are alive in", ", ".join(phases)))
     present = [part for part in CATEGORIES if any(moment.parts[part] for moment in found)]
     columns = (("moment", ""), *((part, "B") for part in present), ("all", "B"))
-    rows = tuple((m.title, *(m.parts[part] for part in present), m.total) for m in found)
-    return Found(tuple(figures), Grid("What is alive when", columns, rows))
+    rows: list[tuple[Value | Amount, ...]] = [
+        (moment.title, *(moment.parts[part] for part in present), moment.total) for moment in found
+    ]
+    return Found(tuple(figures), Grid("What is alive when", columns, tuple(rows)))
 
 
 def checks(ask: ChecksAsk, books: Books) -> Found:
     """Status of each line, as `plan/line` where there are several plans."""
-    rows: list[tuple[Value, ...]] = []
+    rows: list[tuple[Value | Amount, ...]] = []
     figures = []
     for name, plan in ask.plans.items():
         for check in books(plan).verdict.checks:
@@ -145,7 +176,7 @@ def checks(ask: ChecksAsk, books: Books) -> Found:
                 label = f"{name}/{check.name}" if len(ask.plans) > 1 else check.name
                 figures.append(Figure(label, "", check.status))
                 rows.append((name, check.title, check.status, check.figure, check.detail))
-    columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("", ""))
+    columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
     return Found(tuple(figures), Grid("Lines of the checklist", columns, tuple(rows)))
 
 
@@ -153,26 +184,18 @@ def checks(ask: ChecksAsk, books: Books) -> Found:
 
 
 def compare(ask: CompareAsk, books: Books) -> Found:
-    """Each total of each changed plan over that of the plan itself: `change.total` (a ratio), and the values."""
+    """Each total of the plan and of each changed one; figures `change.total`, and `change.total.ratio` of the two."""
     before = books(ask.plan)
     after = {name: books(plan) for name, plan in ask.changed.items()}
     figures = tuple(_changes(ask.totals, before, after))
-    names = [name.replace("_", " ") for name in after]
-    columns = (
-        ("total", ""),
-        ("before", "mixed"),
-        *((name, "mixed") for name in names),
-        *((f"{n}, change", "change") for n in names),
-    )
-    rows = []
+    columns = (("", ""), ("before", "mixed"), *((name.replace("_", " "), "mixed") for name in after))
+    rows: list[tuple[Value | Amount, ...]] = []
     for key in ask.totals.values():
-        first = total_of(before, key)
-        others = [total_of(compiled, key) for compiled in after.values()]
-        changes = [_over(other, first) - 1 if first else "–" for other in others]
-        rows.append(
-            (_words(key), Amount(first, _unit(key)), *(Amount(other, _unit(key)) for other in others), *changes)
-        )
-    return Found(figures, Grid("What it saves and what it costs", columns, tuple(rows)))  # type: ignore[arg-type]
+        first, unit = total_of(before, key), _unit(key)
+        values = [total_of(compiled, key) for compiled in after.values()]
+        others = (Amount(value, unit, _over(value, first) - 1 if first else None) for value in values)
+        rows.append((_words(key), Amount(first, unit), *others))
+    return Found(figures, Grid("What it saves and what it costs", columns, tuple(rows)))
 
 
 def _changes(totals: Mapping[str, str], before: Compiled, after: Mapping[str, Compiled]) -> Iterator[Figure]:
@@ -189,7 +212,8 @@ def _changes(totals: Mapping[str, str], before: Compiled, after: Mapping[str, Co
 
 def levels(ask: LevelsAsk, books: Books) -> Found:
     """The peak of each plan, and what the headroom policy it goes by keeps free."""
-    figures, rows = [], []
+    figures = []
+    rows: list[tuple[Value | Amount, ...]] = []
     for name, plan in ask.plans.items():
         peak, free = books(plan).totals["memory.peak"], HEADROOM[name]
         figures.append(Figure(name, "", float(peak) + free, "B"))

@@ -12,8 +12,8 @@ from ledger.books.lecture.answers import Figure, Found, Grid
 from ledger.books.lecture.operations import fitting, letter
 from ledger.books.notation import text
 from ledger.model import dtypes
-from ledger.model.optimizers import OPTIMIZERS
 from ledger.model.dims import Dim
+from ledger.model.optimizers import OPTIMIZERS
 from ledger.model.tensors import Tensor
 from ledger.spec.asks import OffloadAsk, OptimizerAsk, SolveAsk, StateAsk
 from ledger.spec.plan import Precision

@@ -1,0 +1,63 @@
+"""One quantity against another as a line through named points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.report import numbers
+from ledger.report.charts.labels import SMALL, Mark, placed
+from ledger.report.charts.scatter import along
+from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
+
+RADIUS = 4.5
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis shows, and in which unit."""
+
+    title: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A named point; one that is out of reach is drawn pale."""
+
+    across: float
+    up: float
+    label: str
+    reached: bool = True
+
+
+def chart(places: Sequence[Place], across: Axis, up: Axis, title: str, width: float) -> str:
+    """Points in the order given, joined; both axes begin at zero."""
+    tall = min(0.45 * width, 280.0)
+    x = Scale(0.0, 1.08 * max(place.across for place in places), 64.0, width - 12.0)
+    y = Scale(0.0, 1.12 * max(place.up for place in places), 28.0 + tall, 28.0)
+    parts = [*_grid(x, y, across, up), path([(x(p.across), y(p.up)) for p in places], "estimate", 1.5)]
+    marks = []
+    for place in places:
+        middle = (x(place.across), y(place.up))
+        colour = "estimate" if place.reached else "bound"
+        parts.append(element("circle", cx=middle[0], cy=middle[1], r=RADIUS, **fill(colour)))
+        marks.append(Mark(place.label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0)))
+    joined = along([(x(place.across), y(place.up)) for place in places])
+    parts += [text.draw() for text in placed(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
+    return picture(width, tall + 72.0, title, parts)
+
+
+def _grid(x: Scale, y: Scale, across: Axis, up: Axis) -> list[str]:
+    parts = []
+    for value in x.ticks(6):
+        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        name = numbers.plain(value)
+        parts.append(Text(x(value), y.start + 17.0, name, SMALL, "middle", fill="muted").draw())
+    for value in y.ticks(5):
+        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        name = numbers.tick(value, up.unit)
+        parts.append(Text(x.start - 8.0, y(value) + 0.35 * SMALL, name, SMALL, "end", fill="muted").draw())
+    parts.append(Text((x.start + x.end) / 2, y.start + 38.0, across.title, SMALL, "middle").draw())
+    parts.append(Text(0.0, y.end - 14.0, up.title, SMALL).draw())
+    return parts
