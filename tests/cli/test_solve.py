@@ -1,0 +1,47 @@
+"""`ledger solve`: what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from click.testing import Result
+
+CommandLine = Callable[..., Result]
+
+
+def test_the_value_comes_first(command_line: CommandLine) -> None:
+    """Then the values that are legal, the closed form, and a table of the conditions."""
+    result = command_line("solve", "7b-8xh100", "--for", "run.seq_len", "--subject-to", "memory.peak <= 60 GB")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("run.seq_len = ")
+    assert lines[1].startswith("closed form: memory.peak = ")
+    assert lines[-1].startswith("memory.peak <= 60 GB")
+    assert lines[-1].endswith("binds")
+
+
+def test_what_cannot_be_met_is_printed_with_exit_code_1(command_line: CommandLine) -> None:
+    """It is an answer, and no error of the input."""
+    asked = ("solve", "7b-8xh100", "--for", "run.micro_batch", "--subject-to", "memory.peak <= 1 GB")
+    result = command_line(*asked)
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        1,
+        "no run.micro_batch meets the conditions; the nearest miss is 1",
+    )
+    shown = json.loads(command_line(*asked, "--json").stdout)
+    assert (shown["schema"], shown["value"], shown["nearest"]) == ("ledger-solve/1", None, 1)
+    assert shown["conditions"][0]["limit"] == 10**9
+
+
+def test_unknown_keys_have_near_misses(command_line: CommandLine) -> None:
+    """Exit code 2, with the place in what was typed."""
+    result = command_line("solve", "7b-8xh100", "--for", "run.micro_bach")
+    assert result.exit_code == 2
+    assert "did you mean `run.micro_batch`" in result.stderr
+
+
+def test_one_objective_at_a_time(command_line: CommandLine) -> None:
+    """Which of two would win is not for us to say."""
+    both = ("--maximize", "mfu", "--minimize", "time.step")
+    assert command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both).exit_code == 2
