@@ -9,13 +9,16 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report test check fix schema bench-compile lock clean
+.PHONY: help report lecture test check fix schema bench-compile lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 report: $(runnable) $(VENV)/.pango ## write the report of SPEC=specs/70b.yaml to reports/
 	@$(bin)/ledger report "$(SPEC)"
+
+lecture: $(runnable) $(VENV)/.pango ## write the questions of the course notes with the compiler's answers to reports/lecture.*
+	@$(bin)/ledger report specs/lecture/lecture.yaml
 
 test: $(testable) $(VENV)/.pango ## run all tests (TESTS=tests/spec for a part)
 	$(python) -m pytest $(TESTS)

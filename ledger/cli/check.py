@@ -69,8 +69,11 @@ def exit_code(outcome: Outcome) -> int:
 def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
     """Compiles a spec and compares it with what it expects."""
     import ledger
+    from ledger.spec.lecture import is_lecture
 
     try:
+        if is_lecture(spec):
+            return checked_lecture(spec)
         compiled = ledger.compile(spec, overrides)
     except SpecError as error:
         return Outcome(spec, problems=error.problems, sources=error.sources)
@@ -80,6 +83,23 @@ def checked(spec: str, overrides: tuple[str, ...]) -> Outcome:
         warnings=compiled.plan.warnings,
         headline=compiled.verdict.headline,
     )
+
+
+def checked_lecture(spec: str) -> Outcome:
+    """Answers a lecture's questions and compares them with what is expected; raises SpecError."""
+    from ledger.spec.lecture import load_lecture
+
+    lecture = load_lecture(spec)
+    from ledger.books.lecture import answers
+
+    given = tuple(answers(lecture))
+    missed = tuple(
+        Problem(answer.question.where, f"expected {one.expected.figure} {one.expected.text}, found {one.found}")
+        for answer in given
+        for one in answer.outcomes
+        if not one.holds
+    )
+    return Outcome(spec, failures=missed, headline=f"{len(given)} questions")
 
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:

@@ -75,7 +75,9 @@ class Lecture:
 
 
 def is_lecture(path: str) -> bool:
-    """Whether a spec is a lecture; what cannot be read is none."""
+    """Whether a spec is a lecture; what cannot be read is none, nor is standard input, which is read only once."""
+    if path == "-":
+        return False
     try:
         return "lecture" in read(_opened(path, default_library()).text, path).fields
     except SpecError:

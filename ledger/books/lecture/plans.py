@@ -74,7 +74,7 @@ def totals(ask: PlanAsk, books: Books) -> Found:
     figures = [Figure(name, _words(key), total_of(compiled, key), _unit(key), key) for name, key in ask.totals.items()]
     for name, (above, below) in ask.ratios.items():
         value = _over(total_of(compiled, above), total_of(compiled, below))
-        figures.append(Figure(name, f"{_words(above)} over {_words(below)}", value, _unit_over(above, below)))
+        figures.append(Figure(name, name.replace("_", " "), value, _unit_over(above, below)))
     return Found(tuple(figures))
 
 

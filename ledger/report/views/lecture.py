@@ -17,7 +17,7 @@ from ledger.spec.lecture import Chapter, Lecture, Question
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
 DIGITS = 6
 SPELT_OUT = 1e-3, 1e6  # numbers between these are written without a power of ten
-ROUNDED_FROM = 10**6
+ROUNDED_FROM = 10**9
 SAME = 0.0005  # a smaller relative change is called none
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}
 
@@ -219,6 +219,7 @@ def range_end(value: numbers.Number) -> str:
 FORMS = {
     "B each": lambda value: f"{several(value) if value > Fraction(1, 100) else numbers.plain(value)}{numbers.THIN}B",
     "GiB": lambda value: f"{several(value)}{numbers.THIN}GiB",
+    "FLOP/s": lambda value: numbers.si(value, "FLOP/s", 4),
     "FLOP/B": lambda value: f"{several(value)}{numbers.THIN}FLOP/B",
     "FLOP/day": lambda value: numbers.scientific(value, "FLOP a day"),
     "parameters": numbers.count,
