@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from ledger.report import assets, palette
+from ledger.report import assets, live, palette
 from ledger.report.views import filled
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ SEPARATOR = re.compile(r"([/.])(?=\w)(?!yaml)")
 
 def render(report: Report, *, screen: bool = True) -> str:
     """The page: with script and policy for the screen, with cut tables and page numbers in its contents for paper."""
-    plan, style, script = report.compiled.plan, stylesheet(), assets.text("script.js")
+    plan = report.compiled.plan
+    style = stylesheet() + assets.text("live.css") if screen else stylesheet()
+    script = assets.text("script.js") + live.script(plan) if screen else ""
     page = (
         environment()
         .get_template("report.html")
@@ -35,9 +37,9 @@ def render(report: Report, *, screen: bool = True) -> str:
             name=plan.name,
             digest=short(plan.digest),
             headline=report.compiled.verdict.headline,
-            sections=filled(report),
+            sections=filled(report, screen=screen),
             style=Markup(style),  # noqa: S704 - the project's own file
-            script=Markup(script),  # noqa: S704 - the project's own file
+            script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=policy(style, script),
         )
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ledger.books import prices
+from ledger.books.bindings import bindings
+from ledger.books.memory import CATEGORIES
+from ledger.books.time import PASSES, UNSEEN_STACK, weights_hide
+from ledger.model.dims import symbol
+from ledger.model.program import ROOT
+from ledger.model.schedule import order, roles
 from ledger.report import assets
+from ledger.report.emission import Emission, degrees, ledger, splits, structures
 from ledger.report.javascript import literal
-from ledger.report.palette import MEMORY_ORDER
-from ledger.report.views.memory import CATEGORIES as MEANINGS
-
-if TYPE_CHECKING:
-    from ledger.report.views.parts import Report
-    from ledger.spec.plan import Plan
+from ledger.spec.plan import Plan
 
 AXES = ("data", "tensor", "pipeline", "context")
 RUN = ("micro_batch", "seq_len", "global_batch")
@@ -25,13 +27,11 @@ def script(plan: Plan) -> str:
     """The whole script of the page, whose names stay inside it; empty where there are no formulas."""
     if plan.model.bare:
         return ""
-    return f'"use strict";\n{{\n{calculator(plan)}\n{assets.text("panel.js")}}}\n'
+    return f"{{\n{calculator(plan)}\n{assets.text('format.js')}\n{assets.text('panel.js')}}}\n"
 
 
 def calculator(plan: Plan) -> str:
     """The script without its panel: `evaluate(chosen)` gives the totals of the plan under other sizes."""
-    from ledger.report.emission import Emission, ledger, structures
-
     emission = Emission()
     ledgers = {key: ledger(plan, role, emission) for key, role in structures(plan).items()}
     data = {**facts(plan), "prices": emission.prices, "curves": curves(plan), "ledgers": ledgers}
@@ -43,11 +43,6 @@ def calculator(plan: Plan) -> str:
 
 def facts(plan: Plan) -> dict[str, Any]:
     """The plan's own sizes, what its rules read, its device, its stack, and the constants of the estimate."""
-    from ledger.books import prices, time
-    from ledger.books.memory import CATEGORIES
-    from ledger.model.dims import symbol
-    from ledger.model.program import ROOT
-
     price = plan.assumptions.price
     return {
         "own": own(plan),
@@ -70,7 +65,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "root": ROOT,
         "uncalibrated": prices.UNCALIBRATED_ERROR,
         "deviation": prices.DEVIATION,
-        "unseen": time.UNSEEN_STACK,
+        "unseen": UNSEEN_STACK,
     }
 
 
@@ -82,11 +77,6 @@ def own(plan: Plan) -> dict[str, int]:
 
 def shapes(plan: Plan) -> dict[str, Any]:
     """Sizes of the model by symbol, its groups, and the group of each layer."""
-    from ledger.books.bindings import bindings
-    from ledger.model.dims import symbol
-    from ledger.model.schedule import order, roles
-    from ledger.report.emission import splits
-
     several = len(plan.model.groups) > 1
     moved = {symbol(name) for name in (*SIGNS.values(), "micro_batches", "in_flight")}
     groups, own_symbols = [], set()
@@ -115,8 +105,6 @@ def device(plan: Plan) -> dict[str, float]:
 
 def stack(plan: Plan) -> dict[str, Any]:
     """What hides behind what, the allocator and the launches of the software."""
-    from ledger.books.time import PASSES, weights_hide
-
     chosen = plan.stack
     return {
         "matmul_level": chosen.matmul_level,
@@ -133,8 +121,6 @@ def stack(plan: Plan) -> dict[str, Any]:
 
 def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
     """The fits of each collective; which one prices a transfer depends on the size of its group."""
-    from ledger.books import prices
-
     found = {name: prices.curve(plan.accelerator, name) for name in prices.FACTOR}
     return {
         name: [
@@ -157,8 +143,6 @@ def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
 
 def stops(plan: Plan) -> dict[str, list[int]]:
     """The values that each control offers, each legal by itself; those of the global batch follow from two others."""
-    from ledger.report.emission import degrees
-
     mesh, run = plan.parallelism, plan.run
     longest = plan.model.learned_positions or max(LONGEST, WIDER * run.seq_len)
     offered = {
@@ -175,40 +159,3 @@ def round_numbers(least: int, most: int) -> list[int]:
     """Powers of two, and those times three."""
     powers = [2**power for power in range(most.bit_length())]
     return sorted(n for n in {*powers, *(3 * power for power in powers)} if least <= n <= most)
-
-
-@dataclass(frozen=True)
-class Control:
-    """One size that a reader moves: its name in the plan, what it is, and the plan's own value."""
-
-    name: str
-    title: str
-    value: int
-
-
-@dataclass(frozen=True)
-class LiveView:
-    """The panel: its controls, and the categories of memory in their order."""
-
-    controls: tuple[Control, ...]
-    categories: tuple[tuple[str, str], ...]
-
-
-TITLES = {
-    "micro_batch": "micro-batch, sequences",
-    "seq_len": "sequence, tokens",
-    "global_batch": "global batch, sequences",
-    "data": "data parallel",
-    "tensor": "tensor parallel",
-    "pipeline": "pipeline stages",
-    "context": "context parallel",
-}
-
-
-def live(report: Report) -> LiveView | None:
-    """The panel of a plan that has formulas; None where only a parameter count is known."""
-    plan = report.compiled.plan
-    if plan.model.bare:
-        return None
-    controls = [Control(name, TITLES[name], value) for name, value in own(plan).items() if name in RUN or value > 1]
-    return LiveView(tuple(controls), tuple((name, MEANINGS[name][0]) for name in MEMORY_ORDER))

@@ -18,10 +18,12 @@ import sympy
 import ledger
 from ledger.books import prices, time
 from ledger.books.memory import CATEGORIES
+from ledger.books.results import Compiled
 from ledger.model.dims import symbol
 from ledger.model.tensors import CeilDiv
-from ledger.report import live
+from ledger.report import assets, html, live, numbers
 from ledger.report.javascript import Formulas, literal
+from ledger.report.views.parts import Report
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 
@@ -117,9 +119,14 @@ def node(script: str) -> Any:
 
 
 @cache
+def compiled_plan(name: str) -> Compiled:
+    """A plan of the library with its books closed."""
+    return ledger.compile(str(SPECS / f"{name}.yaml"))
+
+
 def plan(name: str) -> Plan:
     """A plan of the library."""
-    return ledger.compile(str(SPECS / f"{name}.yaml")).plan
+    return compiled_plan(name).plan
 
 
 def asked(name: str, call: str, choices: Sequence[Mapping[str, int]]) -> list[Any]:
@@ -234,3 +241,75 @@ def test_data_cannot_end_its_script() -> None:
     """A title from a plan may hold markup; inside a script it is text."""
     assert "<" not in literal({"title": "</script><b>"})
     assert node(f"console.log(JSON.stringify({literal({'title': '</script>'})}));") == {"title": "</script>"}
+
+
+# As much of a document as the panel touches: every selector finds an element, which remembers what is written to it.
+DOCUMENT = """
+const element = () => ({
+  hidden: true, textContent: "", value: "0", max: "0", className: "", dataset: {},
+  attributes: {}, listeners: {}, found: {},
+  labels: [{ classList: { toggle() {} } }], classList: { names: {}, toggle(name, on) { this.names[name] = on; } },
+  setAttribute(name, value) { this.attributes[name] = value; },
+  addEventListener(name, heard) { this.listeners[name] = heard; },
+  querySelector(selector) { return (this.found[selector] ??= element()); },
+  querySelectorAll(selector) { return (this.found[selector] ??= []); },
+});
+const panelElement = element(), section = element();
+const names = ["micro_batch", "seq_len", "global_batch", "data"];
+const ranges = names.map((name) => ({ ...element(), id: name, dataset: { name } }));
+const reserved = Object.assign(element(), { dataset: { key: "memory.reserved" } });
+panelElement.found = { "input[type=range]": ranges, "[data-key]": [reserved] };
+const document = { getElementById: () => panelElement, querySelectorAll: () => [section] };
+const move = (index, by) => {
+  ranges[index].value = String(Number(ranges[index].value) + by);
+  ranges[index].listeners.input();
+};
+const said = (part) => panelElement.querySelector(`[data-part="${part}"]`).textContent;
+const state = () => [said("answer"), reserved.querySelector("[data-value]").textContent, said("problems")];
+"""
+
+
+def test_the_panel_follows_its_controls() -> None:
+    """A moved control moves verdict and numbers; an illegal choice is explained and the last numbers stay."""
+    moves = "const seen = [state()]; move(0, -1); seen.push(state()); move(3, 1); seen.push(state(), section.hidden);"
+    seen = node(f"{DOCUMENT}\n{live.script(plan('7b-8xh100'))}\n{moves}\nconsole.log(JSON.stringify(seen));")
+    own = compiled_plan("7b-8xh100").totals["memory.reserved"]
+    assert seen[0] == ["Fits", numbers.size(own), ""]
+    assert seen[1][0] == "Not possible"  # 32 sequences are no multiple of 8 x 3
+    assert "global_batch = 32 is no multiple of data x micro_batch = 8 x 3 = 24" in seen[1][2]
+    assert seen[1][1] == seen[0][1]
+    assert seen[3] is False
+
+
+@pytest.mark.parametrize(
+    ("function", "unit", "values"),
+    [
+        ("size", "B", (0, 7, 999, 1000, 512_000, 7_973_000_000, 61_340_000_000, 135_712_000_000, 999_996_000_000)),
+        ("duration", "s", (2.43e-6, 0.0384, 1, 18.34, 119.9, 121, 7199, 7201, 172799, 172801, 12_441_600, 2e9)),
+        ("money", "USD", (0.994, 2.5, 99.5, 526.94, 50_301_579, 999_940, 13_711_841, 2_345_678_901)),
+        ("rate", "token/s", (12.345, 777_916.7, 3_109_260.02)),
+        ("percent", "%", (0.0009, 0.412, 1.728)),
+    ],
+)
+def test_the_page_writes_numbers_as_the_report_does(function: str, unit: str, values: Sequence[float]) -> None:
+    """What moves is written like what is printed: the same figures, prefixes and spaces."""
+    written = f"{json.dumps(values)}.map((value) => {function}(value))"
+    assert node(f"{assets.text('format.js')}\nconsole.log(JSON.stringify({written}));") == [
+        numbers.written(value, unit) for value in values
+    ]
+
+
+def test_the_panel_needs_its_script() -> None:
+    """It is hidden until the script runs, has a control for each axis that is split, and is not printed."""
+    report = Report(compiled_plan("gpt2"))
+    page = html.render(report)
+    assert '<section id="live" hidden data-live' in page
+    assert re.findall(r'<input type="range" id="live-(\w+)"', page) == [
+        "micro_batch",
+        "seq_len",
+        "global_batch",
+        "data",
+    ]
+    paper = html.render(report, screen=False)
+    assert 'id="live"' not in paper
+    assert "#live" not in paper

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ledger.report.views.choices import alternatives, sensitivity
 from ledger.report.views.evidence import assumptions, evidence
 from ledger.report.views.formulas import formulas, glossary
+from ledger.report.views.live import live
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Report
 from ledger.report.views.plan import plan
@@ -18,11 +19,15 @@ from ledger.report.views.work import communication, roofline
 
 @dataclass(frozen=True)
 class Section:
-    """A section: its anchor, which is also its template's name, its title, and the function that fills it."""
+    """A section: its anchor, which is also its template's name, its title, and the function that fills it.
+
+    A `scripted` one is on the screen alone, hidden until its script runs.
+    """
 
     name: str
     title: str
     view: Callable[[Report], object | None]
+    scripted: bool = False
 
 
 SECTIONS = (
@@ -32,6 +37,7 @@ SECTIONS = (
     Section("time", "How long?", time),
     Section("roofline", "Roofline", roofline),
     Section("communication", "Communication", communication),
+    Section("live", "What if?", live, scripted=True),
     Section("sensitivity", "Sensitivity", sensitivity),
     Section("alternatives", "Alternatives", alternatives),
     Section("evidence", "Evidence", evidence),
@@ -42,7 +48,7 @@ SECTIONS = (
 )
 
 
-def filled(report: Report) -> tuple[tuple[Section, object], ...]:
-    """The sections that have something to say, with their data."""
-    pairs = ((section, section.view(report)) for section in SECTIONS)
+def filled(report: Report, *, screen: bool = False) -> tuple[tuple[Section, object], ...]:
+    """The sections that have something to say, with their data; on paper without those that need a script."""
+    pairs = ((section, section.view(report)) for section in SECTIONS if screen or not section.scripted)
     return tuple((section, data) for section, data in pairs if data is not None)
