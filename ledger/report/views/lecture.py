@@ -34,14 +34,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Article:
-    """One question with its answer. `notes` are formulas of the notes; `checked` says which expectations agree."""
+    """One question with its answer. `by_hand` are formulas to compare with; `checked` says which expectations agree."""
 
     name: str
     asks: str
     lines: tuple[Line, ...]
     table: Table | None
     chart: Chart | None
-    notes: tuple[Line, ...]
+    by_hand: tuple[Line, ...]
     printed: str
     why: str
     checked: str
@@ -136,7 +136,7 @@ def article(answer: Answer) -> Article:
         lines(answer),
         table(found.grid) if found.grid and (drawn or not question.show) else None,
         chart(drawn) if drawn else None,
-        tuple(noted(question)),
+        tuple(by_hand(question)),
         question.printed,
         question.why,
         checked(answer.outcomes),
@@ -162,8 +162,8 @@ def line(found: Figure) -> Line:
     return Line(found.title, formula, spelt if short else written(value, unit), "" if short else spelt)
 
 
-def noted(question: Question) -> Iterable[Line]:
-    """The formulas of the notes, with the numbers put in them."""
+def by_hand(question: Question) -> Iterable[Line]:
+    """The formulas that an answer is compared with, and the numbers put in them."""
     given = ", ".join(f"{name} = {spoken(value)}" for name, value in question.values.items())
     for name, formula in question.formulas.items():
         yield Line(name.replace("_", " "), formula_cell(formula), given, "")
@@ -220,7 +220,7 @@ FORMS = {
     "B each": lambda value: f"{several(value) if value > Fraction(1, 100) else numbers.plain(value)}{numbers.THIN}B",
     "GiB": lambda value: f"{several(value)}{numbers.THIN}GiB",
     "FLOP/s": lambda value: numbers.si(value, "FLOP/s", 4),
-    "FLOP/B": lambda value: f"{several(value)}{numbers.THIN}FLOP/B",
+    "FLOP/B": lambda value: f"{numbers.trimmed(numbers.plain(value, 5))}{numbers.THIN}FLOP/B",
     "FLOP/day": lambda value: numbers.scientific(value, "FLOP a day"),
     "parameters": numbers.count,
     "tokens": numbers.count,
