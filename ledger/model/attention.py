@@ -66,13 +66,14 @@ def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     ]
     heads = x.dims[2].name
     rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
+    result = f"{name}.add" if part else name
     if tape.kernels.rotary == "fused":
-        turned = tape.pointwise(name, rotating, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
+        turned = tape.pointwise(result, rotating, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
     else:
         even = tape.pointwise(f"{name}.cos", rotating, tables[0], saves=[tables[0]])
         swapped = tape.pointwise(f"{name}.rotate", rotating, kernel="copy")
         odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
-        turned = tape.pointwise(f"{name}.add" if part else name, even, odd, add=True)
+        turned = tape.pointwise(result, even, odd, add=True)
     if part:
         turned = tape.pointwise(name, turned, x, like=x, kernel="copy", add=True)
     return turned
