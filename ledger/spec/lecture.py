@@ -35,8 +35,8 @@ class Expected:
 class Question:
     """A question and what is known of its answer.
 
-    `formulas` are what one would write by hand, by figure; `printed` is what the notes print where that differs, `why` how it
-    comes to differ. `ask` is one of the records of `ledger.spec.asks`.
+    `formulas` are what one would write by hand, by figure; `printed` is what the notes print where that differs, `why`
+    how it comes to differ. `ask` is one of the records of `ledger.spec.asks`.
     """
 
     name: str
