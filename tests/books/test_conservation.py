@@ -1,0 +1,204 @@
+"""Laws that every plan keeps, on random small ones: nothing is lost, nothing counted twice, parts sum to wholes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from ledger.books.bindings import bindings
+from ledger.books.closed import close
+from ledger.books.evaluate import exact, vector
+from ledger.books.memory import CATEGORIES
+from ledger.books.results import Compiled
+from ledger.model.program import program
+from ledger.model.schedule import roles
+from tests.model import plans, strategies
+from tests.model.strategies import alone, parts
+
+laws = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def flops(compiled: Compiled, phase: str) -> int:
+    """Matmul FLOPs of all devices in a step, summed from the leaves: role by role, useful ones and masked ones."""
+    devices = {role.name: role.devices for role in compiled.roles}
+    return sum(
+        devices[a.role] * int(a.amount) * a.times
+        for a in compiled.accounts
+        if a.when == phase and a.resource.startswith(("matmul.", "masked."))
+    )
+
+
+@laws
+@given(parts())
+def test_no_layout_loses_or_repeats_work(whole: plans.Mapped) -> None:
+    """Devices x FLOPs, summed over roles, are those of one device x micro-batches."""
+    split, single = plans.compiled(**whole), plans.compiled(**alone(whole))
+    micro_batches = whole["run"]["global_batch"] // whole["run"]["micro_batch"]
+    for phase in ("forward", "backward"):
+        assert flops(split, phase) == micro_batches * flops(single, phase)
+        assert split.totals[f"flops.{phase}"] == micro_batches * single.totals[f"flops.{phase}"]
+
+
+@laws
+@given(parts())
+def test_backward_is_twice_forward(whole: plans.Mapped) -> None:
+    """A contraction has two gradients of its own size; what is computed again is not backward."""
+    compiled = plans.compiled(**whole)
+    assert compiled.totals["flops.backward"] == 2 * compiled.totals["flops.forward"]
+    parts_of_step = [compiled.totals[f"flops.{phase}"] for phase in ("forward", "backward", "recompute")]
+    assert compiled.totals["flops.step"] == sum(parts_of_step)
+
+
+@laws
+@given(parts())
+def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
+    """Shards x ranks hold every value of a weight, and at most one row (a value, where shards are flat) a rank more."""
+    plan = plans.compiled(**whole).plan
+    for role in roles(plan):
+        written, value = program(plan, role), exact(bindings(plan, role))
+        sharding = written.sharding
+        ranks = value(sharding.degree) if sharding.axes else 1
+        for unit in written.units:
+            for weight in unit.weights:
+                elements = value(weight.elements())
+                rows = elements
+                for dim in weight.dims[weight.lead :]:
+                    rows /= value(weight.local(dim))
+                width = elements // rows if sharding.splits("weights") else 1
+                for what in ("weights", "gradients", "optimizer"):
+                    held = value(sharding.held(what, weight))
+                    if sharding.splits(what):
+                        assert elements <= ranks * held < elements + ranks * width
+                    else:
+                        assert held == elements
+
+
+@laws
+@given(strategies.models(tensor=6), st.sampled_from((2, 3)), st.sampled_from(("bf16-mixed", "fp32")))
+def test_every_zero_stage_holds_less(model: plans.Mapped, data: int, precision: str) -> None:
+    """What persists on a device never grows with the ZeRO stage where rows divide (else FSDP pads a row a rank)."""
+    joint = model["layers"][0]["attention"].get("fused_qkv")  # d_model is heads x head_dim there, a multiple of 6
+    sizes = {"d_model": model["d_model"] if joint else 6 * model["d_model"]}
+    static = []
+    for zero in range(4):
+        compiled = plans.compiled(
+            model={**model, **sizes},
+            precision=precision,
+            kernels={"attention": "efficient"},
+            cluster={"base": "h100-400g", "devices": data, "devices_per_node": data},
+            parallelism={"data": data, "zero": zero},
+            run={"seq_len": 12, "micro_batch": 1, "global_batch": data},
+        )
+        kinds = ("weights", "master", "gradients", "optimizer")
+        static.append(sum(compiled.totals[f"memory.static.{kind}"] for kind in kinds))
+    assert static == sorted(static, reverse=True)
+    assert static[3] * data == static[0]
+
+
+@laws
+@given(parts())
+def test_memory_parts_sum_to_the_peak(whole: plans.Mapped) -> None:
+    """The categories are a partition: at the peak of the worst role, and at every moment of every role."""
+    compiled = plans.compiled(**whole)
+    totals = compiled.totals
+    assert sum(totals[f"memory.{category}"] for category in CATEGORIES) == totals["memory.peak"]
+    assert totals["memory.peak"] == max(moment.total for role in compiled.roles for moment in role.moments)
+    for role in compiled.roles:
+        for moment in role.moments:
+            assert moment.parts.keys() == set(CATEGORIES)
+            assert min(moment.parts.values()) >= 0
+
+
+@laws
+@given(parts())
+def test_bounds_enclose_the_estimate(whole: plans.Mapped) -> None:
+    """floor <= roofline <= estimate <= serial, and the error band encloses the estimate."""
+    totals = plans.compiled(**whole).totals
+    order = [float(totals[key]) for key in ("time.floor", "time.roofline", "time.step", "time.serial")]
+    assert all(low <= high * (1 + 1e-12) for low, high in pairwise(order)), order
+    assert totals["time.step.low"] <= totals["time.step"] <= totals["time.step.high"]
+
+
+def kept(whole: plans.Mapped, policy: str) -> list[int]:
+    """Bytes that one layer of each group keeps from forward to backward."""
+    plan = plans.compiled(**{**whole, "recompute": policy}).plan
+    (role, *_) = roles(plan)
+    value = exact(bindings(plan, role))
+    names = {group.name for group in plan.model.groups}
+    units = [unit for unit in program(plan, role).units if unit.name in names]
+    return [int(sum(value(tensor.bytes()) for tensor in unit.kept.saved)) for unit in units]
+
+
+@laws
+@given(parts(), st.sampled_from((1, 2)))
+def test_recomputing_more_keeps_less(whole: plans.Mapped, scale: int) -> None:
+    """Saved bytes of full <= selective <= none, from sequences on that are twice as long as a head is wide.
+
+    Below that, the scores that selective recomputation drops are smaller than the query and key that it keeps for them.
+    So too where a fused kernel, which has no scores, saves bf16 casts of queries and keys that rotation left in fp32.
+    """
+    assume(whole["precision"] != "bf16-autocast" or whole["kernels"]["attention"] in {"math", "eager"})
+    degrees = whole["parallelism"]
+    seq_len = 32 * scale * degrees["tensor"] * degrees["context"]
+    longer = {**whole, "run": {**whole["run"], "seq_len": seq_len}}
+    for full, selective, none in zip(*(kept(longer, p) for p in ("full", "selective", "none")), strict=True):
+        assert full <= selective <= none
+
+
+@laws
+@given(parts())
+def test_recomputation_adds_at_most_a_forward_pass(whole: plans.Mapped) -> None:
+    """What is computed again is part of the forward pass, and nothing where everything is kept."""
+    for policy in ("none", "selective", "full"):
+        totals = plans.compiled(**{**whole, "recompute": policy, "kernels": {"attention": "eager"}}).totals
+        assert 0 <= totals["flops.recompute"] <= totals["flops.forward"]
+        assert policy != "none" or totals["flops.recompute"] == 0
+
+
+@laws
+@given(parts())
+def test_exact_numbers_and_vectors_agree(whole: plans.Mapped) -> None:
+    """The same formulas over float columns, compiled once, give what exact arithmetic gives, to 1e-12."""
+    compiled = plans.compiled(**whole)
+    for role in roles(compiled.plan):
+        columns = {sign: [value, value] for sign, value in bindings(compiled.plan, role).items()}
+        rows = [account for account in compiled.accounts if account.role == role.name]
+        for row, column in zip(rows, vector([row.expression for row in rows], columns), strict=True):
+            assert column == pytest.approx(float(row.amount), rel=1e-12), row.account
+
+
+@laws
+@given(parts())
+def test_keys_are_unique(whole: plans.Mapped) -> None:
+    """No two leaves share role, account, resource and time."""
+    compiled = plans.compiled(**whole)
+    keys = Counter((row.role, row.account, row.resource, row.when) for row in compiled.accounts)
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("resource", ["memory", "memory.weights", ""])
+def test_stocks_have_no_total(resource: str) -> None:
+    """Stocks peak: summing them over a step means nothing, so it is refused."""
+    plan = plans.compiled().plan
+    (book,) = close(plan, roles(plan))
+    with pytest.raises(ValueError, match="peak, not a total"):
+        book.ledger.total(resource)
+
+
+def test_flows_have_one() -> None:
+    """The total of a flow is the sum of its leaves, times what each happens."""
+    compiled = plans.compiled()
+    (book,) = close(compiled.plan, roles(compiled.plan))
+    leaves: list[Any] = [row for row in compiled.accounts if row.resource == "hbm"]
+    assert book.value(book.ledger.total("hbm")) == sum(row.amount * row.times for row in leaves)

@@ -1,0 +1,95 @@
+"""Random small plans that are legal: every degree divides what it splits, and every kernel can run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.model import plans
+from tests.model.plans import Mapped
+
+FLASH = ("flash", "cudnn")
+RECOMPUTE: tuple[Any, ...] = ("none", "selective", "full", {"keep": ["matmul", "attention"]}, {"every": 2})
+DEGREES = ("tensor", "context", "data", "pipeline", "interleave")
+
+
+@st.composite
+def models(draw: st.DrawFn, tensor: int = 1, layers: int = 2) -> Mapped:
+    """A model of one of the families, whose heads, hidden layer and vocabulary split over `tensor`."""
+    base = draw(st.sampled_from((plans.LLAMA, plans.MISTRAL, plans.QWEN2, plans.GEMMA2, plans.GPT2, plans.NEOX)))
+    head_dim = draw(st.sampled_from((8, 16)))
+    kv_heads = tensor * draw(st.integers(1, 3))
+    joint = base["layers"][0]["attention"].get("fused_qkv", False)
+    heads = kv_heads if joint else kv_heads * draw(st.integers(1, 3))
+    d_model = heads * head_dim if joint else draw(st.sampled_from((29, 31, 37, 41)))
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    d_ff = tensor * draw(st.sampled_from((43, 47, 53)))
+    repeat = layers // len(base["layers"])
+    model = plans.layer({**base, "d_model": d_model}, repeat=repeat, attention=sizes, mlp={"d_ff": d_ff})
+    if "learned_positions" in base["embedding"]:
+        model["embedding"] = {
+            **base["embedding"],
+            "learned_positions": 660,
+        }  # any sequence here, and whole rows a shard
+    return {**model, "vocab": tensor * draw(st.sampled_from((59, 61, 67))), "max_seq_len": 660}
+
+
+def kernels(precision: str) -> st.SearchStrategy[Mapped]:
+    """One implementation for every part; flash attention only where it exists."""
+    cores = ("flash", "cudnn", "efficient", "math", "eager")
+    return st.fixed_dictionaries(
+        {
+            "attention": st.sampled_from([core for core in cores if precision != "fp32" or core not in FLASH]),
+            "norm": st.sampled_from(("fused", "eager")),
+            "activation": st.sampled_from(("fused", "eager")),
+            "rotary": st.sampled_from(("fused", "eager")),
+            "optimizer": st.sampled_from(("foreach", "fused", "loop")),
+        }
+    )
+
+
+@st.composite
+def parallelism(draw: st.DrawFn) -> Mapped:
+    """Degrees of every axis, none above 3, and what goes with them."""
+    tensor, data = draw(st.sampled_from((1, 1, 2, 3))), draw(st.sampled_from((1, 2, 3)))
+    pipeline, context = draw(st.sampled_from((1, 1, 2))), draw(st.sampled_from((1, 1, 2)))
+    degrees: Mapped = {"tensor": tensor, "data": data, "pipeline": pipeline, "context": context}
+    if pipeline > 1:
+        degrees["interleave"] = draw(st.sampled_from((1, 2)))
+    if data * context > 1:
+        degrees["zero"] = draw(st.integers(0, 3))
+    if tensor > 1:
+        degrees["sequence"] = draw(st.sampled_from(("off", "save_gathered", "regather")))
+    return degrees
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Mapped:
+    """The parts of a whole plan."""
+    degrees = draw(parallelism())
+    tensor, data, pipeline, context = (degrees[axis] for axis in ("tensor", "data", "pipeline", "context"))
+    precision = draw(st.sampled_from(("bf16-true", "bf16-mixed", "bf16-autocast", "fp32")))
+    micro_batch = draw(st.integers(1, 3))
+    devices = tensor * data * pipeline * context
+    batches = draw(st.integers(1, 3)) * pipeline  # interleaved schedules run whole rounds of the pipeline
+    return {
+        "model": draw(models(tensor=tensor, layers=2 * pipeline * degrees.get("interleave", 1))),
+        "precision": precision,
+        "kernels": draw(kernels(precision)),
+        "parallelism": degrees,
+        "recompute": draw(st.sampled_from(RECOMPUTE)),
+        "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
+        "run": {
+            "seq_len": 2 * tensor * context * draw(st.integers(3, 5)),
+            "micro_batch": micro_batch,
+            "global_batch": micro_batch * data * batches,
+        },
+    }
+
+
+def alone(whole: Mapped) -> Mapped:
+    """The same model, kernels and micro-batch on one device, one micro-batch a step, nothing split."""
+    cluster = {"base": "h100-400g", "devices": 1, "devices_per_node": 1}
+    run = {**whole["run"], "global_batch": whole["run"]["micro_batch"]}
+    return {**whole, "parallelism": {"data": 1}, "cluster": cluster, "run": run}
