@@ -158,7 +158,7 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     dims = tuple(table[n] for n in ("batch", "seq", "heads", "head_dim"))
     split = tuple(("heads", axis) if n == "kv_heads" else (n, axis) for n, axis in x.split)
     wide = Tensor(f"{x.name}.repeated", dims, x.dtype, split=split)
-    return tape.pointwise(f"{x.name}.repeated", x, like=wide, kernel="copy", add=True)
+    return tape.pointwise(wide.name, x, like=wide, kernel="copy")  # its gradient sums over the heads that share
 
 
 def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
@@ -210,8 +210,7 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
     context = tape.contract(
         "attention/context", CONTEXT, shares, value, density=density(tape, spec), dtype=shares.dtype
     )
-    narrow = tape.matmul_result
-    return tape.pointwise("attention/core", context, dtype=narrow, kernel="copy", add=True)
+    return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel="copy", add=True)
 
 
 def _separate(
