@@ -1,0 +1,238 @@
+"""Contracts that every kind of operation keeps, over all operations of plans that together use every kind.
+
+Every symbol stands for a prime of its own, so that a dimension in another's place gives another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+import sympy
+
+from ledger.books.evaluate import Exact, exact
+from ledger.model import cross_entropy, fusion, optimizers, sharding  # noqa: F401  # kinds are found as subclasses
+from ledger.model.dims import LETTERS
+from ledger.model.operations import (
+    Addition,
+    AttentionBackward,
+    Collective,
+    Contraction,
+    FusedAttention,
+    Operation,
+    Pointwise,
+    differentiable,
+    gradient,
+)
+from ledger.model.program import Program, program
+from ledger.model.recompute import POLICIES
+from ledger.model.schedule import roles
+from ledger.model.tensors import Tensor
+from ledger.model.update import update
+from ledger.spec.plan import Plan
+from tests.model import plans
+
+SPLIT_LLAMA = {**plans.layer(plans.LLAMA, mlp={"d_ff": 273}), "vocab": 213}
+TENSOR = {"cluster": {"base": "h100-400g", "devices": 3, "devices_per_node": 3}}
+PLANS: tuple[plans.Mapped, ...] = (
+    {"model": plans.GPT2, "kernels": {"attention": "eager", "norm": "eager", "activation": "eager"}},
+    {"model": plans.GPT2, "kernels": {"residual": "fused", "attention": "math"}},
+    {"model": plans.GEMMA2, "precision": "bf16-autocast", "kernels": {"attention": "efficient", "norm": "eager"}},
+    {"model": plans.NEOX, "kernels": {"activation": "eager"}},
+    {"model": plans.LLAMA, "stack": "pytorch-fsdp2-compile-2025"},
+    {
+        "model": SPLIT_LLAMA,
+        **TENSOR,
+        "parallelism": {"tensor": 3, "sequence": "regather"},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 3},
+    },
+    {
+        "model": SPLIT_LLAMA,
+        **TENSOR,
+        "parallelism": {"data": 3, "zero": 3},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
+    },
+)
+SIZES: dict[sympy.Symbol, Exact] = {}
+
+
+def prime(symbol: sympy.Symbol) -> int:
+    """A prime for this symbol alone."""
+    return int(SIZES.setdefault(symbol, sympy.prime(len(LETTERS) + len(SIZES))))
+
+
+def value(expr: sympy.Expr) -> Exact:
+    """The number of a formula over primes."""
+    return exact({symbol: prime(symbol) for symbol in expr.free_symbols})(expr)
+
+
+@cache
+def programs() -> tuple[tuple[Plan, Program], ...]:
+    """The programs of all plans above."""
+    found = [plans.compiled(**parts).plan for parts in PLANS]
+    return tuple((plan, program(plan, role)) for plan in found for role in roles(plan))
+
+
+def written() -> Iterator[Operation]:
+    """Forward operations as their components wrote them."""
+    for _, one in programs():
+        for unit in one.units:
+            yield from unit.written
+
+
+def everything() -> Iterator[Operation]:
+    """Every operation that runs, in any phase."""
+    for plan, one in programs():
+        for unit in one.units:
+            yield from (*unit.written, *unit.forward, *unit.backward, *unit.kept.again)
+        yield from (exchange for *_, exchange in one.exchanges)
+        yield from one.sends
+        yield from update(plan, one.units, one.sharding)
+
+
+def kinds(base: type[Operation] = Operation) -> set[type[Operation]]:
+    """All kinds of operation there are."""
+    return {base, *(kind for child in base.__subclasses__() for kind in kinds(child))} - {Operation}
+
+
+def test_every_kind_is_covered() -> None:
+    """A new kind of operation comes with a plan here that uses it."""
+    assert {type(operation) for operation in everything()} == kinds()
+
+
+def handed_on(operation: Operation) -> set[str]:
+    """Gradients that are the upstream gradient itself."""
+    if isinstance(operation, Addition):
+        return {gradient(tensor).name for tensor in operation.handed_on()}
+    if isinstance(operation, Collective) and operation.collective == "none":
+        return {gradient(tensor).name for tensor in operation.inputs}
+    return set()
+
+
+def test_every_operand_gets_its_gradient() -> None:
+    """Each differentiable input has a gradient that backward writes, or that is handed on; nothing else is written."""
+    for operation in written():
+        wanted = {gradient(tensor).name for tensor in operation.inputs if differentiable(tensor)}
+        temporary = {tensor.name for step in operation.gradients() for tensor in step.inputs}
+        made = {tensor.name for step in operation.gradients() for tensor in step.outputs}
+        missing = wanted - made - handed_on(operation)
+        assert not missing, f"{operation.name} ({type(operation).__name__}) gives no {missing}"
+        assert made - wanted <= temporary, operation.name
+
+
+def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
+    """Same dims in the same order, and what is handed on unchanged has as many elements as upstream."""
+    for operation in written():
+        inputs = {gradient(tensor).name: tensor for tensor in operation.inputs}
+        for step in operation.gradients():
+            for made in step.outputs:
+                if made.name in inputs:
+                    assert made.dims == inputs[made.name].dims, operation.name
+                    assert value(made.elements()) == value(inputs[made.name].elements())
+        for name in handed_on(operation):
+            assert value(inputs[name].elements()) == value(operation.output.elements()), operation.name
+
+
+def contractions() -> list[Contraction]:
+    """Every forward contraction, once by name and shape."""
+    return [operation for operation in written() if isinstance(operation, Contraction)]
+
+
+def test_a_contraction_costs_two_flops_a_point() -> None:
+    """2 x the product of all dims, which is 2 b m n k of its matrix product; a mask keeps its density of them."""
+    for operation in contractions():
+        shape = operation.shape()
+        points = value(operation.points())
+        assert value(operation.counted()) == 2 * points
+        assert points == value(shape.batch) * value(shape.m) * value(shape.n) * value(shape.k)
+        assert value(operation.useful()) + value(operation.masked()) == 2 * points
+        assert 0 < value(operation.density) <= 1
+
+
+def test_a_contraction_reads_and_writes_its_shape() -> None:
+    """b m k and b k n are its operands, b m n its result (a bias rides along)."""
+    for operation in contractions():
+        shape = operation.shape()
+        batch, m, n, k = (value(size) for size in (shape.batch, shape.m, shape.n, shape.k))
+        found = sorted(value(tensor.elements()) for tensor in (*operation.inputs[:2], operation.output))
+        assert found == sorted((batch * m * k, batch * k * n, batch * m * n)), operation.name
+
+
+def test_both_gradients_of_a_contraction_cost_what_it_costs() -> None:
+    """The gradient towards either operand sums over the same points, so backward is twice forward."""
+    for operation in contractions():
+        steps = [step for step in operation.gradients() if isinstance(step, Contraction)]
+        assert len(steps) == sum(differentiable(tensor) for tensor in operation.inputs[:2])
+        for step in steps:
+            for cost in ("counted", "useful", "masked"):
+                assert value(getattr(step, cost)()) == value(getattr(operation, cost)()), operation.name
+
+
+def test_fused_attention_is_its_two_contractions() -> None:
+    """Forward both; backward both gradients of both, and the scores again: 2.5 times forward, masks or not."""
+    found = [operation for operation in written() if isinstance(operation, FusedAttention)]
+    assert found
+    for operation in found:
+        (step,) = operation.gradients()
+        assert isinstance(step, AttentionBackward)
+        forward, backward = value(operation.counted()), value(step.counted())
+        assert forward == sum(value(part.counted()) for part in operation.parts)
+        assert 2 * backward == 5 * forward
+        assert value(step.useful()) - value(step.redone()) == 2 * value(operation.useful())
+        query, _, values = operation.inputs[:3]
+        assert value(operation.output.elements()) == value(query.elements())
+        assert values.dtype == operation.output.dtype
+
+
+def test_collectives_come_back_as_their_adjoints() -> None:
+    """The adjoint of a gather is a scatter of the same whole, and twice adjoint is the same transfer again."""
+    found = [operation for operation in written() if isinstance(operation, Collective)]
+    assert {operation.collective for operation in found} >= {"all_gather", "reduce_scatter", "all_reduce"}
+    for operation in found:
+        for step in operation.gradients():
+            assert isinstance(step, Collective)
+            if step.collective == "none":
+                continue
+            assert value(step.inputs[0].elements()) == value(operation.output.elements()), operation.name
+            assert value(step.outputs[0].elements()) == value(operation.inputs[0].elements()), operation.name
+            sizes = {value(operation.payload()), value(step.payload())}
+            assert operation.collective in {"all_reduce", "none"} or len(sizes) == 1, operation.name
+
+
+def test_traffic_is_every_operand_once() -> None:
+    """Elementwise kernels, contractions and attention touch each operand once, in its own dtype."""
+    for operation in everything():
+        if isinstance(operation, Pointwise | Contraction | FusedAttention):
+            touched = (*operation.inputs, *operation.outputs)
+            assert value(operation.traffic()) == sum(value(tensor.bytes()) for tensor in touched), operation.name
+
+
+def test_a_shard_is_a_part() -> None:
+    """A split tensor's elements x the degrees of its axes are its whole."""
+    for operation in everything():
+        for tensor in (*operation.inputs, *operation.outputs):
+            whole = value(sympy.Mul(*[dim.symbol for dim in tensor.dims]))
+            degrees = value(
+                sympy.Mul(*[sympy.Symbol(_letter(axis), positive=True, integer=True) for _, axis in _cut(tensor)])
+            )
+            assert value(tensor.elements()) * degrees == whole, tensor.name
+
+
+def _cut(tensor: Tensor) -> list[tuple[str, str]]:
+    names = {dim.name for dim in tensor.dims}
+    return [(name, axis) for name, axis in tensor.split if name in names]
+
+
+def _letter(axis: str) -> str:
+    return next(row.letter for row in LETTERS if row.name == axis)
+
+
+@pytest.mark.parametrize("policy", ["none", "full", "selective"])
+def test_what_is_kept_or_rebuilt_is_what_is_saved(policy: str) -> None:
+    """Whatever the policy, backward finds every storage that it would find without recomputation."""
+    for _, one in programs():
+        for unit in one.units:
+            saved = {tensor.storage for tensor in POLICIES["none"](unit.written, ()).saved}
+            kept = POLICIES[policy](unit.written, ())
+            assert saved <= {tensor.storage for tensor in (*kept.saved, *kept.rebuilt)}
