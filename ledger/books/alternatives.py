@@ -12,7 +12,7 @@ from itertools import product
 
 from ledger.books.bindings import bindings
 from ledger.books.closed import Books, close
-from ledger.books.compiler import compile_plan, result
+from ledger.books.compiler import compile_plan, peak_bytes, reserved
 from ledger.books.counts import parameters, state_bytes
 from ledger.books.evaluate import exact
 from ledger.books.repricing import step_time
@@ -107,9 +107,9 @@ def fitting(layout: Plan, shelf: Shelf) -> Iterator[Candidate]:
     for size in reversed(sizes):
         plan = replace(layout, run=replace(layout.run, micro_batch=size))
         books = valued(plan, shelf)
-        reserved = max(result(book, plan, ()).reserved for book in (books[0], books[-1]))
-        if reserved <= plan.accelerator.memory:
-            yield Candidate(plan, reserved, step_time(plan, books))
+        needed = reserved(plan, max(peak_bytes(book) for book in (books[0], books[-1])))
+        if needed <= plan.accelerator.memory:
+            yield Candidate(plan, needed, step_time(plan, books))
             tried += 1
         if tried == BATCHES:
             return

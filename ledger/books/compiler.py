@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from heapq import nsmallest
 
 from ledger.books import bare, kernels, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
-from ledger.books.entries import STOCK, Lifetime
+from ledger.books.entries import Lifetime
 from ledger.books.memory import CATEGORIES, Timeline, timeline
 from ledger.books.notation import text
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
@@ -55,25 +57,52 @@ def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
 
 def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
-    found = tuple(moments(book))
+    found = moments(book)
     peak = max(found, key=lambda moment: moment.total)
-    reserved = int(peak.total * plan.stack.fragmentation) + plan.stack.context
     role = book.role
-    return RoleResult(role.name, role.stages, role.devices, found, peak, reserved, rows)
+    return RoleResult(role.name, role.stages, role.devices, found, peak, reserved(plan, peak.total), rows)
 
 
-def moments(book: Books) -> Iterator[Moment]:
+def reserved(plan: Plan, allocated: int) -> int:
+    """Bytes the driver reports: what the allocator keeps for so many allocated, and what lies outside it."""
+    return int(allocated * plan.stack.fragmentation) + plan.stack.context
+
+
+def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
+    """Every stock with its bytes: when it is alive, its category, its account."""
+    for entry in book.ledger.entries:
+        if isinstance(entry.when, Lifetime):
+            amount = int(book.value(entry.amount) * book.value(entry.times))
+            yield entry.when, entry.resource.name.split(".")[1], entry.account, amount
+
+
+def peak_bytes(book: Books) -> int:
+    """The bytes alive at the fullest moment."""
+    filled: dict[int, int] = defaultdict(int)
+    for when, _, _, amount in stocks(book):
+        for moment in range(when.first, when.last + 1):
+            filled[moment] += amount
+    return max(filled.values())
+
+
+def moments(book: Books) -> tuple[Moment, ...]:
     """Every candidate for the peak, with what is alive then."""
     line = timeline(book.program)
-    stocks = [entry for entry in book.ledger.entries if entry.resource.kind == STOCK]
-    amounts = [(entry, int(book.value(entry.amount * entry.times))) for entry in stocks]
-    for index, name in enumerate(line.names):
-        parts = dict.fromkeys(CATEGORIES, 0)
-        alive = [(e, n) for e, n in amounts if isinstance(e.when, Lifetime) and e.when.covers(index)]
-        for entry, amount in alive:
-            parts[entry.resource.name.split(".")[1]] += amount
-        largest = sorted(((e.account, n) for e, n in alive), key=lambda pair: (-pair[1], pair[0]))[:LARGEST]
-        yield Moment(name, line.titles[name], parts, tuple(largest))
+    parts = [dict.fromkeys(CATEGORIES, 0) for _ in line.names]
+    alive: list[list[tuple[str, int]]] = [[] for _ in line.names]
+    for when, category, account, amount in stocks(book):
+        for moment in range(when.first, when.last + 1):
+            parts[moment][category] += amount
+            alive[moment].append((account, amount))
+    return tuple(
+        Moment(name, line.titles[name], parts[index], tuple(nsmallest(LARGEST, alive[index], key=_largest_first)))
+        for index, name in enumerate(line.names)
+    )
+
+
+def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
+    account, amount = holding
+    return -amount, account
 
 
 def accounts(book: Books) -> Iterator[Account]:

@@ -88,10 +88,18 @@ def stocks(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Every stock of one device. `value` picks, among the steps of a unit, the one with most bytes alive."""
     line = timeline(program)
     yield from lasting(program, plan)
+    sizes: dict[tuple[str, str], Exact] = {}
+
+    def filled(step: Alive) -> Exact:
+        for tensor in step.tensors:
+            if (tensor.name, tensor.dtype) not in sizes:
+                sizes[tensor.name, tensor.dtype] = value(tensor.bytes())
+        return sum(sizes[tensor.name, tensor.dtype] for tensor in step.tensors)
+
     for unit in program.units:
+        sizes.clear()  # names are a unit's own
         for moment, steps in candidates(unit):
-            fullest = max(steps, key=lambda step: value(step.bytes()))
-            yield from _passing(unit, line.span(moment, moment), fullest)
+            yield from _passing(unit, line.span(moment, moment), max(steps, key=filled))
 
 
 def lasting(program: Program, plan: Plan) -> Iterator[Entry]:

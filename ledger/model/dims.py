@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import sympy
 
@@ -54,6 +55,7 @@ PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path)
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
 
 
+@cache
 def symbol(name: str, suffix: str = "") -> sympy.Symbol:
     """The symbol of a row of the table; `suffix` tells the layer groups of one model apart (`F_dense`)."""
     letter = BY_NAME[name].letter

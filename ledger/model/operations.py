@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import sympy
 
@@ -119,13 +120,17 @@ class Contraction(Operation):
         first, second = left.split(",")
         return tuple(first.split()), tuple(second.split()), tuple(right.split())
 
-    def sizes(self) -> dict[str, sympy.Expr]:
+    def sizes(self) -> Mapping[str, sympy.Expr]:
         """Every dim's size on one device."""
+        return self._sizes
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, sympy.Expr]:
         first, second, _ = self.terms()
         found: dict[str, sympy.Expr] = {}
         for names, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
             for name, dim in zip(names, tensor.dims, strict=True):
-                size = tensor.local(Dim(dim.name, dim.symbol))
+                size = tensor.local(dim)
                 found[name] = size if name not in found else _smaller(found[name], size)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import sympy
@@ -65,13 +66,21 @@ class Tensor:
         degrees = [symbol(axis) for name, axis in self.split if name == dim.name]
         return dim.symbol / product(*degrees) if degrees else dim.symbol
 
+    @cached_property
+    def _elements(self) -> sympy.Expr:
+        return product(*[self.local(dim) for dim in self.dims])
+
+    @cached_property
+    def _bytes(self) -> sympy.Expr:
+        return sized(self.dtype, self._elements)
+
     def elements(self) -> sympy.Expr:
         """Elements on one device: a product of dims."""
-        return product(*[self.local(dim) for dim in self.dims])
+        return self._elements
 
     def bytes(self) -> sympy.Expr:
         """Bytes on one device."""
-        return sized(self.dtype, self.elements())
+        return self._bytes
 
     def sharded(self, axes: tuple[str, ...]) -> sympy.Expr:
         """Elements of the largest shard when dimension 0 is cut over more axes by rows, as FSDP2 cuts it."""
