@@ -1,0 +1,1 @@
+"""What PyTorch, measurements and publications say about what the books say."""

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import sympy
 
-from ledger.model.dims import Dim
 from ledger.model.tensors import Tensor, product
 
 ZERO = sympy.Integer(0)
