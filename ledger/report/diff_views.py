@@ -129,7 +129,9 @@ def moved(by: Number, unit: str) -> str:
 
 
 def because(output: Output) -> str:
-    """The share of the change that each input makes alone, and what they make together."""
+    """The share of the change that each input makes alone, and what they make together; nothing where none is known."""
+    if not output.causes:
+        return ""
     shares = [(" with ".join(cause.inputs), share(cause.alone, output)) for cause in output.causes]
     shares.append(("jointly", share(output.joint, output)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]

@@ -41,7 +41,7 @@ SPELT: Mapping[str, str] = {
     "stack.context": "stack.allocator.context",
     "stack.fragmentation": "stack.allocator.fragmentation",
 }
-# The base unit of an input, by the last word of its path as specs write it, or by the one before.
+# The base unit of an input, by the last word of its path as specs write it, by the one before, or by its whole path.
 UNITS: Mapping[str, str] = {
     "peak": "FLOP/s",
     "vector": "FLOP/s",
@@ -49,7 +49,7 @@ UNITS: Mapping[str, str] = {
     "host_link": "B/s",
     "memory": "B",
     "l2": "B",
-    "context": "B",
+    "stack.allocator.context": "B",  # the mesh has a context as well
     "power": "W",
     "latency": "s",
     "per_operation": "s",
@@ -127,7 +127,7 @@ def unit(path: str) -> str:
     """The base unit of the input at a path as specs write it; `1` for counts, ratios and words."""
     *before, last = path.split(".")
     inner = before[-1] if before else ""
-    return UNITS.get(last, UNITS.get(inner if inner in {"peak", "memory"} else "", "1"))
+    return UNITS.get(path) or UNITS.get(last, UNITS.get(inner if inner in {"peak", "memory"} else "", "1"))
 
 
 def origin(plan: Plan, path: str) -> Origin | None:

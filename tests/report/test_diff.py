@@ -14,7 +14,7 @@ from ledger.report.causes import Cause
 from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
 from ledger.report.diff_views import FORMATS, text
 from ledger.spec import load_plan
-from ledger.spec.inputs import changes, mixed, violations
+from ledger.spec.inputs import changes, mixed, unit, violations
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
 from ledger.spec.problems import Location
 
@@ -152,6 +152,24 @@ def test_many_inputs_are_not_attributed(base: Plan) -> None:
     found = diff(closed(base), closed(new), closed)
     assert found.notes == ("13 inputs changed: more than the 12 that changes are attributed to one by one",)
     assert not any(row.causes for row in found.outputs)
+    assert "jointly" not in text(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "base"),
+    [
+        ("parallelism.context", "1"),
+        ("stack.allocator.context", "B"),
+        ("accelerator.memory.driver", "B"),
+        ("accelerator.peak.bf16", "FLOP/s"),
+        ("cluster.scaleout.bandwidth", "B/s"),
+        ("run.tokens", "tokens"),
+        ("model.layers.decoder.repeat", "1"),
+    ],
+)
+def test_inputs_are_said_in_their_units(path: str, base: str) -> None:
+    """Degrees are counts, and what an allocator keeps are bytes, though both are called context."""
+    assert unit(path) == base
 
 
 HAND = Diff(
