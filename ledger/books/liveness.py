@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from ledger.model.operations import Addition, Collective, Operation, gradient, total
+from ledger.model.operations import Operation, gradient, total
 from ledger.model.program import Unit
 from ledger.model.tensors import Tensor
 
@@ -66,6 +66,8 @@ def _run(
         for tensor in (*operation.inputs, *operation.outputs):
             last[_storage(tensor, aliases)] = index
     alive = {_resolve(name, aliases): tensor for name, tensor in start.items()}
+    if not operations:  # nothing runs, yet what was there is there
+        return (Alive("nothing", tuple(alive.values())),)
     found = []
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
@@ -96,14 +98,5 @@ def _resolve(name: str, aliases: dict[str, str]) -> str:
 
 
 def _aliases(unit: Unit) -> dict[str, str]:
-    """A sum hands its upstream gradient on to its operands without a copy; so does a value that is only shared."""
-    found: dict[str, str] = {}
-    for operation in unit.written:
-        if isinstance(operation, Addition):
-            passed = operation.handed_on()
-        elif isinstance(operation, Collective) and operation.collective == "none":
-            passed = operation.inputs
-        else:
-            continue
-        found.update({gradient(tensor).name: gradient(operation.output).name for tensor in passed})
-    return found
+    """Gradients that live in a storage of another name."""
+    return {name: storage for operation in unit.written for name, storage in operation.shared()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import sympy
@@ -30,24 +31,59 @@ class SplitLogSoftmax(Pointwise):
         )
 
 
+@dataclass(frozen=True)
+class InPlaceLoss(Pointwise):
+    """Softmax, loss and the gradient of the logits in one kernel, the gradient written over the logits.
+
+    Backward has nothing left to do but to scale it by one (Liger-Kernel and Transformer Engine, cross_entropy.py).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None: forward has left the gradient where the logits were."""
+        return ()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is in the storage of the logits."""
+        return ((gradient(self.inputs[0]).name, self.inputs[0].storage),)
+
+
 def loss(tape: Tape, logits: Tensor) -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
+    return LOSSES[tape.kernels.loss](tape, logits, labels)
+
+
+def _eager(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
+    logits = tape.cast(logits, tape.precision.logits)
+    kind = SplitLogSoftmax if _axes(logits) else Pointwise
+    logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
+    tape.record(kind(logs.name, "cross_entropy", (logits,), (logs,), (logs,), flops=5))
+    _summed_over_vocabulary(tape, logits)
     total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
-    if tape.kernels.loss == "eager":
-        logits = tape.cast(logits, tape.precision.logits)
-    axes = sorted({axis for dim, axis in logits.split if dim == "vocab"})
-    logs = _log_softmax(tape, logits, spelt_out=bool(axes) and tape.kernels.loss == "eager")
-    for axis in axes:
-        for step in ("maximum", "sum", "target"):
-            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
-            tape.summed(part, axis)
-    return tape.pointwise(
-        "cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=[logs, labels], extras=[total]
+    kept = [logs, labels]
+    return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=kept, extras=[total])
+
+
+def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """One kernel on the logits as the head wrote them."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    return tape.record(
+        InPlaceLoss(result.name, "cross_entropy", (logits, labels), (result,), (logits, labels), flops=8)
     )
 
 
-def _log_softmax(tape: Tape, logits: Tensor, *, spelt_out: bool) -> Tensor:
-    logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
-    kind = SplitLogSoftmax if spelt_out else Pointwise
-    return tape.record(kind(logs.name, "cross_entropy", (logits,), (logs,), (logs,), flops=5))
+LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {"eager": _eager, "fused": _fused}
+
+
+def _axes(logits: Tensor) -> list[str]:
+    return sorted({axis for dim, axis in logits.split if dim == "vocab"})
+
+
+def _summed_over_vocabulary(tape: Tape, logits: Tensor) -> None:
+    """Each device has a part of every row: its largest value, its sum and its target are put together."""
+    for axis in _axes(logits):
+        for step in ("maximum", "sum", "target"):
+            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
+            tape.summed(part, axis)

@@ -88,10 +88,20 @@ class Operation:
         """The operations of the backward pass that this one gives rise to, in execution order."""
         return ()
 
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """Gradients of inputs that are no allocation of their own, each with the storage it is in."""
+        return ()
+
 
 def gradient(tensor: Tensor, dtype: str = "") -> Tensor:
     """The gradient of a tensor: same dims and split."""
     return replace(tensor, name=f"{tensor.name}.gradient", dtype=dtype or tensor.dtype, role="gradient", view_of="")
+
+
+def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:
+    """Inputs whose gradient is the upstream gradient itself."""
+    upstream = gradient(operation.output).name
+    return tuple((gradient(tensor).name, upstream) for tensor in inputs)
 
 
 def differentiable(tensor: Tensor) -> bool:
@@ -229,29 +239,37 @@ class Pointwise(Operation):
 
 @dataclass(frozen=True)
 class Addition(Pointwise):
-    """A sum: its gradient is the upstream gradient itself, so backward runs no kernel for it."""
+    """A sum: the gradient of an operand of the same shape and dtype is the upstream gradient, without a kernel."""
 
-    def handed_on(self) -> tuple[Tensor, ...]:
-        """Operands whose gradient is the upstream gradient, the same storage."""
-        return tuple(t for t in self.inputs if t.role == "activation" and t.dtype == self.output.dtype)
+    def _alike(self, tensor: Tensor) -> bool:
+        return tensor.dtype == self.output.dtype and tensor.elements() == self.output.elements()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradients that need no kernel."""
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._alike(t)])
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing, but a bias sums its gradient over the other dims."""
-        found = []
-        for tensor in self.inputs:
-            if tensor.role == "weight":
-                reads = (gradient(self.output),)
-                found.append(Pointwise(f"{self.name}.gradient", "reduction", reads, (gradient(tensor),)))
-        return tuple(found)
+        """An operand of another dtype gets a cast of the upstream gradient, a smaller one a sum over the other dims."""
+        upstream = gradient(self.output)
+        rest = [t for t in self.inputs if differentiable(t) and not self._alike(t)]
+        return tuple(
+            Pointwise(
+                f"{self.name}.gradient" + (f".{index}" if index else ""),
+                "cast" if tensor.elements() == self.output.elements() else "reduction",
+                (upstream,),
+                (gradient(tensor),),
+            )
+            for index, tensor in enumerate(rest)
+        )
 
 
 @dataclass(frozen=True)
 class DroppedAddition(Addition):
     """A residual addition that drops out its second operand on the way: only that operand's gradient is computed."""
 
-    def handed_on(self) -> tuple[Tensor, ...]:
+    def shared(self) -> tuple[tuple[str, str], ...]:
         """The residual stream's gradient is the upstream gradient."""
-        return self.inputs[:1]
+        return handed_on(self, self.inputs[0])
 
     def gradients(self) -> tuple[Operation, ...]:
         """The mask is read again."""
@@ -364,6 +382,10 @@ class Collective(Operation):
     def payload(self) -> sympy.Expr:
         """Bytes: output of an all-gather, input of a reduce-scatter or all-reduce, payload of a send."""
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """A value that is only marked as shared is summed in place."""
+        return handed_on(self, *self.inputs) if self.collective == "none" else ()
 
     def gradients(self) -> tuple[Operation, ...]:
         """The adjoint transfer of the gradient, where there is one."""

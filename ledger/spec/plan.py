@@ -215,7 +215,7 @@ class Kernels:
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
     residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
-    loss: str = "eager"  # eager | fused | chunked
+    loss: str = "eager"  # eager | fused (one kernel that leaves the gradient in place of the logits)
     optimizer: str = "foreach"  # foreach | fused | loop
 
 

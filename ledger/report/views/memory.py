@@ -220,10 +220,10 @@ LEVERS = (
         "keys and values exchanged in every layer, twice the devices or half the data parallelism",
     ),
     Lever(
-        "kernels.loss = chunked",
+        "kernels.loss = fused",
         lambda plan: plan.kernels.loss == "eager",
-        portion(1.0, "logits"),
-        "the output head in several launches",
+        portion(0.75, "logits"),
+        "nothing, where the fused kernel runs; the loss of each token is not kept",
     ),
     Lever(
         "kernels.optimizer = fused",
