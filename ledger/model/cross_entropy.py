@@ -69,9 +69,9 @@ def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     """One kernel on the logits as the head wrote them."""
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    return tape.record(
-        InPlaceLoss(result.name, "cross_entropy", (logits, labels), (result,), (logits, labels), flops=8)
-    )
+    inside = replace(gradient(logits), view_of=logits.storage)
+    kept = (logits, labels)
+    return tape.record(InPlaceLoss(result.name, "cross_entropy", kept, (result, inside), kept, flops=8))
 
 
 LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {"eager": _eager, "fused": _fused}
