@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli.options import json_option
+from ledger.cli.options import json_option, set_option
 
 if TYPE_CHECKING:
     from ledger.evidence.runs import Score, Summary
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("runs")
+@set_option
 @json_option
-def command(runs: str, *, as_json: bool) -> None:
+def command(runs: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """Predict the step time of measured runs and print the error of each.
 
-    RUNS is an evidence file with whole runs, or its name in the library (korthikanti-2022).
+    RUNS is an evidence file with whole runs, or its name in the library (korthikanti-2022). --set changes every
+    run's plan, to see what an effect is worth.
     """
     from ledger.cli.tables import print_json, print_table
     from ledger.evidence.runs import read_runs, scored, summary
     from ledger.spec.library import default_library
 
     path = Path(runs) if Path(runs).exists() else default_library().folder("evidence") / f"{runs}.yaml"
-    scores = tuple(scored(read_runs(path)))
+    scores = tuple(scored(read_runs(path), overrides))
     if as_json:
         print_json(contract(scores))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -86,11 +86,10 @@ def _amount(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float(parse_any(str(value))[0])
 
 
-def scored(runs: Iterable[Run], progress: Callable[[Run], None] = lambda _: None) -> Iterator[Score]:
-    """Every run with its predicted step time."""
+def scored(runs: Iterable[Run], overrides: Sequence[str] = ()) -> Iterator[Score]:
+    """Every run with its predicted step time; `overrides` change every plan alike."""
     for run in runs:
-        progress(run)
-        totals = compile_plan(load_plan(run.plan, run.overrides)).totals
+        totals = compile_plan(load_plan(run.plan, (*run.overrides, *overrides))).totals
         band = float(totals["time.step.low"]), float(totals["time.step.high"])
         yield Score(run, float(totals[STEP]), band, float(totals["memory.peak"]))
 
