@@ -185,7 +185,7 @@ def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
             continue
         if unit.count != ONE:
             yield Entry(account, held, line.span(forward, back), amount, unit.count - 1, why)
-        begin, end = line.after(forward), line.before(back + ("/end" if unit.count != ONE else ""))
+        begin, end = line.after(forward), line.before(back)
         if line.names.index(begin) <= line.names.index(end):
             yield Entry(f"{account}.first", held, line.span(begin, end), amount, ONE, why)
         whole = line.span(line.names[0], line.before("optimizer"))

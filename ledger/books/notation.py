@@ -29,7 +29,7 @@ def text(expr: sympy.Expr) -> str:
         return f"{_factor(expr.base)}**{text(expr.exp)}"
     if isinstance(expr, CeilDiv):
         rows, shards = expr.args
-        return f"ceil({text(rows)}/{_factor(shards)})"
+        return f"ceil({_factor(rows) if isinstance(rows, sympy.Add) else text(rows)}/{_factor(shards)})"
     return str(expr)
 
 

@@ -14,7 +14,7 @@ Windows = Sequence[int | None]  # of each layer, in tokens; None: it sees all th
 
 def gpt2(values: Values) -> Part:
     """GPT2LMHeadModel: learned positions, one projection for q, k and v, biases everywhere but in the head."""
-    attention = _attention(values, "attn_pdrop", fused_qkv=True, qkv_bias=True, out_bias=True)
+    attention = _attention(values, "attn_pdrop", fused_qkv=True, qkv_bias=True, out_bias=True, softmax="input")
     d_ff = values["n_inner"] or 4 * values["hidden_size"]
     mlp = _mlp("plain", d_ff, values["activation_function"], bias=True)
     return {
