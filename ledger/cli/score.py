@@ -25,10 +25,8 @@ def command(runs: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """
     from ledger.cli.tables import print_json, print_table
     from ledger.evidence.runs import read_runs, scored, summary
-    from ledger.spec.library import default_library
 
-    path = Path(runs) if Path(runs).exists() else default_library().folder("evidence") / f"{runs}.yaml"
-    scores = tuple(scored(read_runs(path), overrides))
+    scores = tuple(scored(read_runs(_found(runs)), overrides))
     if as_json:
         print_json(contract(scores))
         return
@@ -45,6 +43,21 @@ def command(runs: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
     columns = ("run", "measured", "predicted", "band", "error")
     print_table(columns, rows, right=columns[1:])
     click.echo(_sentence(summary(scores)))
+
+
+def _found(name: str) -> Path:
+    """The file of that path, or of that name in the library; raises SpecError with near misses."""
+    from ledger.spec.library import default_library
+    from ledger.spec.near import nearest
+    from ledger.spec.problems import Location, Problem, SpecError
+
+    library = default_library()
+    if Path(name).exists():
+        return Path(name)
+    if name in library.names("evidence"):
+        return library.folder("evidence") / f"{name}.yaml"
+    help_text = nearest(name, library.names("evidence"))
+    raise SpecError([Problem(Location(name), "there is no such file, nor evidence of that name", help_text)])
 
 
 def _sentence(found: Summary) -> str:

@@ -1,0 +1,86 @@
+"""Measured runs, predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ledger.cli import main
+from ledger.evidence.runs import Run, Score, read_runs, scored, summary
+from ledger.spec.library import default_library
+from ledger.spec.problems import SpecError
+
+KORTHIKANTI = default_library().folder("evidence") / "korthikanti-2022.yaml"
+
+
+@pytest.fixture(scope="module")
+def scores() -> tuple[Score, ...]:
+    """Every run of Korthikanti et al. 2022, table 5."""
+    return tuple(scored(read_runs(KORTHIKANTI)))
+
+
+def test_megatron_runs_are_met_without_fitting(scores: tuple[Score, ...]) -> None:
+    """Prices from microbenchmarks of the A100 alone predict eight published step times within 8 % on average."""
+    found = summary(scores)
+    assert found.rows == 8
+    assert found.absolute <= 0.08
+    assert abs(found.signed) <= found.absolute
+
+
+def test_measurements_lie_in_the_band(scores: tuple[Score, ...]) -> None:
+    """The estimate's own band holds what was measured."""
+    assert all(score.band[0] <= score.measured <= score.band[1] for score in scores)
+
+
+def test_recomputation_costs_what_was_measured(scores: tuple[Score, ...]) -> None:
+    """Full over selective recomputation, model by model: 1.29, 1.32, 1.30 and 1.32 in the paper's table."""
+    for full, selective in zip(scores[::2], scores[1::2], strict=True):
+        assert full.predicted / selective.predicted == pytest.approx(full.measured / selective.measured, rel=0.08)
+
+
+def test_a_mechanism_left_out_shows(scores: tuple[Score, ...]) -> None:
+    """Without the kernels of dropout every run is predicted too fast."""
+    without = ("model.residual_dropout=0", "model.layers.0.attention.dropout=0", "model.embedding.dropout=0")
+    shortened = tuple(scored(read_runs(KORTHIKANTI)[:2], without))
+    assert all(less.predicted < more.predicted for less, more in zip(shortened, scores, strict=False))
+
+
+def test_a_summary_keeps_signs_and_sizes_apart() -> None:
+    """Errors of +10 % and -20 % are 15 % on average, and -5 % with their signs."""
+    runs = [
+        Score(Run(name, "", "", (), {"time.step": 10.0}), seconds, (0, 0), 0) for name, seconds in (("a", 11), ("b", 8))
+    ]
+    found = summary(runs)
+    assert found.absolute == pytest.approx(0.15)
+    assert found.signed == pytest.approx(-0.05)
+    assert found.worst == pytest.approx(-0.2)
+
+
+def test_evidence_without_runs_is_refused() -> None:
+    """A file of microbenchmarks has no plan to predict."""
+    with pytest.raises(SpecError, match="holds no whole runs"):
+        read_runs(default_library().folder("evidence") / "h100-sxm-nccl.yaml")
+
+
+def test_the_verb_prints_each_run_and_the_whole(tmp_path: Path) -> None:
+    """The table has a line for each run; --json is the published contract."""
+    text = KORTHIKANTI.read_text(encoding="utf-8")
+    path = tmp_path / "two.yaml"
+    path.write_text(text[: text.index("  - what: step\n    id: korthikanti22-0003")], encoding="utf-8")
+    printed = CliRunner().invoke(main, ["score", str(path)])
+    assert printed.exit_code == 0
+    assert "korthikanti22-0002" in printed.stdout
+    assert printed.stdout.splitlines()[-1].startswith("2 runs: mean absolute error")
+    found = json.loads(CliRunner().invoke(main, ["score", str(path), "--json"]).stdout)
+    assert found["schema"] == "ledger-score/1"
+    assert found["overall"]["time_rows"] == len(found["rows"]) == 2
+
+
+def test_unknown_evidence_is_a_problem() -> None:
+    """A name that the library lacks leaves with 2 and a near miss."""
+    result = CliRunner().invoke(main, ["score", "korthikanti"])
+    assert result.exit_code == 2
+    assert "help: did you mean `korthikanti-2022`" in result.output
