@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from heapq import nsmallest
 
-from ledger.books import bare, kernels, time, totals
+from ledger.books import bare, kernels, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
@@ -27,7 +27,7 @@ def compile_plan(plan: Plan) -> Compiled:
         return _bare(plan, books)
     timed = _timed(plan, books)
     step = time.step_time(timed, plan)
-    results = tuple(result(book, plan, time.with_exposure(role)) for book, role in zip(books, timed, strict=True))
+    results = tuple(result(book, plan, passes.with_exposure(role)) for book, role in zip(books, timed, strict=True))
     found = totals.totals(plan, books, results, step)
     slowest = next(role for role in results if role.name == step.slowest)
     return Compiled(
@@ -41,10 +41,10 @@ def compile_plan(plan: Plan) -> Compiled:
     )
 
 
-def _timed(plan: Plan, books: tuple[Books, ...]) -> list[time.RoleTime]:
+def _timed(plan: Plan, books: tuple[Books, ...]) -> list[passes.RoleTime]:
     """Every role's kernels priced, once for each ledger."""
     rows = {id(book.ledger): tuple(kernels.priced(book.ledger, plan, book.value)) for book in books[::-1]}
-    return [time.role_time(book.role, rows[id(book.ledger)], plan) for book in books]
+    return [passes.role_time(book.role, rows[id(book.ledger)], plan) for book in books]
 
 
 def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:

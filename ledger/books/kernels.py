@@ -11,7 +11,8 @@ from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Exact
 from ledger.books.posting import matmul_dtype
 from ledger.books.results import KernelTime
-from ledger.model.operations import Collective, Operation
+from ledger.model.collectives import Collective
+from ledger.model.operations import Operation
 from ledger.model.sharding import Exchange
 from ledger.spec.plan import Plan
 

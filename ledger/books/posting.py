@@ -8,8 +8,9 @@ import sympy
 
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow
 from ledger.model import dtypes
+from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
-from ledger.model.operations import Collective, Operation
+from ledger.model.operations import Operation
 from ledger.model.program import Program, Unit
 from ledger.model.sharding import Exchange
 from ledger.model.update import accumulations, update

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ledger.books import kernels, time
+from ledger.books import kernels, passes, time
 from ledger.books.closed import Books
 from ledger.model import dtypes
 from ledger.spec.plan import Plan
@@ -14,7 +14,7 @@ from ledger.spec.plan import Plan
 def step_time(plan: Plan, books: Sequence[Books]) -> float:
     """The estimate under other prices: the books stay as they are."""
     rows = {id(book.ledger): tuple(kernels.priced(book.ledger, plan, book.value)) for book in books[::-1]}
-    return time.step_time([time.role_time(book.role, rows[id(book.ledger)], plan) for book in books], plan).estimate
+    return time.step_time([passes.role_time(book.role, rows[id(book.ledger)], plan) for book in books], plan).estimate
 
 
 def _peak(plan: Plan, by: float) -> Plan:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, symbol
-from ledger.model.operations import Contraction, FusedAttention
+from ledger.model.fused_attention import FusedAttention
 from ledger.model.tape import Tape
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Attention

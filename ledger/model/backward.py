@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ledger.model.operations import Collective, Contraction, Operation, Pointwise, differentiable, gradient
+from ledger.model.collectives import Collective
+from ledger.model.contraction import Contraction
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.tensors import Tensor
 
 

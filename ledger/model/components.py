@@ -13,7 +13,7 @@ import sympy
 
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
-from ledger.model.operations import DroppedAddition, Lookup
+from ledger.model.elementwise import DroppedAddition, Lookup
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import MLP, Group, Model, Norm

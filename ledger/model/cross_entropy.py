@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model.dims import Dim
-from ledger.model.operations import Operation, Pointwise, gradient
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation, gradient
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 

@@ -8,7 +8,8 @@ from itertools import groupby
 
 import sympy
 
-from ledger.model.operations import Lookup, Operation, Pointwise, total
+from ledger.model.elementwise import Lookup, Pointwise
+from ledger.model.operations import Operation, total
 from ledger.model.tensors import Tensor
 
 # Where a run holds one of these, it is priced like it: reductions set the pace of the kernel they are fused into.

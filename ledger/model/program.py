@@ -9,10 +9,11 @@ import sympy
 
 from ledger.model import components, cross_entropy
 from ledger.model.backward import backward
+from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Collective, Operation, executed, gradient
+from ledger.model.operations import Operation, gradient
 from ledger.model.recompute import POLICIES, Kept
 from ledger.model.schedule import Role
 from ledger.model.sharding import Exchange, Sharding, exchange, gathered

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.collectives import Collective
+from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
+from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.layout import Layout
-from ledger.model.operations import ONE, Addition, Collective, Contraction, Operation, Pointwise
+from ledger.model.operations import ONE, Operation
 from ledger.model.tensors import Split, Tensor
 from ledger.spec.plan import Kernels, Precision
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from ledger.books import kernels, posting, prices, time
+from ledger.books import kernels, passes, posting, prices
 from ledger.books.bindings import bindings
 from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import exact
@@ -20,7 +20,8 @@ from ledger.books.liveness import Alive
 from ledger.books.memory import CATEGORIES, Value, lasting, timeline
 from ledger.books.passing import candidates, categories, standing
 from ledger.books.results import KernelTime
-from ledger.model.operations import Collective, Operation
+from ledger.model.collectives import Collective
+from ledger.model.operations import Operation
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.model.sharding import Exchange
@@ -182,7 +183,7 @@ def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) 
     times = emission.formulas.number(entry.times)
     head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times)
     if isinstance(entry.cause, Collective | Exchange):
-        hides = time.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
+        hides = passes.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
         payload = emission.formulas.number(entry.amount)
         return True, (*head, entry.cause.collective, entry.cause.axis, payload, int(hides))
     if entry.cause is None:

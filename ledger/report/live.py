@@ -7,7 +7,8 @@ from typing import Any
 from ledger.books import prices
 from ledger.books.bindings import bindings
 from ledger.books.memory import CATEGORIES
-from ledger.books.time import PASSES, UNSEEN_STACK, weights_hide
+from ledger.books.passes import PASSES, weights_hide
+from ledger.books.time import UNSEEN_STACK
 from ledger.model.dims import symbol
 from ledger.model.program import ROOT
 from ledger.model.schedule import order, roles

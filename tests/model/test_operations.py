@@ -13,17 +13,12 @@ import sympy
 
 from ledger.books.evaluate import Exact, exact
 from ledger.model import cross_entropy, fusion, optimizers, sharding  # noqa: F401  # kinds are found as subclasses
+from ledger.model.collectives import Collective
+from ledger.model.contraction import Contraction
 from ledger.model.dims import LETTERS
-from ledger.model.operations import (
-    AttentionBackward,
-    Collective,
-    Contraction,
-    FusedAttention,
-    Operation,
-    Pointwise,
-    differentiable,
-    gradient,
-)
+from ledger.model.elementwise import Pointwise
+from ledger.model.fused_attention import AttentionBackward, FusedAttention
+from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.program import Program, program
 from ledger.model.recompute import POLICIES
 from ledger.model.schedule import roles

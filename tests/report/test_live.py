@@ -16,7 +16,7 @@ import pytest
 import sympy
 
 import ledger
-from ledger.books import prices, time
+from ledger.books import passes, prices
 from ledger.books.memory import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.dims import symbol
@@ -204,7 +204,7 @@ def test_tables_of_the_script_name_what_the_books_name() -> None:
     assert set(found["forms"]) == set(prices.FORMS)
     assert set(found["factor"]) == set(prices.FACTOR)
     assert found["order"] == list(prices.ORDER)
-    assert found["passes"] == {name: list(phases) for name, phases in time.PASSES.items()}
+    assert found["passes"] == {name: list(phases) for name, phases in passes.PASSES.items()}
 
 
 @pytest.mark.parametrize("name", CHOICES)

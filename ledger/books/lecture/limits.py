@@ -16,8 +16,9 @@ from ledger.books.lecture.plans import Books
 from ledger.books.lecture.states import TITLES, per_parameter
 from ledger.books.results import Compiled
 from ledger.model import dtypes
+from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
-from ledger.model.operations import Contraction, total
+from ledger.model.operations import total
 from ledger.model.schedule import roles
 from ledger.model.tensors import Tensor
 from ledger.spec.asks import BudgetAsk, FitAsk, Offer, SegmentsAsk, StorageAsk

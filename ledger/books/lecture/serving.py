@@ -11,8 +11,9 @@ import sympy
 from ledger.books.closed import Whole, whole
 from ledger.books.lecture.answers import Curve, Figure, Found, Grid
 from ledger.model import dtypes
+from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
-from ledger.model.operations import Contraction, Operation
+from ledger.model.operations import Operation
 from ledger.model.program import LOSS, wrapped
 from ledger.model.tensors import Tensor
 from ledger.spec.asks import InferenceAsk

@@ -1,0 +1,167 @@
+"""One role's passes in seconds: kernels end to end, and transfers hidden where the stack's rules let them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ledger.books.entries import MICRO_BATCH, STEP
+from ledger.books.results import KernelTime
+from ledger.model.program import ROOT
+from ledger.model.schedule import Role, micro_batches
+from ledger.spec.plan import Plan
+
+SEND = "send.pipeline"
+PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One unit in one pass of one micro-batch: device seconds, what launching costs more, transfers by their fate.
+
+    `shown` are seconds of transfers that nothing hides, `tax` the compute lost beside hidden ones.
+    """
+
+    device: float
+    launch: float
+    shown: Mapping[str, float]
+    tax: float
+
+    @property
+    def seconds(self) -> float:
+        """What the pass of this unit takes."""
+        return self.device + self.launch + sum(self.shown.values()) + self.tax
+
+
+@dataclass(frozen=True)
+class RoleTime:
+    """One role's micro-batch and step: `passes` by pass and unit, `once` what a step adds, by kind.
+
+    `count` is the micro-batches of a step.
+    """
+
+    role: Role
+    count: int
+    kernels: tuple[KernelTime, ...]
+    passes: Mapping[tuple[str, str], Stretch]
+    sends: float
+    optimizer: float
+    once: Mapping[str, float]
+
+    @property
+    def micro_batch(self) -> float:
+        """Seconds of one micro-batch, both passes."""
+        return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
+
+    @property
+    def exposed(self) -> Mapping[str, float]:
+        """The share of its transfers' seconds that the step waits for, by what moves: tensor, data or pipeline."""
+        everything: dict[str, float] = defaultdict(float)
+        for row in self.kernels:
+            if moves(row):
+                everything[cargo(row)] += row.seconds * row.times
+        shown: dict[str, float] = defaultdict(float, self.once)
+        shown["pipeline"] += self.count * self.sends
+        for stretch in self.passes.values():
+            for kind, seconds in stretch.shown.items():
+                shown[kind] += self.count * seconds
+        return {kind: min(1.0, shown[kind] / seconds) for kind, seconds in everything.items() if seconds}
+
+
+def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
+    """Prices of one role put in order: what hides behind what is the stack's rule, transfer by transfer."""
+    recurring = [row for row in rows if row.per == MICRO_BATCH and row.kind != SEND]
+    passes = {
+        (name, unit): _stretch(
+            name, unit, [row for row in recurring if _unit(row) == unit and row.when in phases], plan
+        )
+        for name, phases in PASSES.items()
+        for unit in dict.fromkeys(_unit(row) for row in recurring if row.when in phases)
+    }
+    send = max((row.seconds for row in rows if row.kind == SEND), default=0.0)
+    waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * plan.parallelism.interleave * send
+    optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
+    return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, _once(rows, passes, plan))
+
+
+def _unit(row: KernelTime) -> str:
+    return row.account.split("/")[0]
+
+
+def moves(row: KernelTime) -> bool:
+    """Whether a row is a transfer."""
+    return row.bound == "network"
+
+
+def axis(row: KernelTime) -> str:
+    """The mesh axis a transfer runs over."""
+    return row.kind.split(".")[1]
+
+
+def cargo(row: KernelTime) -> str:
+    """What a transfer moves: activations within a layer, weights and their gradients, or activations between stages."""
+    if row.kind == SEND:
+        return "pipeline"
+    return "tensor" if axis(row) in ("tensor", "context") else "data"
+
+
+def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Stretch:
+    """One unit's pass of one micro-batch."""
+    count = micro_batches(plan)
+
+    def seconds(chosen: Iterable[KernelTime]) -> float:
+        return sum(row.seconds * row.times for row in chosen) / count
+
+    compute = [row for row in rows if not moves(row)]
+    inner = [row for row in rows if moves(row) and cargo(row) == "tensor"]
+    outer = [row for row in rows if moves(row) and row not in inner]
+    device = seconds(compute)
+    launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
+    sheltered = seconds(row for row in inner if may_hide(row, name, plan))
+    behind_matmul = min(sheltered, seconds(row for row in compute if row.kind.startswith("matmul")))
+    room = device - behind_matmul if weights_hide(name, plan) and unit != ROOT else 0.0
+    behind_unit = min(seconds(outer), room)
+    shown = {"tensor": seconds(inner) - behind_matmul, "data": seconds(outer) - behind_unit}
+    tax = plan.stack.overlap_tax * (behind_matmul + behind_unit)
+    return Stretch(device, max(0.0, launches - device), shown, tax)
+
+
+def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
+    """Whether a tensor-parallel transfer may run beside a contraction.
+
+    `matmul`: the one it feeds or follows. `weight_gradient`: only transfers of a column-parallel input and of its
+    gradient, which need not wait for the other gradient (Korthikanti et al. 2022; Megatron-LM mpu/layers.py).
+    """
+    rule = plan.stack.overlap.tensor if axis(row) == "tensor" else "none"
+    late = row.account.endswith((".all_gather.gradient", ".share.gradient", ".again"))
+    return rule == "matmul" or (rule == "weight_gradient" and name == "backward" and late)
+
+
+def weights_hide(name: str, plan: Plan) -> bool:
+    """Whether transfers of weights and gradients may run beside the compute of a pass."""
+    rule = plan.stack.overlap
+    return rule.gather == "layer" if name == "forward" else "none" not in (rule.gather, rule.data)
+
+
+def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
+    """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
+    device = {name: sum(stretch.device for (p, _), stretch in passes.items() if p == name) for name in PASSES}
+    moved = [row for row in rows if moves(row) and row.per == STEP]
+    late = [row for row in moved if row.when != "optimizer"]
+    gradients = sum(row.seconds * row.times for row in late)
+    weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
+    if plan.stack.overlap.data == "backward":  # the last unit's gradients have nothing left to hide behind
+        gradients = max(max((row.seconds for row in late), default=0.0), gradients - device["backward"])
+    if plan.stack.overlap.gather == "layer":
+        weights = max(0.0, weights - device["forward"])
+    return {"data": gradients + weights}
+
+
+def with_exposure(time: RoleTime) -> tuple[KernelTime, ...]:
+    """The rows, transfers with the seconds of each that nothing hides (spread evenly over those of one cargo)."""
+    exposed = time.exposed
+    return tuple(
+        replace(row, exposed=row.seconds * exposed[cargo(row)]) if moves(row) and row.seconds else row
+        for row in time.kernels
+    )

@@ -1,0 +1,51 @@
+"""Transfers over a mesh axis, and what runs in backward where each ran in forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.model.operations import Operation, differentiable, gradient, handed_on
+
+# What runs in backward where this ran in forward.
+ADJOINT = {
+    "all_gather": "reduce_scatter",
+    "reduce_scatter": "all_gather",
+    "all_reduce": "none",
+    "none": "all_reduce",
+    "send": "send",
+}
+
+
+@dataclass(frozen=True)
+class Collective(Operation):
+    """A transfer over one mesh axis. `none` marks a value that all its devices use: only its gradient is summed."""
+
+    collective: str = ""
+    axis: str = ""
+
+    def payload(self) -> sympy.Expr:
+        """Bytes: output of an all-gather, input of a reduce-scatter or all-reduce, payload of a send."""
+        return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """A value that is only marked as shared is summed in place."""
+        return handed_on(self, *self.inputs) if self.collective == "none" else ()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The adjoint transfer of the gradient, where there is one."""
+        if not differentiable(self.inputs[0]):
+            return ()
+        adjoint = ADJOINT[self.collective]
+        kernel = f"{adjoint}.{self.axis}"
+        inputs, outputs = (gradient(self.output),), (gradient(self.inputs[0]),)
+        return (Collective(f"{self.name}.gradient", kernel, inputs, outputs, collective=adjoint, axis=self.axis),)
+
+
+def executed(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations that really run something."""
+    for operation in operations:
+        if not (isinstance(operation, Collective) and operation.collective == "none"):
+            yield operation

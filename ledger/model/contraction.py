@@ -1,0 +1,108 @@
+"""Contractions: an einsum over named dims, whose FLOPs, traffic, shape and gradients all follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy
+
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, gradient
+from ledger.model.tensors import Tensor, product
+
+
+@dataclass(frozen=True)
+class Contraction(Operation):
+    """An einsum of two operands over named dims: 2 FLOPs for each point of the product of all dims.
+
+    A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs
+    (causal masks); the kernel runs them all.
+    """
+
+    einsum: str = ""
+    density: sympy.Expr = ONE
+
+    def terms(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """The dim names of both operands and of the result."""
+        left, right = self.einsum.split("->")
+        first, second = left.split(",")
+        return tuple(first.split()), tuple(second.split()), tuple(right.split())
+
+    def sizes(self) -> Mapping[str, sympy.Expr]:
+        """Every dim's size on one device."""
+        return self._sizes
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, sympy.Expr]:
+        first, second, _ = self.terms()
+        found: dict[str, sympy.Expr] = {}
+        for names, tensor in ((first, self.inputs[0]), (second, self.inputs[1])):
+            for name, dim in zip(names, tensor.dims, strict=True):
+                size = tensor.local(dim)
+                found[name] = size if name not in found else _smaller(found[name], size)
+        return found
+
+    def points(self) -> sympy.Expr:
+        """The size of the product of all dims."""
+        return product(*self.sizes().values())
+
+    def counted(self) -> sympy.Expr:
+        """2 x the product of all dims."""
+        return product(2, self.points())
+
+    def useful(self) -> sympy.Expr:
+        """2 x the product of all dims x the density of the mask."""
+        return product(2, self.points(), self.density)
+
+    def masked(self) -> sympy.Expr:
+        """What the mask throws away."""
+        return product(2, self.points(), 1 - self.density) if self.density != ONE else ZERO
+
+    def shape(self) -> Matmul:
+        """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result."""
+        first, second, out = self.terms()
+        size = self.sizes()
+
+        def extent(keep: Iterable[str]) -> sympy.Expr:
+            return product(*[size[name] for name in keep])
+
+        return Matmul(
+            batch=extent(d for d in out if d in first and d in second),
+            m=extent(d for d in out if d not in second),
+            n=extent(d for d in out if d not in first),
+            k=extent(d for d in first if d in second and d not in out),
+        )
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The two other contractions of the same three tensors."""
+        first, second, out = (" ".join(names) for names in self.terms())
+        left, right = self.inputs[:2]
+        upstream = gradient(self.output)
+        found: list[Operation] = []
+        if differentiable(left):
+            found.append(self._towards(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
+        if differentiable(right):
+            wanted = "weight" if right.role in ("weight", "cast") else "other"
+            found.append(self._towards(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
+        found.extend(
+            Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
+            for bias in self.inputs[2:]
+        )
+        return tuple(found)
+
+    def _towards(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, suffix: str) -> Contraction:
+        return Contraction(
+            f"{self.name}.{suffix}_gradient",
+            self.kernel,
+            operands,
+            (gradient(of),),
+            einsum=einsum,
+            density=self.density,
+        )
+
+
+def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:
+    """Where one operand is split and the other not, the product runs over the split size."""
+    return second if len(second.free_symbols) > len(first.free_symbols) else first

@@ -1,0 +1,93 @@
+"""Everything that is bound by what it reads and writes: elementwise kernels, sums, norms, copies, lookups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.model.operations import Operation, differentiable, gradient, handed_on, total
+from ledger.model.tensors import Tensor, product
+
+
+@dataclass(frozen=True)
+class Pointwise(Operation):
+    """Elementwise operations, reductions, casts, copies and norms: bound by what they read and write.
+
+    `flops` is per element of the largest operand. Backward reads what was saved and the gradients of the results, and
+    writes the gradients of the inputs.
+    """
+
+    flops: int = 1
+    backward_kernel: str = ""
+
+    def vector(self) -> sympy.Expr:
+        """`flops` for each element of the result, or of the first operand where the result is a reduction of it."""
+        widest = max((*self.inputs[:1], *self.outputs[:1]), key=lambda tensor: len(tensor.dims))
+        return product(self.flops, widest.elements())
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel that reads the saved tensors and the upstream gradient and writes the gradients of its inputs."""
+        wanted = tuple(gradient(tensor) for tensor in self.inputs if differentiable(tensor))
+        if not wanted or self.flops == 0:
+            return ()
+        saved = {tensor.storage: tensor for tensor in self.saves}
+        reads = (*saved.values(), gradient(self.output))
+        kernel = self.backward_kernel or self.kernel
+        return (Pointwise(f"{self.name}.gradient", kernel, reads, wanted, flops=2 * self.flops),)
+
+
+@dataclass(frozen=True)
+class Addition(Pointwise):
+    """A sum: the gradient of an operand of the same shape and dtype is the upstream gradient, without a kernel."""
+
+    def _alike(self, tensor: Tensor) -> bool:
+        return tensor.dtype == self.output.dtype and tensor.elements() == self.output.elements()
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradients that need no kernel."""
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and self._alike(t)])
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """An operand of another dtype gets a cast of the upstream gradient, a smaller one a sum over the other dims."""
+        upstream = gradient(self.output)
+        rest = [t for t in self.inputs if differentiable(t) and not self._alike(t)]
+        return tuple(
+            Pointwise(
+                f"{self.name}.gradient" + (f".{index}" if index else ""),
+                "cast" if tensor.elements() == self.output.elements() else "reduction",
+                (upstream,),
+                (gradient(tensor),),
+            )
+            for index, tensor in enumerate(rest)
+        )
+
+
+@dataclass(frozen=True)
+class DroppedAddition(Addition):
+    """A residual addition that drops out its second operand on the way: only that operand's gradient is computed."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The residual stream's gradient is the upstream gradient."""
+        return handed_on(self, self.inputs[0])
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The mask is read again."""
+        reads, update = (*self.saves, gradient(self.output)), gradient(self.inputs[1])
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (update,), flops=2),)
+
+
+@dataclass(frozen=True)
+class Lookup(Operation):
+    """A one-hot contraction done as a gather: no FLOPs, and only the rows that are asked for are read."""
+
+    def traffic(self) -> sympy.Expr:
+        """The indices and the rows are read, the rows written."""
+        index, _ = self.inputs
+        return total((index.bytes(), product(2, self.output.bytes())))
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """A dense gradient: every row is written, the rows that were used are added to."""
+        index, table = self.inputs
+        reads = (index, gradient(self.output))
+        return (Pointwise(f"{self.name}.gradient", "embedding", reads, (gradient(table),)),)

@@ -1,0 +1,78 @@
+"""Attention in one kernel each way: FLOPs of its parts, only external traffic, scores rebuilt in backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy
+
+from ledger.model.contraction import Contraction
+from ledger.model.operations import ONE, ZERO, Matmul, Operation, gradient, total
+from ledger.model.tensors import product
+
+
+@dataclass(frozen=True)
+class FusedAttention(Operation):
+    """Scores, softmax and context in one kernel: FLOPs of its parts, only external traffic.
+
+    `parts` are the two contractions inside; a kernel that skips masked blocks runs only `density` of them. The
+    backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work.
+    """
+
+    parts: tuple[Contraction, ...] = ()
+    skips: bool = True  # masked blocks are not computed
+    density: sympy.Expr = ONE
+
+    def useful(self) -> sympy.Expr:
+        """The FLOPs of both contractions that the mask leaves."""
+        return total(part.useful() for part in self.parts)
+
+    def masked(self) -> sympy.Expr:
+        """Nothing where masked blocks are skipped."""
+        return ZERO if self.skips else total(part.masked() for part in self.parts)
+
+    def counted(self) -> sympy.Expr:
+        """Both contractions over the full square."""
+        return total(part.counted() for part in self.parts)
+
+    def shape(self) -> Matmul:
+        """The scores: batch of (queries x head_dim) by (head_dim x keys)."""
+        return self.parts[0].shape()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel of five contractions."""
+        query, key, value = self.inputs[:3]
+        reads = (*self.saves, gradient(self.output))
+        writes = tuple(gradient(tensor) for tensor in (query, key, value))
+        name = f"{self.name}.gradient"
+        kernel = self.kernel.replace(".forward", ".backward")
+        return (AttentionBackward(name, kernel, reads, writes, forward=self),)
+
+
+@dataclass(frozen=True)
+class AttentionBackward(Operation):
+    """The backward kernel of fused attention: the gradients of both contractions, and the scores once more."""
+
+    forward: FusedAttention = field(kw_only=True)
+
+    def useful(self) -> sympy.Expr:
+        """Twice the forward FLOPs, and the scores."""
+        return total((product(2, self.forward.useful()), self.redone()))
+
+    def redone(self) -> sympy.Expr:
+        """The scores, rebuilt."""
+        return self.forward.parts[0].useful()
+
+    def masked(self) -> sympy.Expr:
+        """Nothing where masked blocks are skipped."""
+        if self.forward.skips:
+            return ZERO
+        return total((product(2, self.forward.masked()), self.forward.parts[0].masked()))
+
+    def counted(self) -> sympy.Expr:
+        """Five contractions over the full square."""
+        return total((product(2, self.forward.counted()), self.forward.parts[0].counted()))
+
+    def shape(self) -> Matmul:
+        """The scores."""
+        return self.forward.shape()
