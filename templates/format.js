@@ -1,4 +1,4 @@
-// How quantities are written for people, as ledger/report/numbers.py writes them.
+// How quantities are written for people, as ledger/numbers.py writes them.
 
 const THIN = "\u202f";
 const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];

@@ -41,7 +41,10 @@ def imported(module: str) -> Iterator[str]:
 @pytest.mark.parametrize("module", [name for name in modules() if "/" in name])
 def test_a_stage_imports_itself_and_earlier_stages_only(module: str) -> None:
     """The pipeline has one direction, so that a stage can be read, tested and replaced alone."""
-    allowed = STAGES[: STAGES.index(module.partition("/")[0]) + 1]
+    allowed = (
+        *STAGES[: STAGES.index(module.partition("/")[0]) + 1],
+        "numbers",
+    )  # how numbers are written knows no stage
     for name in imported(module):
         first, _, rest = name.partition(".")
         if first == "ledger" and not module.startswith("cli/"):

@@ -8,7 +8,8 @@ from ledger.books.closed import Books
 from ledger.books.counts import napkin, parameters
 from ledger.books.results import Check, Number, Verdict
 from ledger.books.totals import run, static
-from ledger.books.verdict import GB, expectations, policy
+from ledger.books.verdict import expectations, policy
+from ledger.numbers import said
 from ledger.spec.plan import Plan
 
 STATE = ("weights", "master", "gradients", "optimizer")
@@ -33,15 +34,15 @@ def verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
     state = sum(float(found[f"memory.static.{part}"]) for part in STATE)
     capacity = float(found["memory.capacity"])
     fits = state <= capacity
-    figure = f"{state / GB:.1f} of {capacity / GB:.1f} GB"
+    figure = f"{said(state, 'B')} of {said(capacity, 'B')}"
     detail = "weights, gradients and optimizer state only; activations and buffers come on top"
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
-        Check("parameters", "Parameters", "pass", f"{float(found['parameters']) / 1e9:.4g} B"),
+        Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
         *policy(plan),
         *expectations(plan, found),
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
     if "napkin.days" in found:
-        headline += f"; {float(found['napkin.days']):.1f} days at the assumed {plan.assumptions.mfu:.0%} MFU"
+        headline += f"; {said(found['napkin.time.run'], 's')} at the assumed {said(plan.assumptions.mfu, '%')} MFU"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

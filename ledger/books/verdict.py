@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
-from ledger.books.counts import DAY
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.books.time import StepTime
 from ledger.model import dtypes
+from ledger.numbers import machine, said
 from ledger.spec.plan import Plan
 
 GB = 1e9
@@ -54,9 +54,9 @@ def bottleneck(time: StepTime, rows: Sequence[KernelTime]) -> str:
 
 
 def _headline(totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
-    reserved, capacity = float(totals["memory.reserved"]) / GB, float(totals["memory.capacity"]) / GB
-    memory = f"{'fits' if fits else 'does not fit'}: {reserved:.1f} of {capacity:.1f} GB"
-    run = f"; {float(totals['time.run']) / DAY:.1f} days" if "time.run" in totals else ""
+    sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
+    memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
+    run = f"; {said(totals['time.run'], 's')}" if "time.run" in totals else ""
     return f"{memory}{run}; limited by {limit}"
 
 
@@ -66,14 +66,14 @@ def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult
     wanted = HEADROOM[plan.assumptions.headroom]
     worst = max(roles, key=lambda role: role.peak.total)
     status = "fail" if free < 0 else "warn" if free < wanted else "pass"
-    policy_says = f"{plan.assumptions.headroom} headroom is {wanted / GB:.0f} GB"
-    detail = f"peak at {worst.peak.title}; {free / GB:.1f} GB free, {policy_says}"
-    yield Check("fits", "Memory reserved per device", status, f"{reserved / GB:.1f} of {capacity / GB:.1f} GB", detail)
+    policy_says = f"{plan.assumptions.headroom} headroom is {said(wanted, 'B')}"
+    detail = f"peak at {worst.peak.title}; {said(free, 'B')} free, {policy_says}"
+    yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
     state = sum(float(totals[f"memory.static.{part}"]) for part in ("weights", "master", "gradients", "optimizer"))
-    yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), f"{state / GB:.1f} GB")
+    yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), said(state, "B"))
     kept = float(totals["memory.activations"]) + float(totals["memory.logits"])
     title = "Activations and logits per device at the peak"
-    yield Check("activations", title, _under(kept, capacity), f"{kept / GB:.1f} GB")
+    yield Check("activations", title, _under(kept, capacity), said(kept, "B"))
 
 
 def _under(amount: float, limit: float) -> str:
@@ -81,12 +81,11 @@ def _under(amount: float, limit: float) -> str:
 
 
 def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequence[KernelTime]) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", f"{float(totals['parameters']) / 1e9:.4g} B")
+    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
     if "flops.run" in totals:
-        days = float(totals["time.run"]) / DAY
-        napkin = float(totals["napkin.days"])
-        detail = f"the napkin (6ND at {plan.assumptions.mfu:.0%} MFU) says {napkin:.1f} days"
-        figure = f"{float(totals['flops.run']):.3g} FLOP, {days:.1f} days"
+        napkin = said(totals["napkin.time.run"], "s")
+        detail = f"the napkin (6ND at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
+        figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         yield Check("run", "FLOPs and days of the run", "pass", figure, detail)
     matmuls = [row for row in rows if row.flops and row.kind.startswith("matmul")]
     if matmuls:
@@ -98,9 +97,13 @@ def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequen
     mfu, assumed = float(totals["mfu"]), plan.assumptions.mfu
     status = "pass" if mfu >= assumed * 0.9 else "warn"
     yield Check(
-        "mfu", "Expected MFU against the assumed one", status, f"{mfu:.1%}", f"the napkin assumes {assumed:.0%}"
+        "mfu",
+        "Expected MFU against the assumed one",
+        status,
+        said(mfu, "%"),
+        f"the napkin assumes {said(assumed, '%')}",
     )
-    share = f"{1 - time.uncalibrated:.0%} of the step is priced by measured curves"
+    share = f"{said(1 - time.uncalibrated, '%')} of the step is priced by measured curves"
     status = "pass" if time.uncalibrated <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(time), share)
 
@@ -127,9 +130,9 @@ def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """The plan's own assertions, and those of its model."""
     for wanted in {(wanted.key, wanted.value): wanted for wanted in plan.expect}.values():
         found = totals.get(wanted.key)
-        holds = found is not None and isclose(float(found), float(wanted.value), rel_tol=wanted.tolerance)
-        figure = "not reported for this plan" if found is None else f"{float(found):.10g}"
-        detail = f"expected {float(wanted.value):.10g}" + (
-            f" within {wanted.tolerance:.2%}" if wanted.tolerance else ""
+        holds = found is not None and (
+            isclose(found, wanted.value, rel_tol=wanted.tolerance) if wanted.tolerance else found == wanted.value
         )
+        figure = "not reported for this plan" if found is None else machine(found)
+        detail = f"expected {machine(wanted.value)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
         yield Check(f"expect.{wanted.key}", f"Expected {wanted.key}", "pass" if holds else "fail", figure, detail)

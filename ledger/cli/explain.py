@@ -103,7 +103,7 @@ def origin_of(plan: Plan, path: str) -> Origin | None:
 def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
     """A total with what it consists of."""
     from ledger.cli.totals import breakdown
-    from ledger.report.numbers import unit_of
+    from ledger.numbers import unit_of
 
     found = breakdown(compiled, key)
     return {

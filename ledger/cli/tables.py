@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.report.numbers import THIN, written
+from ledger.numbers import said
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -19,7 +19,7 @@ Rows = Sequence[Sequence[str]]
 
 def amount(value: Number, unit: str) -> str:
     """The value in its unit, with plain spaces, so that it can be searched for and cut in a terminal."""
-    return written(value, unit).replace(THIN, " ")
+    return said(value, unit)
 
 
 def print_json(value: Any) -> None:

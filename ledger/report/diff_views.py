@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.causes import Cause
 from ledger.report.contract import number
 from ledger.report.diff import Diff, Formula, Output, group

@@ -16,12 +16,13 @@ import pytest
 import sympy
 
 import ledger
+from ledger import numbers
 from ledger.books import passes, prices
 from ledger.books.memory import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.dims import symbol
 from ledger.model.tensors import CeilDiv
-from ledger.report import assets, html, live, numbers
+from ledger.report import assets, html, live
 from ledger.report.javascript import Formulas, literal
 from ledger.report.views.parts import Report
 from ledger.spec.plan import Plan

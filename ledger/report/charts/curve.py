@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts.labels import SMALL, Mark, placed
 from ledger.report.charts.scatter import along
 from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture

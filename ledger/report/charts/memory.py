@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts.rows import NARROW, Rows, axis, legend
 from ledger.report.palette import COLOURS
 from ledger.report.svg import (

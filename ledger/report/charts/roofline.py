@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts.labels import Mark, placed
 from ledger.report.charts.rows import legend
 from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture

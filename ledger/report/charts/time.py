@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts.rows import Rows, axis
 from ledger.report.svg import Scale, line, picture, rectangle
 

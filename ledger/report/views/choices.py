@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts import scatter
 from ledger.report.charts import time as charts
 from ledger.report.views.parts import Alternative, Cell, Column, Figure, Report, Table, amount, figure

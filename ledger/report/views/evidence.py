@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ledger import numbers
 from ledger.report import formulas as typesetting
-from ledger.report import numbers
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
 
 if TYPE_CHECKING:

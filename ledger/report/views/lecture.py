@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from ledger import numbers
 from ledger.books.lecture.answers import Amount, Answer, Curve, Figure, Grid, Outcome, Value
-from ledger.report import numbers
 from ledger.report.charts import curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Column, Table, figure

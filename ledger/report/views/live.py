@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.live import RUN, own
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD

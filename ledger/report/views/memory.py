@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.charts import memory as charts
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, Total, amount, figure, share, total, worst

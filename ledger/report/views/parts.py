@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from markupsafe import Markup
 
-from ledger.report import numbers
+from ledger import numbers
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.views.parts import Cell, Column, Report, Table
 
 if TYPE_CHECKING:

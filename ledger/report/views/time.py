@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger import numbers
 from ledger.books.counts import peak
-from ledger.report import numbers
 from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, figure, share, total_cell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.report import numbers
+from ledger import numbers
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}

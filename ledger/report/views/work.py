@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ledger import numbers
 from ledger.books.counts import peak
 from ledger.model import dtypes
-from ledger.report import numbers
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
     Cell,

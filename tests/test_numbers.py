@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from ledger.report import numbers
+from ledger import numbers
 
 T = "\u202f"
 
