@@ -18,7 +18,7 @@ from ledger.books.passing import TOKENS, candidates, categories, category, stand
 from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS
-from ledger.model.program import INPUT, LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
+from ledger.model.program import ENDS, INPUT, LOSS, OUTPUT, ROOT, Program, Unit, distinct, wrapped
 from ledger.model.sharding import gathered
 from ledger.model.tensors import CeilDiv, sized
 from ledger.spec.plan import Plan
@@ -220,7 +220,7 @@ def _gradients(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     for unit in program.units:
         back = f"backward/{unit.name}"
         for weight in unit.weights:
-            if weight.name in seen:
+            if unit.name in ENDS and weight.name in seen:  # tied
                 continue
             seen.add(weight.name)
             amount = sized(plan.precision.gradients, program.sharding.held("gradients", weight))
