@@ -107,6 +107,7 @@ const FORMS = {
     return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
   },
   attention: (price, { flops, points }) => (price.t0 ?? 0) + (flops * (1 + (price.s0 ?? 0) / points)) / (price.e * price.rate),
+  typical: (price, { flops, bytes }) => Math.max(flops / (price.e * price.rate), bytes / (price.b * PLAN.device.bandwidth)),
   bandwidth: (price, { bytes }) => (price.t0 ?? 0) + bytes / (price.b * PLAN.device.bandwidth),
 };
 
@@ -115,9 +116,9 @@ function kernel(row, values) {
   const work = { flops: values[row.flops], bytes: values[row.bytes], points: values[row.points], inner: values[row.inner] };
   const compute = work.flops / price.rate, moving = work.bytes / PLAN.device.bandwidth;
   const floor = Math.max(compute, moving);
-  const seconds = price.form ? Math.max(FORMS[price.form](price, work), floor) : floor;
+  const seconds = Math.max(FORMS[price.form](price, work), floor);
   const bound = compute >= moving && price.matrix ? "matrix units" : "memory bandwidth";
-  return { ...row, seconds, bound, kind: price.kind, error: price.error, times: values[row.times] };
+  return { ...row, seconds, floor, bound, kind: price.kind, error: price.error, times: values[row.times] };
 }
 
 const ORDER = ["tensor", "context", "data", "pipeline"];
@@ -128,7 +129,7 @@ function mesh(axis, chosen) {
   if (axis === "data") [stride, size] = [stride / chosen.context, size * chosen.context];
   const domain = Math.max(PLAN.device.scaleup_domain, PLAN.cluster.devices_per_node);
   const local = Math.max(1, Math.min(size, Math.floor(domain / stride)));
-  return { size, local, domains: Math.ceil(size / local) };
+  return { size, local, span: local * stride, domains: Math.ceil(size / local) };
 }
 
 const FACTOR = {
@@ -150,20 +151,22 @@ function transfer(row, values, chosen) {
   const { device, cluster } = PLAN, { collective, axis } = row;
   const where = mesh(axis, chosen), payload = values[row.payload], sends = collective === "send";
   const priced = { ...row, kind: `${collective}.${axis}`, times: values[row.times] };
-  if (where.size === 1 || payload === 0) return { ...priced, seconds: 0, error: 0 };
+  if (where.size === 1 || payload === 0) return { ...priced, seconds: 0, floor: 0, error: 0 };
   const sent = payload * FACTOR[collective](where.size), crosses = where.domains > 1;
-  const inside = device.scaleup_bandwidth || device.host_bandwidth;
+  const linked = device.scaleup_bandwidth && where.span <= device.scaleup_domain;
+  const inside = linked ? device.scaleup_bandwidth : device.host_bandwidth;
   const cards = cluster.scaleout_bandwidth * (sends ? 1 : where.local);
   const line = crosses ? (where.local > 1 ? Math.min(inside, cards) : cards) : inside;
   const fit = curve(collective, where.local > 1 ? where.local : where.size);
-  let bus = fit ? fit.B : inside, start = fit ? fit.a : 0;
+  let bus = fit ? fit.B : PLAN.typical_bus * inside, start = fit ? fit.a : 0;
   if (crosses) {
     const reach = cards * cluster.scaleout_efficiency;
     bus = where.local > 1 ? Math.min(bus, reach) : reach;
     start += cluster.scaleout_latency * (where.size - 1);
   }
   const x = sent / bus, seconds = start + x + (sends ? 0 : Math.sqrt(start * x));
-  return { ...priced, seconds: Math.max(seconds, sent / line), error: fit && !crosses ? fit.error : PLAN.uncalibrated };
+  const floor = sent / line;
+  return { ...priced, seconds: Math.max(seconds, floor), floor, error: fit && !crosses ? fit.error : PLAN.uncalibrated };
 }
 
 // --- time (ledger/books/time.py) ---
@@ -233,7 +236,14 @@ function step(times, chosen) {
   for (const row of slowest.kernels) limits[row.bound] = (limits[row.bound] ?? 0) + row.seconds * row.times;
   limits["kernel launches"] = launch;
   const [bottleneck] = largest(Object.entries(limits), ([, amount]) => amount);
-  return { seconds, bottleneck, error: deviation(slowest, count, seconds) };
+  return { seconds, bottleneck, roofline: Math.max(...times.map(roofline)), error: deviation(slowest, count, seconds) };
+}
+
+// Each kernel at its data sheet's limit; transfers only if the busiest axis takes more.
+function roofline(time) {
+  const least = (rows) => sum(rows.map((row) => row.floor * row.times));
+  const wire = ORDER.map((axis) => least(time.transfers.filter((row) => row.axis === axis)));
+  return Math.max(least(time.kernels), ...wire);
 }
 
 // What a transfer moves: activations between stages or within a layer, or weights and their gradients.
@@ -275,7 +285,8 @@ function evaluate(chosen) {
   const devices = devicesOf(chosen), tokens = chosen.global_batch * chosen.seq_len;
   const totals = {
     "memory.peak": peak.bytes, "memory.reserved": reserved, "memory.capacity": PLAN.device.memory,
-    "time.step": time.seconds, "time.step.low": time.seconds * (1 - Math.min(time.error, 0.9)),
+    "time.step": time.seconds,
+    "time.step.low": Math.max(time.roofline, time.seconds * (1 - Math.min(time.error, 0.9))),
     "time.step.high": time.seconds * (1 + time.error), tokens_per_second: tokens / time.seconds,
   };
   PLAN.categories.forEach((name, index) => { totals[`memory.${name}`] = peak.parts[index]; });

@@ -6,13 +6,14 @@ Time is a valuation of a ledger, never an entry of one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from ledger.books.entries import STEP
 from ledger.books.passes import SEND, RoleTime, axis, cargo, moves
 from ledger.books.prices import DEVIATION
-from ledger.books.results import Span
+from ledger.books.results import KernelTime, Span
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
@@ -53,18 +54,22 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     spans = _spans(slowest, count, bubble, optimizer, once)
     estimate = sum(span.seconds for span in spans)
     error, uncalibrated = _error(slowest, estimate)
-    communication = sum(row.seconds * row.times for row in slowest.kernels if moves(row))
+    roofline = max(_roofline(time) for time in times)
+    late = max(_seconds(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
+    recurring = _seconds(row for row in slowest.kernels if moves(row) and row.per != STEP)
+    sends = _seconds(row for row in slowest.kernels if row.kind == SEND)
+    waits = max(0.0, slowest.sends * count - sends)
     exposed = sum(span.seconds for span in spans if span.name.startswith("comm"))
     return StepTime(
         floor=max(_floor(time, plan) for time in times),
-        roofline=max(_roofline(time) for time in times),
+        roofline=roofline,
         estimate=estimate,
-        low=estimate * (1 - min(error, 0.9)),
+        low=max(roofline, estimate * (1 - min(error, 0.9))),
         high=estimate * (1 + error),
-        serial=_serial(slowest, count, bubble, optimizer),
+        serial=_serial(slowest, recurring + late + waits, bubble, optimizer),
         spans=spans,
         compute=count * sum(stretch.device for stretch in slowest.passes.values()),
-        communication=communication,
+        communication=recurring + late + waits,
         exposed=exposed,
         bubble=bubble,
         optimizer=optimizer,
@@ -106,14 +111,15 @@ def _spans(slowest: RoleTime, count: int, bubble: float, optimizer: float, once:
     return tuple(Span(name, title, parts[name]) for name, title in TITLES.items() if parts[name] > 0)
 
 
-def _serial(slowest: RoleTime, count: int, bubble: float, optimizer: float) -> float:
+def _seconds(rows: Iterable[KernelTime]) -> float:
+    return sum(row.seconds * row.times for row in rows)
+
+
+def _serial(slowest: RoleTime, transfers: float, bubble: float, optimizer: float) -> float:
     """The same kernels and transfers, nothing hidden."""
-    everything = sum(row.seconds * row.times for row in slowest.kernels if row.when != "optimizer")
-    gathers = sum(row.seconds * row.times for row in slowest.kernels if row.when == "optimizer" and moves(row))
-    launches = count * sum(stretch.launch for stretch in slowest.passes.values())
-    sends = sum(row.seconds * row.times for row in slowest.kernels if row.kind == SEND)
-    waits = max(0.0, slowest.sends * count - sends)
-    return everything + gathers + launches + waits + bubble + optimizer
+    kernels = _seconds(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
+    launches = slowest.count * sum(stretch.launch for stretch in slowest.passes.values())
+    return kernels + transfers + launches + bubble + optimizer
 
 
 def _roofline(time: RoleTime) -> float:

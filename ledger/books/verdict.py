@@ -31,7 +31,8 @@ def verdict(
         *policy(plan),
         *expectations(plan, totals),
     )
-    return Verdict(fits, limit, evidence, _headline(totals, fits=fits, limit=limit), checks, time.uncalibrated)
+    headline = _headline(totals, fits=fits, limit=limit) + ("" if evidence == "calibrated" else f"; {evidence}")
+    return Verdict(fits, limit, evidence, headline, checks, time.uncalibrated)
 
 
 def standing(time: StepTime) -> str:

@@ -199,12 +199,11 @@ def priced(variant: Variant, operation: Operation, row: KernelTime) -> tuple[dic
     """The price of a kernel's class, and the formulas of its shape that the price reads."""
     device, shape = variant.plan.accelerator, operation.shape()
     sized = shape is not None and row.kind.startswith("attention")
-    curve = prices.curve(device, row.kind, head_dim=float(variant.value(shape.k)) if shape and sized else 0)
+    measured = prices.curve(device, row.kind, head_dim=float(variant.value(shape.k)) if shape and sized else 0)
+    curve = measured or prices.typical(row.kind)
     rate = device.peak[posting.matmul_dtype(operation)] if row.flops else device.vector
-    price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "form": "", "error": row.error}
-    if curve is None:
-        return price, ()
+    price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "error": row.error}
     price |= {"form": curve.form, **curve.parameters}
-    if shape is None or curve.form == "bandwidth":
+    if shape is None or curve.form in ("bandwidth", "typical"):
         return price, ()
     return price, (shape.m,) if curve.form == "attention" else (shape.batch * shape.m * shape.n, shape.k)

@@ -65,6 +65,7 @@ def facts(plan: Plan) -> dict[str, Any]:
         "stack": stack(plan),
         "root": ROOT,
         "uncalibrated": prices.UNCALIBRATED_ERROR,
+        "typical_bus": prices.TYPICAL_BUS,
         "deviation": prices.DEVIATION,
         "unseen": UNSEEN_STACK,
     }

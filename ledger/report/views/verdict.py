@@ -102,7 +102,8 @@ def against(report: Report, key: str) -> str:
     if key == "cost.run" and assumptions.price:
         return f"at {numbers.money(assumptions.price.per_device_hour)} per device and hour, {assumptions.price.date}"
     if key == "mfu" and "hfu" in values:
-        return f"{numbers.percent(values['hfu'])} with recomputation"
+        causal, recomputed = numbers.percent(values["mfu.causal"]), numbers.percent(values["hfu"])
+        return f"full attention; {causal} causal, {recomputed} with what is recomputed"
     if key == "flops.run" and "napkin.flops.run" in values:
         return f"napkin {numbers.operations(values['napkin.flops.run'])}"
     return ""

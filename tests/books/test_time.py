@@ -1,0 +1,94 @@
+"""Bounds, bands and prices of a step."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from ledger.books import prices
+from ledger.books.results import Compiled
+from ledger.spec.library import default_library
+from ledger.spec.load import load_accelerator
+from ledger.spec.plan import Accelerator
+from tests.model import plans
+
+TIED_PIPELINE = {
+    "model": "gpt2",
+    "stack": "megatron-lm-2022",
+    "accelerator": "a100-sxm-80gb",
+    "cluster": {"base": "a100-200g", "devices": 16},
+    "parallelism": {"data": 8, "pipeline": 2, "zero": 1},
+    "run": {"seq_len": 1024, "micro_batch": 12, "global_batch": 480},
+}
+SHARDED = {
+    "model": "llama-3-8b",
+    "cluster": {"base": "h100-400g", "devices": 64},
+    "precision": "bf16-mixed",
+    "parallelism": {"data": 64, "zero": 3},
+    "run": {"seq_len": 8192, "micro_batch": 1, "global_batch": 64},
+}
+
+
+def accelerators() -> list[Accelerator]:
+    """Every accelerator of the library."""
+    return [load_accelerator(name) for name in default_library().names("accelerator")]
+
+
+def ordered(found: Compiled) -> None:
+    """Floor, roofline, lower end, estimate, upper end and serial in this order; what is exposed was sent."""
+    keys = ["time.floor", "time.roofline", "time.step.low", "time.step"]
+    times = [float(found.totals[key]) for key in keys]
+    assert times == sorted(times)
+    assert float(found.totals["time.step"]) <= float(found.totals["time.step.high"])
+    assert float(found.totals["time.step"]) <= float(found.totals["time.serial"]) * (1 + 1e-12)
+    assert float(found.totals["time.exposed"]) <= float(found.totals["time.comm"]) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("device", default_library().names("accelerator"))
+def test_the_band_stays_above_what_no_software_beats(device: str) -> None:
+    """On every accelerator, measured or not, the estimate's lower end is no better than each kernel's own limit."""
+    ordered(plans.compiled(**{**SHARDED, "accelerator": device}))
+
+
+def test_transfers_once_a_step_are_in_the_serial_bound() -> None:
+    """A tied embedding's gradient is summed over the end stages, of which the slowest may be neither."""
+    ordered(plans.compiled(**TIED_PIPELINE))
+
+
+def test_a_data_sheet_does_not_beat_a_measurement() -> None:
+    """The PCIe card of the same chip, with lower rates and slower links, is slower, measured or not."""
+    sxm, pcie = (plans.compiled(**{**SHARDED, "accelerator": name}) for name in ("h100-sxm", "h100-pcie"))
+    assert pcie.totals["time.step"] > sxm.totals["time.step"]
+    assert pcie.verdict.evidence in pcie.verdict.headline
+    assert sxm.verdict.evidence == "calibrated"
+
+
+def shares(kind: str, parameter: str) -> list[float]:
+    """What measured accelerators reach of their data sheets."""
+    curves = [prices.curve(device, kind, head_dim=128) for device in accelerators()]
+    return [curve.parameters[parameter] for curve in curves if curve]
+
+
+def test_typical_shares_are_those_of_the_library() -> None:
+    """The stand-in for what nobody measured is the median of what was measured, to a twentieth."""
+    assert median(shares("matmul.bf16", "e")) == pytest.approx(prices.TYPICAL_MATMUL, abs=0.05)
+    assert median(shares("attention.flash.forward", "e")) == pytest.approx(prices.TYPICAL_ATTENTION, abs=0.05)
+    assert median(shares("elementwise", "b")) == pytest.approx(prices.TYPICAL_BANDWIDTH, abs=0.05)
+    linked = [device for device in accelerators() if device.scaleup_bandwidth]
+    reached = [
+        curve.parameters["B"] / device.scaleup_bandwidth
+        for device in linked
+        if (curve := prices.curve(device, "all_gather", ranks=8)) is not None
+    ]
+    assert median(reached) == pytest.approx(prices.TYPICAL_BUS, abs=0.05)
+
+
+def test_devices_beyond_a_bridge_talk_over_the_host() -> None:
+    """Two cards share a bridge of 300 GB/s; eight of them in a node are as fast as PCIe lets them."""
+    device = load_accelerator("h100-pcie")
+    plan = plans.compiled(**SHARDED).plan
+    two, eight = (prices.Mesh(count, count, count) for count in (2, 8))
+    bridged, hosted = (prices.transfer(device, plan.cluster, "all_gather", mesh, 1e9).seconds for mesh in (two, eight))
+    assert bridged == pytest.approx(0.5 * 1e9 / (prices.TYPICAL_BUS * device.scaleup_bandwidth))
+    assert hosted == pytest.approx(0.875 * 1e9 / (prices.TYPICAL_BUS * device.host_bandwidth))
