@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 
+def __getattr__(name: str) -> Any:
+    """`SpecError`, loaded when it is named."""
+    if name == "SpecError":
+        from ledger.spec.problems import SpecError
+
+        return SpecError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001 - the verb of this package
     """The plan with its books closed."""
     from ledger.spec import load_plan

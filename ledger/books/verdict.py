@@ -68,7 +68,8 @@ def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult
     worst = max(roles, key=lambda role: role.peak.total)
     status = "fail" if free < 0 else "warn" if free < wanted else "pass"
     policy_says = f"{plan.assumptions.headroom} headroom is {said(wanted, 'B')}"
-    detail = f"peak at {worst.peak.title}; {said(free, 'B')} free, {policy_says}"
+    room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
+    detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
     yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
     state = sum(float(totals[f"memory.static.{part}"]) for part in ("weights", "master", "gradients", "optimizer"))
     yield Check("state", "Weights, gradients and optimizer per device", _under(state, capacity), said(state, "B"))

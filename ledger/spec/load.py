@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO, TypeVar
@@ -54,6 +54,9 @@ def load_plan(
         node = read(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
+    other = another_kind(node)
+    if other is not None:
+        raise SpecError([other], {source.file: source.text})
     settings = read_overrides(overrides)
     texts = {setting.text: setting.text for setting in settings}
     early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
@@ -61,6 +64,27 @@ def load_plan(
     late = [setting for setting in late if setting.steps[0] not in whole.failed]
     whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
     return _checked(with_fabric(whole, source, shelf), source, shelf)
+
+
+# Fields that only one kind of spec has.
+TELLING: Mapping[str, str] = {
+    "lecture": "lecture",
+    "questions": "lecture",
+    "evidence": "evidence",
+    "layers": "model",
+    "peak": "accelerator",
+}
+
+
+def another_kind(node: Node) -> Problem | None:
+    """What to say of a spec that is no plan at all, if its fields tell what it is."""
+    if "evidence" not in node.fields and ("plan" in node.fields or "run" in node.fields):
+        return None
+    for field, kind in TELLING.items():
+        if field in node.fields:
+            help_text = "give a plan, for example one of `ledger list plan`"
+            return Problem(node.keys.get(field, node.where), f"this is a spec of kind `{kind}`, not a plan", help_text)
+    return None
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
