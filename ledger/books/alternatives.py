@@ -23,7 +23,7 @@ from ledger.spec.inputs import said, violations
 from ledger.spec.plan import Plan, Recompute
 
 DEGREES = (1, 2, 4, 8, 16)
-BATCHES = 2  # micro-batches tried for each layout, from the largest that fits
+BATCHES = 1  # micro-batches tried for each layout: the largest that fits, whose matmuls are largest
 LARGEST_BATCH = 32
 
 
