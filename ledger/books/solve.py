@@ -7,6 +7,7 @@ value itself and of the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
@@ -83,21 +84,45 @@ def solve(plan: Plan, path: str, subject_to: Sequence[str] = (), *, maximize: st
         if text:
             condition(f"{text} > 0", known)
     trial = Trial(plan, sought, {})
+    _matters(trial, {*(key for one in conditions for key in (one.key, one.against)), maximize, minimize} - {""})
     form, guess = _inverted(plan, sought, conditions)
     ranges = [_range(trial, one, guess) for one in conditions]
     low, high = max(one.low for one in ranges), min(one.high for one in ranges)
     goal = LARGEST if any(one.upper for one in ranges) else SMALLEST
     notes = (BARE,) if plan.model.bare else ()
     blank = Solution(sought.path, sought.unit, sought.given, goal, sought.why, form, notes)
+    if low > high and sought.some:
+        low, high = _searched(trial, conditions, max(high, 0))
     if low > high:
         return _told(trial, conditions, blank, max(high, 0))
     rank = low if goal == SMALLEST else high
     if maximize or minimize:
         blank = replace(blank, goal=f"maximize {maximize}" if maximize else f"minimize {minimize}")
-        rank = _best(trial, low, high, maximize or minimize, sign=1 if maximize else -1)
+        rank = _best(trial, conditions, (low, high), maximize or minimize, sign=1 if maximize else -1)
     elif rank == sought.last and not sought.some and sought.greatest == inf:
         raise fault(path, 1, f"nothing limits `{path}`", "add a condition that grows with it, for example `fits`")
     return _told(trial, conditions, replace(blank, value=sought.value(rank)), rank)
+
+
+def _matters(trial: Trial, keys: AbstractSet[str]) -> None:
+    """Raises SpecError where other values of the input leave all that is asked for as it is."""
+    ranks = {*_ends(trial.sought), *(() if trial.sought.real else (0,))}
+    found = [totals for totals in map(trial, ranks) if totals is not None]
+    if len(found) > 1 and all(totals[key] == found[0][key] for totals in found for key in keys):
+        path = trial.sought.path
+        raise fault(path, 1, f"nothing that is asked for depends on `{path}`", f"asked for: {', '.join(sorted(keys))}")
+
+
+def _searched(trial: Trial, conditions: Sequence[Condition], nearest: int) -> tuple[int, int]:
+    """The first and the last value that meets the conditions, of few that all are tried; none before `nearest`."""
+    ranks = range(trial.sought.last + 1)
+    held = [rank for rank in ranks if all(trial.holds(one, rank) for one in conditions)]
+    if held:
+        return held[0], held[-1]
+    if len(conditions) == 1:
+        slacks = {rank: slack for rank in ranks if (slack := trial.slack(conditions[0], rank)) is not None}
+        nearest = max(slacks, key=lambda rank: slacks[rank], default=nearest)
+    return nearest + 1, nearest
 
 
 # --- the range of one condition -----------------------------------------------------------------
@@ -123,9 +148,16 @@ def _negative(trial: Trial, one: Condition, rank: int) -> float | None:
 def _upper(trial: Trial, one: Condition) -> bool:
     """Whether larger values bring the condition closer to breaking."""
     sought = trial.sought
-    ends = (0, sought.last) if sought.some else (sought.rank(float(sought.given)), sought.rank(2 * float(sought.given)))
-    before, after = (trial.slack(one, rank) for rank in ends)
+    before, after = (trial.slack(one, rank) for rank in _ends(sought))
     return before is None or after is None or after <= before
+
+
+def _ends(sought: Unknown) -> tuple[int, int]:
+    """Two values to compare: the first and the last of some, else what is given and its double."""
+    if sought.some:
+        return 0, sought.last
+    given = float(sought.given)
+    return min(sought.rank(given), sought.last), min(sought.rank(2 * given), sought.last)
 
 
 def _last(
@@ -167,6 +199,8 @@ def _inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> t
     if sought.sign is None or not limits:
         return "", None
     if plan.model.bare:
+        if sought.path != "model.parameters":
+            return "", None
         rate = Fraction(totals(plan)["memory.static"]) / Fraction(sought.given)
         return f"memory.static = {rate}*{sought.sign}", sought.rank(float(min(limits) / rate))
     found = first_limit(closed_forms(plan, sought.sign), sympy.Rational(min(limits)))
@@ -187,12 +221,14 @@ def _peak_limit(plan: Plan, one: Condition) -> Fraction:
 # --- the answer ---------------------------------------------------------------------------------
 
 
-def _best(trial: Trial, low: int, high: int, key: str, *, sign: int) -> int:
+def _best(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], key: str, *, sign: int) -> int:
     """The rank with the most (`sign` 1) or least of a total: of all, or of ever finer samples around the best."""
+    low, high = ends
 
     def worth(rank: int) -> Fraction:
         found = trial(rank)
-        return Fraction(found[key]) * sign if found is not None else Fraction(-(10**40))
+        met = found is not None and all(one.holds(found) for one in conditions)
+        return Fraction(found[key]) * sign if found is not None and met else Fraction(-(10**40))
 
     while True:
         step = max(1, -(-(high - low) // TRIED))
@@ -206,6 +242,7 @@ def _told(trial: Trial, conditions: Sequence[Condition], blank: Solution, rank: 
     """The solution, or the nearest miss, with every condition at it and one step beyond."""
     sought = trial.sought
     nearest = sought.value(rank)
+    blank = replace(blank, notes=(*blank.notes, *_asides(trial, blank, rank)))
     if blank.value is None:
         bounds = (_bound(one, trial, (rank, None), binds=not trial.holds(one, rank)) for one in conditions)
         return replace(blank, nearest=nearest, bounds=tuple(bounds))
@@ -218,6 +255,16 @@ def _told(trial: Trial, conditions: Sequence[Condition], blank: Solution, rank: 
     refused = tuple(problem.message for problem in violations(trial.with_value(after)))
     notes = (*blank.notes, *(f"one step beyond: {message}" for message in refused))
     return replace(blank, nearest=nearest, beyond=sought.value(after), bounds=tuple(bounds), notes=notes)
+
+
+def _asides(trial: Trial, blank: Solution, rank: int) -> Iterator[str]:
+    """What else the value changes in the plan, and why no larger one is tried."""
+    before, after = trial.plan.run.micro_batch, trial.with_value(rank).run.micro_batch
+    if blank.path == "cluster.devices" and after != before:
+        yield f"micro_batch is lowered from {before} to {after} for this many devices, global_batch is kept"
+    ended = blank.goal == SMALLEST if blank.value is None else blank.goal != SMALLEST and rank == trial.sought.last
+    if trial.sought.cap and ended:
+        yield trial.sought.cap if blank.value is None else f"the bound of the spec binds: {trial.sought.cap}"
 
 
 def _bound(one: Condition, trial: Trial, ranks: tuple[int, int | None], *, binds: bool) -> Bound:

@@ -12,6 +12,7 @@ import sympy
 from ledger.books.results import Number
 from ledger.model.dims import symbol
 from ledger.spec.inputs import NAMED, spelt, unit, violations
+from ledger.spec.kinds import schema
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
@@ -25,7 +26,8 @@ SPAN = 40  # powers of two below and above the given real number that are search
 class Unknown:
     """An input that is looked for: `given` in the plan, legal in `some` values, else in multiples of `step`.
 
-    Without a `step` it is a real number up to `greatest`. `sign` stands for it in formulas; `why` says what is legal.
+    Without a `step` it is a real number. None is above `greatest`, for the reason `cap`. `sign` stands for it in
+    formulas; `why` says what is legal.
     """
 
     path: str
@@ -35,6 +37,7 @@ class Unknown:
     some: tuple[int, ...] = ()
     step: int = 0
     greatest: float = inf
+    cap: str = ""
     sign: sympy.Symbol | None = None
 
     @property
@@ -59,7 +62,7 @@ class Unknown:
         if self.real:
             widest = int(2 * SPAN * log(2) / FINE)
             return widest if self.greatest == inf else min(widest, self.rank(self.greatest))
-        return len(self.some) - 1 if self.some else REACH // self.step - 1
+        return len(self.some) - 1 if self.some else int(min(REACH, self.greatest)) // self.step - 1
 
     def rank(self, value: float) -> int:
         """The rank of the largest legal value up to `value`, or that of the smallest."""
@@ -80,10 +83,19 @@ def unknown(plan: Plan, path: str) -> Unknown:
         return _depth(plan, path, depth[path])
     if path in reals:
         return _real(plan, path, reals[path])
-    known = [*DISCRETE, *depth, *reals]
-    message = f"`{path}` is nothing to solve for"
+    if path == "model.parameters":
+        message = f"`{path}` of a model made of layers follows from its shapes"
+        deeper = " or ".join(f"`{one}`" for one in depth)
+        bare = "write `--set 'model={parameters: 70e9}'` for a bare count"
+        raise fault(path, message, f"solve for {deeper}, set another `model.d_model`, or {bare}")
+    known = [*(one for one in DISCRETE if one != "model.parameters" or plan.model.bare), *depth, *reals]
+    raise fault(path, f"`{path}` is nothing to solve for", nearest(path, known))
+
+
+def fault(path: str, message: str, help_text: str) -> SpecError:
+    """An input that cannot be looked for."""
     where = Location(f"--for {path}", 1, len("--for ") + 1)
-    raise SpecError([Problem(where, message, nearest(path, known))], {where.file: where.file})
+    return SpecError([Problem(where, message, help_text)], {where.file: where.file})
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -99,7 +111,25 @@ def _in_run(field: str) -> Callable[[Plan, Any], Plan]:
     return put
 
 
+def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
+    """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
+    path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
+    greatest = int(schema("plan")["$defs"]["run"]["properties"][field]["maximum"])
+    cap = f"a spec states at most {field} = {greatest}"
+    whole = (plan.run.tokens or 0) // max(other, 1)
+    if given <= whole < greatest:
+        greatest, cap = whole, f"run.tokens / {beside} = {plan.run.tokens} / {other} allows at most {field} = {whole}"
+    sign = symbol("seq") if field == "seq_len" else None
+    return Unknown(path, given, _in_run(field), _multiples(step), step=step, greatest=greatest, cap=cap, sign=sign)
+
+
 def _micro_batch(plan: Plan) -> Unknown:
+    if plan.model.bare:
+        raise fault(
+            "run.micro_batch",
+            "no total of a bare model depends on `run.micro_batch`",
+            "a bare count has no activations: name a model made of layers",
+        )
     share = plan.run.global_batch // plan.parallelism.data
     why = f"divisors of global_batch / data = {share}"
     put = _in_run("micro_batch")
@@ -109,13 +139,11 @@ def _micro_batch(plan: Plan) -> Unknown:
 def _seq_len(plan: Plan) -> Unknown:
     mesh = plan.parallelism
     step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
-    return Unknown("run.seq_len", plan.run.seq_len, _in_run("seq_len"), _multiples(step), step=step, sign=symbol("seq"))
+    return _bounded(plan, "seq_len", "global_batch", step)
 
 
 def _global_batch(plan: Plan) -> Unknown:
-    step = plan.parallelism.data * plan.run.micro_batch
-    put = _in_run("global_batch")
-    return Unknown("run.global_batch", plan.run.global_batch, put, _multiples(step), step=step)
+    return _bounded(plan, "global_batch", "seq_len", plan.parallelism.data * plan.run.micro_batch)
 
 
 def _tokens(plan: Plan) -> Unknown:
@@ -130,24 +158,39 @@ def _parameters(plan: Plan) -> Unknown:
 
 
 def _devices(plan: Plan) -> Unknown:
-    """More devices are more replicas, which take equal parts of the global batch (a bare model has no batch)."""
-    mesh, micro_batches = plan.parallelism, plan.run.global_batch // plan.run.micro_batch
+    """More devices are more replicas, which take equal parts of the global batch (a bare model has no batch).
+
+    With more replicas than micro-batches, a micro-batch is what is left of the global batch for each.
+    """
+    mesh, whole, micro_batches = plan.parallelism, plan.run.global_batch, plan.run.global_batch // plan.run.micro_batch
     rest = mesh.tensor * mesh.pipeline * mesh.context
 
     def put(plan: Plan, value: Any) -> Plan:
         spread, run = replace(plan.parallelism, data=value // rest), plan.run
         if plan.model.bare:
             run = replace(run, global_batch=spread.data * run.micro_batch)
+        elif spread.data > micro_batches:
+            run = replace(run, micro_batch=whole // spread.data)
         return replace(plan, parallelism=spread, cluster=replace(plan.cluster, devices=value), run=run)
 
     if plan.model.bare:
         nodes = plan.cluster.devices_per_node
         step = rest * nodes // gcd(rest, nodes)
         return Unknown("cluster.devices", plan.cluster.devices, put, _multiples(step), step=step)
-    legal = (data * rest for data in divisors(micro_batches))
+    legal = (data * rest for data in divisors(whole) if micro_batches % data == 0 or data > micro_batches)
     some = tuple(value for value in legal if not violations(put(plan, value)))
+    some = some or (plan.cluster.devices,)
     why = f"{rest} x data, where data divides the {micro_batches} micro-batches of a step"
-    return Unknown("cluster.devices", plan.cluster.devices, put, why, some or (plan.cluster.devices,))
+    if plan.run.micro_batch > 1:
+        why += f", or more and global_batch = {whole} with a smaller micro_batch"
+    largest = put(plan, some[-1])
+    cap = (
+        f"no more than {some[-1]} devices: data x micro_batch must divide global_batch = {whole}, and is"
+        f" {largest.parallelism.data} x {largest.run.micro_batch} there"
+    )
+    smaller = "" if largest.run.micro_batch == 1 else "`--set run.micro_batch=1` or "
+    cap += f"; try {smaller}a larger batch, as in `--set run.global_batch={2 * whole}`"
+    return Unknown("cluster.devices", plan.cluster.devices, put, why, some, greatest=some[-1], cap=cap)
 
 
 def _depth(plan: Plan, path: str, index: int) -> Unknown:

@@ -55,6 +55,7 @@ DIMENSIONS: Mapping[str, Dimension] = {
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18, "Z": 10**21}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 COUNTED = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
+SPOKEN = {"thousand": 10**3, "million": 10**6, "billion": 10**9}  # before money alone
 SMALL = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
 UNSCALED = ("s", "/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
@@ -98,6 +99,7 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
         add("B/s", bits, DECIMAL, Fraction(1, 8))
     for base in ("tokens", "tokens/s", "parameters"):
         add(base, base, {f"{prefix} ": size for prefix, size in COUNTED.items()})
+    add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNTED, **SPOKEN}.items()})
     add("s", "s", SMALL)
     for name, size in TIMES.items():
         add("s", name, {}, size)
@@ -107,7 +109,6 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
         ("B", "byte", 1),
         ("B", "bytes", 1),
         ("tokens", "token", 1),
-        ("USD", "USD", 1),
         ("1", "", 1),
     ):
         add(base, name, {}, size)
@@ -137,7 +138,7 @@ def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
     if match is None:
         raise QuantityError(f"`{text}` is no quantity", "write a number and a unit, for example 80 GB")
     number, unit = match.groups()
-    unit = re.sub(r"^([KkMBT])\s*(?=tokens|parameters)", r"\1 ", unit)
+    unit = re.sub(r"^([KkMBT])\s*(?=tokens|parameters|USD)", r"\1 ", unit)
     if unit not in units():
         raise _unknown_unit(number, unit, wanted)
     base, size = units()[unit]

@@ -133,6 +133,65 @@ def test_an_objective_chooses_among_solutions(small: Plan) -> None:
     assert found.value == min(fitting, key=lambda batch: fitting[batch])
 
 
+def test_parameters_of_layers_name_what_changes_them(small: Plan) -> None:
+    """The repeat of each layer group, or a bare count instead of the model."""
+    with pytest.raises(SpecError) as error:
+        solve(small, "model.parameters")
+    help_text = error.value.problems[0].help
+    assert "`model.layers.decoder.repeat`" in help_text
+    assert "`--set 'model={parameters: 70e9}'`" in help_text
+    assert "did you mean" not in help_text
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(10**15, 10**9), (8192 * 12345, 12345)])
+def test_a_global_batch_is_one_that_a_spec_can_state(tokens: int, most: int) -> None:
+    """At most 1e9 sequences, as the schema has it, and no more than the run has."""
+    plan = load_plan(str(SPECS / "70b.yaml"), [f"run.tokens={tokens} tokens"])
+    found = solve(plan, "run.global_batch", maximize="mfu")
+    assert found.value == most // 1024 * 1024
+    assert found.beyond is None
+    assert found.notes[-1].startswith("the bound of the spec binds: ")
+    assert f"at most global_batch = {most}" in found.notes[-1]
+    load_plan(str(SPECS / "70b.yaml"), [f"run.tokens={tokens} tokens", f"run.global_batch={found.value}"])
+
+
+@pytest.mark.parametrize("path", ["run.micro_batch", "run.seq_len", "run.global_batch", "run.tokens"])
+def test_a_bare_count_has_no_activations(path: str) -> None:
+    """Its state depends on the count and the devices alone, so no closed form in a batch exists."""
+    with pytest.raises(SpecError) as error:
+        solve(load_plan(BARE), path)
+    assert f"depends on `{path}`" in error.value.problems[0].message
+    assert solve(load_plan(BARE), "cluster.devices").closed_form == ""
+
+
+def test_more_devices_than_micro_batches_lower_the_micro_batch() -> None:
+    """The global batch is kept; 1024 sequences over 512 replicas leave two at a time for each."""
+    plan = load_plan(str(SPECS / "70b.yaml"))
+    found = solve(plan, "cluster.devices", ["time.run <= 100 d"])
+    assert isinstance(found.value, int)
+    batch = 1024 // (found.value // 8)
+    assert batch < plan.run.micro_batch
+    assert found.notes[0] == f"micro_batch is lowered from 8 to {batch} for this many devices, global_batch is kept"
+    changes = [f"cluster.devices={found.value}", f"parallelism.data={found.value // 8}", f"run.micro_batch={batch}"]
+    again = compile_plan(load_plan(str(SPECS / "70b.yaml"), changes)).totals
+    assert again["time.run"] == found.bounds[0].at
+
+
+def test_the_largest_number_of_devices_says_what_caps_it() -> None:
+    """Every replica needs a sequence of the step, so 1024 sequences occupy 1024 x 8 devices."""
+    found = solve(load_plan(str(SPECS / "70b.yaml")), "cluster.devices", ["time.run <= 1 d"])
+    assert found.value is None
+    assert "no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in found.notes[-1]
+    assert "`--set run.global_batch=2048`" in found.notes[-1]
+
+
+def test_money_is_written_as_reports_print_it() -> None:
+    """Ten million dollars, in three spellings."""
+    known = {"cost.run": 0}
+    limits = {condition(f"cost.run <= {text}", known).limit for text in ("10M USD", "10 million USD", "10000000 USD")}
+    assert limits == {10**7}
+
+
 @pytest.mark.parametrize(
     ("path", "conditions", "said"),
     [
@@ -141,7 +200,9 @@ def test_an_objective_chooses_among_solutions(small: Plan) -> None:
         ("run.micro_batch", ["memory.peak <= 80"], "`80` has no unit"),
         ("run.micro_batch", ["memory.peak <= 80 s"], "`80 s` is a time, not a size"),
         ("run.micro_batch", ["memory.peak"], "`memory.peak` is no condition"),
-        ("run.tokens", ["fits"], "nothing limits `run.tokens`"),
+        ("run.tokens", ["fits"], "nothing that is asked for depends on `run.tokens`"),
+        ("run.tokens", ["energy.run <= 1e23 J"], "nothing limits `run.tokens`"),
+        ("model.parameters", [], "`model.parameters` of a model made of layers follows from its shapes"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_a_problem(small: Plan, path: str, conditions: list[str], said: str) -> None:

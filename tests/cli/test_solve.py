@@ -45,3 +45,18 @@ def test_one_objective_at_a_time(command_line: CommandLine) -> None:
     """Which of two would win is not for us to say."""
     both = ("--maximize", "mfu", "--minimize", "time.step")
     assert command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both).exit_code == 2
+
+
+def test_the_parameters_of_layers_are_no_near_miss_of_themselves(command_line: CommandLine) -> None:
+    """Exit code 2, with what to solve for instead."""
+    result = command_line("solve", "70b", "--for", "model.parameters")
+    assert result.exit_code == 2
+    assert "follows from its shapes" in result.stderr
+    assert "did you mean" not in result.stderr
+
+
+def test_what_caps_the_devices_is_printed(command_line: CommandLine) -> None:
+    """With exit code 1, since no number of devices is enough."""
+    result = command_line("solve", "70b", "--for", "cluster.devices", "--subject-to", "time.run <= 1 d")
+    assert result.exit_code == 1
+    assert "note: no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in result.stdout
