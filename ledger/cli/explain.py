@@ -102,6 +102,7 @@ def origin_of(plan: Plan, path: str) -> Origin | None:
 
 def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
     """A total with what it consists of."""
+    from ledger.cli.meaning import meaning_record
     from ledger.cli.totals import breakdown
     from ledger.numbers import unit_of
 
@@ -110,6 +111,7 @@ def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
         "total": key,
         "value": json_number(compiled.totals[key]),
         "unit": unit_of(key),
+        **meaning_record(compiled, key),
         "note": found.note,
         "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
         "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
@@ -138,9 +140,17 @@ def print_account(record: dict[str, Any]) -> None:
 
 def print_total(record: dict[str, Any]) -> None:
     """Prints a total, its parts, and the largest accounts in it."""
+    from ledger.cli.meaning import input_row
     from ledger.cli.tables import amount, print_table
 
     click.echo(f"{record['total']} = {amount(record['value'], record['unit'])}")
+    if record["formula"]:
+        click.echo(f"  formula  {record['formula']}")
+        click.echo(f"  basis    {record['basis']}")
+    if record["inputs"]:
+        click.echo()
+        print_table(("input", "value", "where", "source"), [*map(input_row, record["inputs"])], right=("value",))
+        click.echo()
     if record["note"]:
         click.echo(record["note"])
     for column, items in (("part", record["parts"]), ("account", record["largest"])):

@@ -1,0 +1,54 @@
+"""What a total means, with the values and places of what it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+DEFAULT = "default"
+
+
+def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
+    """The formula, the rule, and every input that this plan has; empty for a total without a row."""
+    from ledger.books.meanings import meanings
+
+    for row in meanings(compiled.plan, key):
+        inputs = [record for name in row.inputs if (record := input_record(compiled, name))]
+        return {"formula": row.formula, "basis": row.basis, "inputs": inputs}
+    return {"formula": "", "basis": "", "inputs": []}
+
+
+def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
+    """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
+    from ledger.books.meanings import known
+    from ledger.numbers import unit_of
+    from ledger.report.contract import number
+    from ledger.spec.inputs import origin, unit
+
+    try:
+        value = known(compiled, name)
+    except KeyError:
+        return {}
+    if name in compiled.totals:
+        return {"input": name, "value": number(value), "unit": unit_of(name), "where": "total", "source": ""}
+    found = origin(compiled.plan, name)
+    shown = value if value is None or isinstance(value, int | float | str) else getattr(value, "name", str(value))
+    return {
+        "input": name,
+        "value": shown,
+        "unit": unit(name),
+        "where": str(found.where) if found else DEFAULT,
+        "source": found.source if found else "",
+    }
+
+
+def input_row(record: dict[str, Any]) -> tuple[str, str, str, str]:
+    """An input as a table shows it."""
+    from ledger.cli.tables import amount
+
+    value = record["value"]
+    worded = value is None or isinstance(value, str | bool)
+    shown = ("-" if value is None else str(value)) if worded else amount(value, record["unit"])
+    return record["input"], shown, record["where"], record["source"]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ledger
+from ledger.books.meanings import evaluated, known, meanings
+from ledger.books.results import Compiled
+
+SPECS = Path(__file__).resolve().parents[2] / "specs"
+BARE = """spec: ledger/1
+plan: bare
+model: {parameters: 7.5e9}
+accelerator: h100-sxm
+cluster: {devices: 64, devices_per_node: 8}
+precision: bf16-mixed
+run: {tokens: 1e12 tokens}
+assumptions: {price: {per_device_hour: 2 USD, date: 2026-05-01, source: assumed}}
+"""
+
+
+@pytest.fixture(scope="module", params=[*map(str, sorted(SPECS.glob("*.yaml"))), BARE], ids=lambda s: s[-12:].strip())
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """Every plan of the library, and a parameter count alone."""
+    return ledger.compile(request.param)
+
+
+def test_every_total_has_one_meaning_and_known_inputs(compiled: Compiled) -> None:
+    """Each key has exactly one row, and every input it names is a total or a value of the plan."""
+    for key in compiled.totals:
+        (row,) = meanings(compiled.plan, key)
+        for name in row.inputs:
+            known(compiled, name)
+
+
+def test_exact_formulas_give_their_totals(compiled: Compiled) -> None:
+    """Arithmetic over the inputs is the total."""
+    for key, value in compiled.totals.items():
+        (row,) = meanings(compiled.plan, key)
+        if row.exact:
+            assert float(evaluated(compiled, row)) == pytest.approx(float(value), rel=1e-12), key
