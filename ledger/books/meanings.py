@@ -36,7 +36,7 @@ class Meaning:
     bare: bool | None = None
 
 
-PEAK = "the same roofline denominator for all: step time, devices and the dense peak of the matmul dtype"
+PEAK = "model FLOPs over what all devices could do at the dense peak of the matmul dtype in the time of a step"
 CHOWDHERY = "Chowdhery et al. 2022 (PaLM), appendix B: model FLOPs only, attention counted as if unmasked"
 RAJBHANDARI = "Rajbhandari et al. 2020 (ZeRO), section 3.1: state is bytes per parameter, split as the ZeRO stage says"
 KAPLAN = "Kaplan et al. 2020, section 2.1: 6 FLOPs a parameter and token, forward and backward"
@@ -136,7 +136,7 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("time.step", "time of all kernels + transfers not hidden + waiting for launches + bubble + optimizer",
             f"{SLOWEST}; kernels by measured curves where there are any",
             ("time.exposed", "time.bubble", "time.optimizer")),
-    Meaning("time.step.low", "time.step less one standard deviation, within the bounds",
+    Meaning("time.step.low", "time.step less one standard deviation, but not below time.roofline",
             "errors of one curve add up, those of several partly cancel", ("time.step",)),
     Meaning("time.step.high", "time.step and one standard deviation",
             "errors of one curve add up, those of several partly cancel", ("time.step",)),
