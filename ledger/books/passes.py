@@ -115,7 +115,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
 
     compute = [row for row in rows if not moves(row)]
     inner = [row for row in rows if moves(row) and cargo(row) == "tensor"]
-    outer = [row for row in rows if moves(row) and row not in inner]
+    outer = [row for row in rows if moves(row) and cargo(row) != "tensor"]
     device = seconds(compute)
     launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
     sheltered = seconds(row for row in inner if may_hide(row, name, plan))

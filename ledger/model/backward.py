@@ -36,7 +36,7 @@ def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]
     if used.split == kept.split or used.name in done:
         return
     done.add(used.name)
-    axis = next(axis for _, axis in kept.split if (_, axis) not in used.split)
+    axis = next(axis for dim, axis in kept.split if (dim, axis) not in used.split)
     yield Collective(f"{used.name}.again", f"all_gather.{axis}", (kept,), (used,), collective="all_gather", axis=axis)
 
 

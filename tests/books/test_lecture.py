@@ -189,7 +189,8 @@ def test_what_the_notes_print_is_told_apart(answered: dict[str, Answer], name: s
 @pytest.mark.parametrize("name", TORCH)
 def test_number_formats_are_those_of_pytorch(answered: dict[str, Answer], name: str) -> None:
     """Range and size as torch.finfo states them, and 1e-8 as a tensor of that dtype holds it."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     dtype = getattr(torch, TORCH[name])
     facts = torch.finfo(dtype)
     assert value(answered[name], "largest") == facts.max

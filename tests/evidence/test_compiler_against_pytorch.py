@@ -11,14 +11,10 @@ import pytest
 import yaml
 
 from ledger.books.results import Compiled
-from ledger.spec.huggingface import import_text
-from tests.model import plans
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from ledger.evidence.flop_counts import flop_counts, parameter_count  # only where torch is installed
 from ledger.evidence.reference_model import workload
+from ledger.spec.huggingface import import_text
+from tests.model import plans
 
 LIBRARY = Path(__file__).parents[2] / "specs" / "models"
 MODELS = sorted(path.stem for path in LIBRARY.glob("*.yaml"))

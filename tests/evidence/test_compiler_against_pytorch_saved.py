@@ -6,9 +6,6 @@ import pytest
 
 from tests.evidence.saved_cases import Case, cases, packed, predicted
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)
 def test_saved_bytes(case: Case) -> None:

@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.books.test_collectives import SPLIT, sent
-from tests.model import plans
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from ledger.evidence.reference_model import workload
 from ledger.evidence.sharded_step import Sharding, sharded_step
+from tests.books.test_collectives import SPLIT, sent
+from tests.model import plans
 
 CASES = {
     "Llama, FSDP 4": (plans.LLAMA, {"data": 4}, "none"),

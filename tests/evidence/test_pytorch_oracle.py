@@ -5,12 +5,17 @@ FLOPs and bytes were measured with torch 2.13.0 and transformers 5.23 on meta an
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+import torch
 
+from ledger.evidence.cuda_guard import install_cuda_guard
+from ledger.evidence.flop_counts import FlopCounts, flop_counts, parameter_count
+from ledger.evidence.reference_model import Workload
+from ledger.evidence.saved_tensors import BEFORE, saved_bytes, saved_storages
+from ledger.evidence.transformers_config import NoReferenceError, with_layers
 from ledger.spec.plan import Kernels, Model, Precision, Recompute
 from tests.evidence.reference_plans import (
     AUTOCAST,
@@ -24,15 +29,6 @@ from tests.evidence.reference_plans import (
     llama,
     rotary,
 )
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from ledger.evidence.cuda_guard import install_cuda_guard  # noqa: E402  # only where torch is installed
-from ledger.evidence.flop_counts import FlopCounts, flop_counts, parameter_count  # noqa: E402
-from ledger.evidence.reference_model import Workload  # noqa: E402
-from ledger.evidence.saved_tensors import BEFORE, saved_bytes, saved_storages  # noqa: E402
-from ledger.evidence.transformers_config import NoReferenceError, with_layers  # noqa: E402
 
 # Small sizes, no two products alike: batch, sequence, tokens; then per model.
 b, s, V = 3, 37, 211
@@ -199,8 +195,6 @@ def test_a_model_without_a_class_is_named() -> None:
 
 def test_backward_on_fake_cuda_tensors() -> None:
     """With the guard, a machine without CUDA runs a backward pass on fake CUDA tensors."""
-    if os.name == "nt":
-        pytest.skip("the guard is built with g++")
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     install_cuda_guard()
