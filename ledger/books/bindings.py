@@ -8,9 +8,9 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
-from ledger.model.dims import BY_NAME, symbol
+from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.schedule import Role, micro_batches
-from ledger.spec.plan import Model, Plan
+from ledger.spec.plan import Group, Model, Plan
 
 
 def bindings(plan: Plan, role: Role) -> dict[sympy.Symbol, Exact]:
@@ -35,6 +35,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "tensor": degrees.tensor,
         "pipeline": degrees.pipeline,
         "context": degrees.context,
+        "expert": degrees.expert,
+        "replicate": degrees.replicate,
         "chunks": degrees.interleave,
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
@@ -44,20 +46,23 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         yield symbol(name), value, name, BY_NAME[name].path
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
-        attention = group.attention
-        own: dict[str, Exact] = {
-            "layers": role.layers[index],
-            "heads": attention.heads,
-            "kv_heads": attention.kv_heads,
-            "head_dim": attention.head_dim,
-            "d_ff": group.mlp.d_ff,
-        }
-        if attention.rotary:
-            own["rotary_dim"] = int(attention.rotary * attention.head_dim)
-        if attention.window:
-            own["window"] = min(attention.window, plan.run.seq_len)
+        own = {"layers": role.layers[index], **_layer_sizes(group)}
+        if "window" in own:
+            own["window"] = min(own["window"], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
+
+
+def _layer_sizes(group: Group) -> dict[str, Exact]:
+    """The sizes of the table of symbols that this kind of layer has: attributes of its parts, by the symbol's name."""
+    found: dict[str, Exact] = {}
+    for row in LETTERS:
+        _, _, rest = row.path.partition("{group}.")
+        part, _, _ = rest.partition(".")
+        size = getattr(getattr(group, part, None), row.name, None)
+        if size:
+            found[row.name] = size
+    return found
 
 
 def _model_sizes(model: Model) -> dict[str, Exact]:

@@ -133,7 +133,7 @@ def _state(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
                 shape = (
                     share
                     if not state.factored
-                    else state.elements(weight) / (sharding.degree if sharding.splits("optimizer") else 1)
+                    else state.elements(weight) / (sharding.degree(weight) if sharding.splits("optimizer") else 1)
                 )
                 why = f"{state.name} of {rule.name} ({rule.source})"
                 amount = sized(precision.states, shape)

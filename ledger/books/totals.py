@@ -56,8 +56,8 @@ def _kv_cache(plan: Plan) -> int:
     """Keys and values of one micro-batch of full sequences in all layers, in the dtype that matmuls write."""
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     tokens = plan.run.micro_batch * plan.run.seq_len
-    widths = sum(group.repeat * group.attention.kv_heads * group.attention.head_dim for group in plan.model.groups)
-    return int(2 * widths * tokens * dtypes.size(dtype))
+    widths = sum(group.repeat * group.attention.cached for group in plan.model.groups)
+    return int(widths * tokens * dtypes.size(dtype))
 
 
 def traffic(books: Sequence[Books]) -> Totals:

@@ -45,6 +45,8 @@ LETTERS = (
     Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
     Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),
     Letter("context", "cp", "context-parallel degree", "parallelism.context"),
+    Letter("expert", "ep", "expert-parallel degree, within data x context", "parallelism.expert"),
+    Letter("replicate", "rp", "copies that hybrid sharding keeps, within data x context", "parallelism.replicate"),
     Letter("micro_batches", "M", "micro-batches of a step on one device", "run.global_batch"),
     Letter("chunks", "v", "chunks of layers on one device", "parallelism.interleave"),
     Letter("in_flight", "A", "micro-batches whose activations one device holds", "parallelism.pipeline"),

@@ -18,15 +18,24 @@ from ledger.model.tensors import CeilDiv, Tensor, product, sized
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well."""
+    """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well.
+
+    `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
+    """
 
     stage: int
     axes: tuple[str, ...]
+    replicated: bool = False
 
-    @property
-    def degree(self) -> sympy.Expr:
-        """Devices that share one copy."""
-        return product(*[symbol(axis) for axis in self.axes])
+    def degree(self, weight: Tensor) -> sympy.Expr:
+        """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
+        return product(*[symbol(axis) for axis in self.axes]) / product(
+            *[symbol(axis) for axis in self._within(weight)]
+        )
+
+    def _within(self, weight: Tensor) -> tuple[str, ...]:
+        """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
+        return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == "expert"))
 
     def splits(self, what: str) -> bool:
         """Whether `optimizer`, `gradients` or `weights` are held split."""
@@ -38,12 +47,12 @@ class Sharding:
         if not self.splits(what):
             return weight.elements()
         if self.stage == 3:
-            return weight.sharded(self.axes)
-        return CeilDiv(weight.elements(), self.degree)
+            return weight.sharded(self.degree(weight))
+        return CeilDiv(weight.elements(), self.degree(weight))
 
     def padded(self, weight: Tensor) -> sympy.Expr:
         """Elements of the weight put together from equal shares."""
-        return product(self.degree, self.held("optimizer", weight)) if self.axes else weight.elements()
+        return product(self.degree(weight), self.held("optimizer", weight)) if self.axes else weight.elements()
 
 
 @dataclass(frozen=True)

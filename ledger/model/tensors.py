@@ -82,11 +82,11 @@ class Tensor:
         """Bytes on one device."""
         return self._bytes
 
-    def sharded(self, axes: tuple[str, ...]) -> sympy.Expr:
-        """Elements of the largest shard when dimension 0 is cut over more axes by rows, as FSDP2 cuts it."""
+    def sharded(self, degree: sympy.Expr) -> sympy.Expr:
+        """Elements of the largest shard when dimension 0 is cut by rows over `degree` devices, as FSDP2 cuts it."""
         rows = product(*[self.local(dim) for dim in self.dims[: self.lead]])
         rest = product(*[self.local(dim) for dim in self.dims[self.lead :]])
-        return product(CeilDiv(rows, product(*[symbol(axis) for axis in axes])), rest)
+        return product(CeilDiv(rows, degree), rest)
 
     def on(self, split: Split, name: str = "") -> Tensor:
         """The same tensor under another split; a new name makes it another allocation."""

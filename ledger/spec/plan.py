@@ -107,6 +107,16 @@ class Attention:
     softmax: str = "fp32"  # eager attention computes its softmax in fp32, or in the dtype of its `input` (GPT-2)
     kind: str = "grouped_query"
 
+    @property
+    def rotary_dim(self) -> int:
+        """Width of the rotated part of one head."""
+        return int(self.rotary * self.head_dim)
+
+    @property
+    def cached(self) -> int:
+        """Elements that a decoder keeps for each token: keys and values."""
+        return 2 * self.kv_heads * self.head_dim
+
 
 @dataclass(frozen=True)
 class MLP:
@@ -195,6 +205,7 @@ class Parallelism:
     zero: int = 0
     sequence: str = "off"  # off | save_gathered | regather
     interleave: int = 1
+    replicate: int = 1  # hybrid sharding: copies of what ZeRO splits, within data x context
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
     for role in roles(plan):
         written, value = program(plan, role), exact(bindings(plan, role))
         sharding = written.sharding
-        ranks = value(sharding.degree) if sharding.axes else 1
         for unit in written.units:
             for weight in unit.weights:
+                ranks = value(sharding.degree(weight))
                 elements = value(weight.elements())
                 rows = elements
                 for dim in weight.dims[weight.lead :]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ledger.model.attention import CORES
-from ledger.model.components import MLPS
+from ledger.model.cores import CORES
 from ledger.model.cross_entropy import LOSSES
+from ledger.model.feed_forward import MLPS
 from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS, PASSES
 from ledger.spec import schema
 

@@ -1,0 +1,179 @@
+"""The core of attention, from queries, keys and values to weighted values, as each kernel runs it in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim, symbol
+from ledger.model.fused_attention import FusedAttention
+from ledger.model.tape import Tape
+from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.plan import Attention
+
+SCORES = "batch seq heads head_dim, batch key heads head_dim -> batch heads seq key"
+CONTEXT = "batch heads seq key, batch key heads head_dim -> batch seq heads head_dim"
+
+
+@dataclass(frozen=True)
+class FusedKernel:
+    """What sets one fused attention kernel apart from the others."""
+
+    repeats: bool  # needs keys and values repeated for every query head
+    skips: bool  # leaves out masked blocks
+    random_state: int  # bytes of random-number state saved
+    follows: bool = True  # lays its result out as the query is, not as the output projection reads it
+    rows: int = 1  # the log-sum-exp is padded to a multiple of so many queries
+
+
+def density(tape: Tape, spec: Attention) -> sympy.Expr:
+    """The share of the (query, key) square that the causal mask and the window leave, exactly."""
+    seq, window = symbol("seq"), symbol("window", tape.suffix)
+    if spec.window is None:
+        return (seq + 1) / (2 * seq)
+    return window * (2 * seq - window + 1) / (2 * seq**2)
+
+
+def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
+    """The two contractions inside a fused kernel, over the heads of the query."""
+    batch, seq, heads, head_dim = query.dims
+    keys = Dim("key", seq.symbol)
+    scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
+    wide = [Tensor(t.name, (batch, keys, heads, head_dim), t.dtype, split=query.split) for t in (key, value)]
+    result = Tensor("context", query.dims, query.dtype, split=query.split)
+    share = density(tape, spec)
+    return (
+        Contraction("scores", "", (query, wide[0]), (scores,), einsum=SCORES, density=share),
+        Contraction("context", "", (scores, wide[1]), (result,), einsum=CONTEXT, density=share),
+    )
+
+
+def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]:
+    def core(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+        """Query, key, value, result and the log of each row's sum are saved; scores never leave the chip."""
+        query, key, value = (tape.cast(t, tape.matmul_result) for t in (query, key, value))
+        if kernel.repeats:
+            key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
+        name = "attention/core"
+        batch, seq, heads, _ = query.dims
+        out = tape.activation(name, query.dims, query.dtype, query.split)
+        rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(seq.symbol, kernel.rows))
+        sums = Tensor(f"{name}.logsumexp", (batch, heads, rows), "fp32", "statistic", query.split)
+        words = Dim("words", sympy.Integer(kernel.random_state))
+        state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
+        extras = (sums, state)
+        out = tape.record(
+            FusedAttention(
+                name,
+                f"attention.{kind}.forward",
+                (query, key, value),
+                (out, *extras),
+                (query, key, value, out, *extras),
+                parts=_parts(tape, query, key, value, spec),
+                skips=kernel.skips,
+            )
+        )
+        # Joining the rotated part of each head to the rest leaves heads before positions in the query's layout.
+        return _copied(tape, out) if kernel.follows and 0 < spec.rotary < 1 else out
+
+    return core
+
+
+def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+    """Keys or values copied once for each query head that shares them."""
+    if spec.heads == spec.kv_heads:
+        return x
+    table = {d.name: d for d in (*x.dims, *tape.dims("heads"))}
+    dims = tuple(table[n] for n in ("batch", "seq", "heads", "head_dim"))
+    split = tuple(("heads", axis) if n == "kv_heads" else (n, axis) for n, axis in x.split)
+    wide = Tensor(f"{x.name}.repeated", dims, x.dtype, split=split)
+    return tape.pointwise(wide.name, x, like=wide, kernel="copy")  # its gradient sums over the heads that share
+
+
+def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
+    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
+    scores = tape.contract(
+        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+    )
+    scores = tape.pointwise("attention/scale", scores)
+    if spec.softcap:
+        capped = tape.pointwise("attention/softcap.divide", scores)
+        tanh = tape.pointwise("attention/softcap.tanh", capped, flops=6, saves=["out"])
+        scores = tape.pointwise("attention/softcap.multiply", tanh)
+    scores = tape.pointwise("attention/mask", scores, add=True)
+    wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
+    if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
+        scores = tape.cast(scores, wide)
+    shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel="softmax", flops=5, saves=["out"])
+    shares = tape.cast(shares, tape.matmul_result)
+    return _context(tape, shares, value, spec)
+
+
+def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """SDPA's fallback: everything in fp32, the scale taken into query and key (aten attention.cpp)."""
+    query, key, value = _separate(tape, (query, key, value), spec, "fp32")
+    query = tape.pointwise("attention/scale_q", query)
+    key = tape.pointwise("attention/scale_k", key)
+    scores = tape.contract("attention/scores", SCORES, query, key, density=density(tape, spec), dtype="fp32")
+    scores = tape.pointwise("attention/mask", scores, add=True)
+    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=5, saves=["out"])
+    return _context(tape, shares, value, spec)
+
+
+def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
+    query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
+    scores = tape.contract(
+        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+    )
+    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=7, saves=["out"])
+    return _context(tape, shares, value, spec)
+
+
+def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tensor:
+    """Dropout of the softmax, the values it weighs, and the copy back to (batch seq heads head_dim)."""
+    if spec.dropout:
+        mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
+        shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
+    context = tape.contract(
+        "attention/context", CONTEXT, shares, value, density=density(tape, spec), dtype=shares.dtype
+    )
+    return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel="copy", add=True)
+
+
+def _separate(
+    tape: Tape, operands: tuple[Tensor, Tensor, Tensor], spec: Attention, dtype: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A batched matmul reads contiguous operands: each is copied, or repeated, from its projection."""
+    query, key, value = (tape.cast(t, dtype) for t in operands)
+    shared = spec.heads != spec.kv_heads
+    query = _copied(tape, query)
+    key, value = (_repeated(tape, t, spec) if shared else _copied(tape, t) for t in (key, value))
+    return query, _as_keys(key), _as_keys(value)
+
+
+def _copied(tape: Tape, x: Tensor) -> Tensor:
+    return tape.pointwise(f"{x.name}.copy", x, kernel="copy", add=True)
+
+
+def _as_keys(x: Tensor) -> Tensor:
+    """The sequence dimension of keys and values runs on its own."""
+    dims = tuple(Dim("key", d.symbol) if d.name == "seq" else d for d in x.dims)
+    return replace(x, dims=dims, view_of=x.storage)
+
+
+CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
+    "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
+    "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
+    # cuDNN called as Transformer Engine calls it: heads share keys and values in place
+    "cudnn_grouped": _fused("cudnn", FusedKernel(repeats=False, skips=True, random_state=16)),
+    "math": _math,
+    "eager": _eager,
+    "fused_softmax": _fused_softmax,
+}
