@@ -29,11 +29,12 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ledger.evidence.moments import Moments
 from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype
 from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.sharded_step import Collective, ShardedStep, Sharding
 from ledger.evidence.storage_meter import StorageMeter, wrapped
-from ledger.evidence.transformers_config import NoReferenceError, family
+from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
 
 AXES = ("replicate", "data", "tensor")
 # Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
@@ -105,14 +106,18 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
         _parallelize(built, work, sharding, mesh)  # outside the fake mode: a mesh reads its own, real, tensors
         states = [torch.zeros_like(parameter) for parameter in built.parameters() for _ in range(2)]
         meter.watch([tokens, positions, *built.buffers(), *(_local(t) for t in [*built.parameters(), *states])])
-        static = meter.live
+        static = meter.held
+        layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+        noted = Moments(meter, layers, [group.name for group in groups]).noted()
         split_loss = loss_parallel() if sharding.tensor > 1 else nullcontext()
-        with fake, meter.resizes_seen(), meter, log, split_loss:
+        with fake, meter.resizes_seen(), meter, log, split_loss, noted as moments:
             loss = _loss(built, tokens, positions)
-            activations = meter.live - static
+            after = meter.held
             log.phase = "backward"
+            moments.backward()
             loss.backward()
-    return ShardedStep(static, activations, meter.peak, log.collectives())
+    kept = {"static": static, "after forward": after, **meter.moments}
+    return ShardedStep(static.bytes, after.bytes - static.bytes, meter.peak, log.collectives(), kept)
 
 
 def _loss(built: Any, tokens: Tensor, positions: Tensor) -> Tensor:

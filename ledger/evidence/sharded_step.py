@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
+from typing import TYPE_CHECKING
 
 from ledger.evidence.reference_model import Workload
+
+if TYPE_CHECKING:
+    from ledger.evidence.storage_meter import Held
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,14 @@ class ShardedStep:
     """Rank 0 of one step, in bytes, every storage rounded up to 512.
 
     `static`: weights, AdamW states, ids and buffers; `activations`: what forward leaves for backward, gathered weights
-    included; `peak` is of forward and backward, gradients freed before.
+    included; `peak` is of forward and backward, gradients freed before. `moments` as in `StepMemory`.
     """
 
     static: int
     activations: int
     peak: int
     collectives: tuple[Collective, ...]
+    moments: Mapping[str, Held] = field(default_factory=dict)
 
 
 def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype, training_loss
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
 
 if TYPE_CHECKING:
     import torch
+
+    from ledger.evidence.storage_meter import Held
 
 OPTIMIZERS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
 
@@ -20,7 +24,8 @@ class StepMemory:
     """Bytes on one device, every storage rounded up to 512 as the CUDA allocator does.
 
     `static`: weights, buffers, optimizer states and token ids; `activations`: what forward leaves for backward, and
-    the loss; each peak includes what is static, and gradients where they exist.
+    the loss; each peak includes what is static, and gradients where they exist. `moments`: every moment that
+    `ledger.evidence.moments` names, beside `static`, `after forward` and `optimizer`, with its fullest instant.
     """
 
     static: int
@@ -28,6 +33,7 @@ class StepMemory:
     peak_forward: int
     peak_backward: int
     peak_optimizer: int
+    moments: Mapping[str, Held] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
@@ -40,6 +46,7 @@ def step_memory(work: Workload) -> StepMemory:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from ledger.evidence.moments import Moments
     from ledger.evidence.reference_modules import imaginary_gpu
     from ledger.evidence.storage_meter import StorageMeter
 
@@ -55,15 +62,19 @@ def step_memory(work: Workload) -> StepMemory:
         optimizer = _optimizer(built, work.kernels.optimizer)
         states = [tensor for state in optimizer.state.values() for tensor in state.values()]
         meter.watch([tokens, *built.parameters(), *built.buffers(), *states])
-        static = meter.live
-        with fake, meter:
+        static = meter.held
+        layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+        with fake, meter, Moments(meter, layers, [group.name for group in groups]).noted() as moments:
             loss = training_loss(built, work, tokens)
-            activations, forward = meter.live - static, meter.restart()
+            after, forward = meter.held, meter.restart()
+            moments.backward()
             loss.backward()
             backward = meter.restart()
+        meter.enter("optimizer")
         with meter:  # outside the fake mode: AdamW reads its step counts, which lie on the host, as numbers
             optimizer.step()
-    return StepMemory(static, activations, forward, backward, meter.restart())
+    kept = {"static": static, "after forward": after, **meter.moments}
+    return StepMemory(static.bytes, after.bytes - static.bytes, forward, backward, meter.restart(), kept)
 
 
 def _optimizer(built: Any, kind: str) -> torch.optim.Optimizer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -15,15 +16,48 @@ from torch.utils._pytree import tree_leaves
 BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
 
 
+@dataclass(frozen=True)
+class Held:
+    """Bytes alive at one instant as the allocator counts them; `rounding`: those that only round storages up."""
+
+    bytes: int = 0
+    rounding: int = 0
+
+    @property
+    def asked(self) -> int:
+        """Bytes that tensors asked for."""
+        return self.bytes - self.rounding
+
+
 class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
-    """`live` and `peak` bytes of the storages on one kind of device that were watched or made within."""
+    """`live` and `peak` bytes of the storages on one kind of device that were watched or made within.
+
+    `moments`: the fullest instant of each moment that was entered.
+    """
 
     def __init__(self, device: str) -> None:
         super().__init__()
         self.device = device
         self.live = 0
+        self.rounding = 0
         self.peak = 0
+        self.moment = ""
+        self.moments: dict[str, Held] = {}
         self.sizes: dict[int, int] = {}
+
+    @property
+    def held(self) -> Held:
+        """What is alive now."""
+        return Held(self.live, self.rounding)
+
+    def enter(self, moment: str) -> None:
+        """From now on what is alive counts towards `moment`, which may be entered again."""
+        self.moment = moment
+        self._fullest()
+
+    def _fullest(self) -> None:
+        if self.moment and self.live > self.moments.get(self.moment, Held()).bytes:
+            self.moments[self.moment] = self.held
 
     def restart(self) -> int:
         """The peak since the last call; the next one starts from what is live."""
@@ -40,11 +74,15 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
 
     def _record(self, identity: int, size: int | None) -> None:
         """The storage now has `size` bytes; None: it is gone."""
-        self.live -= self.sizes.pop(identity, 0)
+        before = self.sizes.pop(identity, 0)
+        self.live -= _rounded(before)
+        self.rounding -= _rounded(before) - before
         if size is not None:
-            self.sizes[identity] = -(-size // BLOCK) * BLOCK
-            self.live += self.sizes[identity]
+            self.sizes[identity] = size
+            self.live += _rounded(size)
+            self.rounding += _rounded(size) - size
             self.peak = max(self.peak, self.live)
+            self._fullest()
 
     @contextmanager
     def resizes_seen(self) -> Iterator[None]:
@@ -73,6 +111,10 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
 def wrapped(types: Iterable[type]) -> bool:
     """Whether an operator is on tensors that wrap others (DTensor): the operators on those follow by themselves."""
     return any(hasattr(kind, "__tensor_flatten__") for kind in types)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
 
 
 def _identity(storage: torch.UntypedStorage) -> int:

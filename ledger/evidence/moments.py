@@ -1,0 +1,89 @@
+"""Which moment of a step runs, told to a meter by hooks: the moments that the ledger names, layer by layer.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ledger.evidence.storage_meter import StorageMeter
+
+FORWARD, BACKWARD = "forward", "backward"
+
+
+@dataclass
+class Moments:
+    """Tells `meter` which of `layers` runs; `groups` names the group of each layer.
+
+    Forward: `forward/input`, `forward/GROUP`, then `forward/loss` from the last layer on (norm, head, loss).
+    Backward: `backward/loss`, `backward/GROUP` for the layer of a group that backward visits first, `.../end` for the
+    one it visits last and `.../inner` between, then `backward/input` (the embedding).
+    """
+
+    meter: StorageMeter
+    layers: Sequence[torch.nn.Module]
+    groups: Sequence[str]
+    phase: str = field(default=FORWARD)
+
+    def backward(self) -> None:
+        """Forward and loss are done."""
+        self.phase = BACKWARD
+        self.meter.enter("backward/loss")
+
+    @contextmanager
+    def noted(self) -> Iterator[Moments]:
+        """Within, every pass through the layers is noted."""
+        self.meter.enter("forward/input")
+        handles = [
+            handle
+            for index, layer in enumerate(self.layers)
+            for handle in (
+                layer.register_forward_pre_hook(partial(self._begins, index), with_kwargs=True, prepend=True),
+                layer.register_forward_hook(partial(self._ends, index)),
+            )
+        ]
+        try:
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def names(self, index: int) -> str:
+        """The moment at which backward visits layer `index`."""
+        same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
+        name = f"{BACKWARD}/{self.groups[index]}"
+        if index == same[-1]:
+            return name
+        return f"{name}/end" if index == same[0] else f"{name}/inner"
+
+    def _begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""
+        if self.phase == BACKWARD:  # what is computed again belongs to the backward pass of its layer
+            return
+        self.meter.enter(f"{FORWARD}/{self.groups[index]}")
+        stream = _stream((*args, *kwargs.values()))
+        if index == 0 and stream is not None and stream.requires_grad:
+            stream.register_hook(lambda _: self.meter.enter("backward/input"))
+
+    def _ends(self, index: int, _: Any, __: Any, output: Any) -> None:
+        """A layer's forward pass ends; the gradient of what it gives begins its backward pass."""
+        if self.phase == BACKWARD:
+            return
+        if index == len(self.layers) - 1:
+            self.meter.enter(f"{FORWARD}/loss")
+        stream = _stream(output if isinstance(output, tuple) else (output,))
+        if stream is not None and stream.requires_grad:
+            stream.register_hook(lambda _: self.meter.enter(self.names(index)))
+
+
+def _stream(values: Sequence[Any]) -> Tensor | None:
+    """The residual stream: the first tensor among a layer's arguments or results."""
+    return next((value for value in values if isinstance(value, Tensor)), None)
