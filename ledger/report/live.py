@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ledger.books import prices
@@ -20,13 +21,20 @@ from ledger.spec.plan import Plan
 AXES = ("data", "tensor", "pipeline", "context")
 RUN = ("micro_batch", "seq_len", "global_batch")
 SIGNS = {"micro_batch": "batch", "seq_len": "seq", **{axis: axis for axis in AXES}}  # what a reader moves: its symbol
+# What templates/live.js has no rules for, a row each: of which plans that holds, and why they have no panel.
+UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = ()
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 
 
+def unported(plan: Plan) -> str:
+    """Why the page of a plan has no panel; empty where it has one."""
+    return next((reason for holds, reason in UNPORTED if holds(plan)), "")
+
+
 def script(plan: Plan) -> str:
-    """The whole script of the page, whose names stay inside it; empty where there are no formulas."""
-    if plan.model.bare:
+    """The whole script of the page, whose names stay inside it; empty where there is no panel."""
+    if plan.model.bare or unported(plan):
         return ""
     return f"{{\n{calculator(plan)}\n{assets.text('format.js')}\n{assets.text('panel.js')}}}\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.live import RUN, own
+from ledger.report.live import RUN, own, unported
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
@@ -40,13 +40,17 @@ class Control:
 
 @dataclass(frozen=True)
 class LiveView:
-    """The panel's controls, its numbers by key, the categories of memory, and what a bar is stacked from."""
+    """The panel's controls, its numbers by key, the categories of memory, and what a bar is stacked from.
 
-    controls: tuple[Control, ...]
-    numbers: tuple[tuple[str, str], ...]
-    categories: tuple[tuple[str, str], ...]
-    bar: tuple[str, ...]
-    capacity: str
+    Or, with nothing else, the `reason` why there is no panel.
+    """
+
+    controls: tuple[Control, ...] = ()
+    numbers: tuple[tuple[str, str], ...] = ()
+    categories: tuple[tuple[str, str], ...] = ()
+    bar: tuple[str, ...] = ()
+    capacity: str = ""
+    reason: str = ""
 
 
 def live(report: Report) -> LiveView | None:
@@ -54,6 +58,8 @@ def live(report: Report) -> LiveView | None:
     plan = report.compiled.plan
     if plan.model.bare:
         return None
+    if reason := unported(plan):
+        return LiveView(reason=reason)
     controls = tuple(
         Control(name, TITLES[name], numbers.integer(value))
         for name, value in own(plan).items()
