@@ -8,9 +8,13 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
+from ledger.model.checkpointing import redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Group, Model, Plan
+
+
+LIMITS = {"window", "chunk"}  # sizes of what a token sees, which is no more than there is
 
 
 def bindings(plan: Plan, role: Role) -> dict[sympy.Symbol, Exact]:
@@ -46,11 +50,21 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         yield symbol(name), value, name, BY_NAME[name].path
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
-        own = {"layers": role.layers[index], **_layer_sizes(group)}
-        if "window" in own:
-            own["window"] = min(own["window"], plan.run.seq_len)
+        own = {"layers": role.layers[index], **_recomputed(plan, role, index), **_layer_sizes(group)}
+        for limit in own.keys() & LIMITS:
+            own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
+
+
+def _recomputed(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
+    """Where a policy counts layers: how many of a group's are run again, or how many at once."""
+    chunks = plan.parallelism.interleave
+    if plan.recompute.policy == "layers":
+        return {"redone": redone(plan.recompute, role.layers, chunks)[index]}
+    if plan.recompute.policy == "segment":
+        return {"segment": segment(plan.recompute, role.layers[index], chunks)}
+    return {}
 
 
 def _layer_sizes(group: Group) -> dict[str, Exact]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import sympy
 
@@ -36,15 +37,44 @@ def forward(unit: Unit) -> tuple[Alive, ...]:
 
 
 def backward(unit: Unit) -> tuple[Alive, ...]:
-    """Backward: what was kept, then what is rebuilt, then gradients; each is freed after its last reader."""
+    """Backward: what was kept, then what is rebuilt, then gradients; each is freed after its last reader.
+
+    A segment is rebuilt when the first of its tensors is asked for, and its inputs wait until the last one was read.
+    """
     upstream = gradient(unit.forward[-1].output)
-    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, upstream)}
+    entry = _entry(unit)
+    inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
+    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, upstream)}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = {gradient(weight).name for weight in unit.weights}
-    if unit.kept.again:  # the frame that rebuilds a unit holds its inputs to the end
-        lasting |= {tensor.storage for tensor in unit.kept.saved}
-    operations = (*unit.kept.again, *unit.backward)
-    return _run(operations, start, lasting, _aliases(unit), held=rebuilt | {t.storage for t in unit.kept.saved})
+    operations = tuple(_rebuilding(unit))
+    waits = {
+        tensor.storage: {other.storage for other in segment.rebuilt}
+        for segment in unit.kept.segments
+        for tensor in segment.entry
+    }
+    held = rebuilt | {tensor.storage for tensor in unit.kept.saved}
+    return _run(operations, start, lasting, _aliases(unit), held=held, waits=waits)
+
+
+def _rebuilding(unit: Unit) -> Iterator[Operation]:
+    """The operations of backward, each segment of forward run again before the first that reads what it rebuilds."""
+    waiting = list(unit.kept.segments)
+
+    def needed(operation: Operation) -> Iterator[Operation]:
+        reads = {tensor.storage for tensor in operation.inputs}
+        for segment in [s for s in waiting if reads & {tensor.storage for tensor in s.rebuilt}]:
+            if segment in waiting:
+                waiting.remove(segment)
+                for step in segment.again:
+                    yield from needed(step)
+                    yield step
+
+    for operation in unit.backward:
+        yield from needed(operation)
+        yield operation
+    for segment in waiting:  # what it rebuilds is read by what runs no kernel of its own
+        yield from segment.again
 
 
 def _entry(unit: Unit) -> dict[str, Tensor]:
@@ -59,12 +89,18 @@ def _run(
     lasting: set[str],
     aliases: dict[str, str],
     held: frozenset[str] | set[str] = frozenset(),
+    waits: Mapping[str, set[str]] = MappingProxyType({}),
 ) -> tuple[Alive, ...]:
-    """Allocates results, frees after last use. `held` tensors live until backward has read them for the last time."""
+    """Allocates results, frees after last use. `held` tensors live until backward has read them for the last time.
+
+    A tensor that `waits` for others is freed with the last of them.
+    """
     last: dict[str, int] = {}
     for index, operation in enumerate(operations):
         for tensor in (*operation.inputs, *operation.outputs):
             last[_storage(tensor, aliases)] = index
+    for name, others in waits.items():
+        last[name] = max((last[other] for other in {name, *others} if other in last), default=-1)
     alive = {_resolve(name, aliases): tensor for name, tensor in start.items()}
     if not operations:  # nothing runs, yet what was there is there
         return (Alive("nothing", tuple(alive.values())),)

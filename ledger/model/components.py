@@ -23,23 +23,31 @@ from ledger.spec.plan import Group, Model
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, each normed before, and after where norms are a sandwich."""
     if group.residual == "parallel":
-        inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
-        outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
+        inner = attention(
+            tape.inside("attention"), _normed(tape, "attention_norm/norm", x, model), group.attention, model.norm
+        )
+        outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model), group.mlp)
         dropped = [
             _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
         ]
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
-    inner = attention(tape, norm(tape, "attention_norm/norm", x, model.norm), group.attention)
+    inner = attention(
+        tape.inside("attention"), _normed(tape, "attention_norm/norm", x, model), group.attention, model.norm
+    )
     x = _joined(tape, "attention", (x, inner), group, model)
-    outer = mlp(tape, norm(tape, "mlp_norm/norm", x, model.norm), group.mlp)
+    outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model), group.mlp)
     return _joined(tape, "mlp", (x, outer), group, model)
+
+
+def _normed(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
+    return norm(tape.inside("norm"), name, x, model.norm)
 
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
     x, update = parts
     if group.norms == "sandwich":
-        update = norm(tape, f"{part}_post_norm/norm", update, model.norm)
+        update = _normed(tape, f"{part}_post_norm/norm", update, model)
     if model.residual_dropout and tape.kernels.residual == "fused":
         return _fused_residual(tape, f"{part}_residual/add", x, update)
     return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))

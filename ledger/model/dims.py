@@ -34,13 +34,21 @@ LETTERS = (
     Letter("heads", "H", "query heads of a layer", "model.layers.{group}.attention.heads"),
     Letter("kv_heads", "K", "key and value heads of a layer", "model.layers.{group}.attention.kv_heads"),
     Letter("head_dim", "E", "width of one head", "model.layers.{group}.attention.head_dim"),
+    Letter("v_head_dim", "Ev", "width of the values of one head", "model.layers.{group}.attention.v_head_dim"),
+    Letter("nope_head_dim", "En", "part of a head without positions", "model.layers.{group}.attention.nope_head_dim"),
+    Letter("rope_head_dim", "Er", "rotated part of a head", "model.layers.{group}.attention.rope_head_dim"),
+    Letter("q_rank", "Cq", "width of the latent of the queries", "model.layers.{group}.attention.q_rank"),
+    Letter("kv_rank", "C", "width of the latent of keys and values", "model.layers.{group}.attention.kv_rank"),
     Letter("rotary_dim", "R", "width of the rotated part of one head", "model.layers.{group}.attention.rotary"),
     Letter("d_ff", "F", "width of the feed-forward layer", "model.layers.{group}.mlp.d_ff"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
     Letter("window", "W", "tokens a query may look back", "model.layers.{group}.attention.window"),
+    Letter("chunk", "U", "tokens of a chunk that attention does not leave", "model.layers.{group}.attention.chunk"),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
+    Letter("redone", "Lr", "layers on one device that are recomputed", "recompute.layers"),
+    Letter("segment", "Ls", "layers that are rebuilt together", "recompute.segment"),
     Letter("data", "dp", "data-parallel degree", "parallelism.data"),
     Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
     Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),
@@ -52,7 +60,7 @@ LETTERS = (
     Letter("in_flight", "A", "micro-batches whose activations one device holds", "parallelism.pipeline"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path)
+PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | {"redone", "segment"}
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
 

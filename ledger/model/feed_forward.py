@@ -16,16 +16,17 @@ def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     up = _into(tape, x, "mlp/up", spec)
-    return _out_of(tape, activation(tape, "mlp/activation", up, spec.activation), spec)
+    return _out_of(tape, activation(tape.inside("activation"), "mlp/activation", up, spec.activation), spec)
 
 
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     gate = _into(tape, x, "mlp/gate", spec)
     up = _into(tape, x, "mlp/up", spec)
+    inner = tape.inside("activation")
     if tape.kernels.activation == "fused_gated":
-        return _out_of(tape, tape.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
-    active = activation(tape, "mlp/activation", gate, spec.activation)
-    return _out_of(tape, tape.pointwise("mlp/product", active, up, saves=[active, up]), spec)
+        return _out_of(tape, inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
+    active = activation(inner, "mlp/activation", gate, spec.activation)
+    return _out_of(tape, inner.pointwise("mlp/product", active, up, saves=[active, up]), spec)
 
 
 def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:

@@ -41,7 +41,7 @@ class Operation:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     saves: tuple[Tensor, ...] = ()
-    region: str = ""  # a part of a component that recompute can name
+    region: str = ""  # parts that recompute can name, from the outermost in: `attention/core`
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
 
     @property
@@ -55,8 +55,17 @@ class Operation:
         made = {tensor.storage for tensor in self.outputs}
         return any(tensor.storage in made for tensor in self.saves)
 
+    @property
+    def runs(self) -> bool:
+        """Whether there is a kernel or a transfer behind it."""
+        return True
+
     def useful(self) -> sympy.Expr:
-        """Matmul FLOPs that the result needs: masked scores are not counted."""
+        """Matmul FLOPs that the result needs, each by one device: masked scores and repeated work are not counted."""
+        return ZERO
+
+    def repeated(self) -> sympy.Expr:
+        """Matmul FLOPs that the other devices of an axis spend on the same result."""
         return ZERO
 
     def masked(self) -> sympy.Expr:
@@ -66,6 +75,10 @@ class Operation:
     def redone(self) -> sympy.Expr:
         """Matmul FLOPs of `useful` that repeat work of the forward pass."""
         return ZERO
+
+    def spent(self) -> sympy.Expr:
+        """Matmul FLOPs that this kernel runs on this device."""
+        return total((self.useful(), self.masked(), self.repeated()))
 
     def counted(self) -> sympy.Expr:
         """Matmul FLOPs as torch's FlopCounterMode counts them: no discount for masks."""

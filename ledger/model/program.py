@@ -9,6 +9,7 @@ import sympy
 
 from ledger.model import components, cross_entropy
 from ledger.model.backward import backward
+from ledger.model.checkpointing import Part, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.fusion import kernels
@@ -74,6 +75,7 @@ class Builder:
     kernels: Kernels
     recompute: Recompute
     staged: bool = False  # cut into pipeline stages
+    chunks: int = 1  # of layers on one device
     compiled: bool = False  # runs of elementwise operations are one kernel
 
     def tape(self, suffix: str = "") -> Tape:
@@ -83,11 +85,12 @@ class Builder:
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
         """Closes a tape."""
         operations = tuple(tape.operations)
-        kept = POLICIES[policy](operations, self.recompute.keep)
+        kept = POLICIES[policy](operations, self.recompute)
         gradients = [gradient(weight) for weight in tape.weights.values()]
         steps = self._kernels(backward(operations), gradients)
         forward = self._kernels(operations, kept.saved)
-        kept = replace(kept, again=self._kernels(kept.again, kept.rebuilt))
+        segments = (replace(s, again=self._kernels(s.again, s.rebuilt)) for s in kept.segments)
+        kept = replace(kept, segments=tuple(segments))
         return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()), operations)
 
     def _kernels(self, operations: Sequence[Operation], kept: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -112,30 +115,32 @@ class Builder:
         one = sympy.Integer(1)
         return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
 
-    def layers(self, group: Group) -> Iterator[Unit]:
-        """One layer of a group; two kinds of unit where only some layers are recomputed."""
-        suffix = group.name if len(self.model.groups) > 1 else ""
-        count = symbol("layers", suffix)
-        policy = self.recompute.policy
-        if policy != "every":
-            yield self._layer(group, suffix, count, policy)
-            return
-        redone = CeilDiv(count, self.recompute.every)
-        yield replace(self._layer(group, suffix, redone, "full"), name=f"{group.name}.recomputed")
-        yield self._layer(group, suffix, count - redone, "none")
+    def layers(self, role: Role) -> Iterator[Unit]:
+        """One layer of each group that the role holds; several units where a policy treats its layers differently."""
+        again = redone(self.recompute, role.layers, self.chunks)
+        for group, held, count in zip(self.model.groups, role.layers, again, strict=True):
+            suffix = group.name if len(self.model.groups) > 1 else ""
+            for part in parts(self.recompute, suffix, held, count, self.chunks) if held else ():
+                yield self._layer(group, suffix, part)
 
-    def _layer(self, group: Group, suffix: str, count: sympy.Expr, policy: str) -> Unit:
+    def _layer(self, group: Group, suffix: str, part: Part) -> Unit:
         tape = self.tape(suffix)
         components.layer(tape, self.entry(), group, self.model)
-        return self.unit(group.name, count, tape, policy)
+        unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
+        return replace(unit, kept=replace(unit.kept, beside=part.beside))
 
 
 def builder(plan: Plan) -> Builder:
     """The builder of a plan as it runs."""
-    staged = plan.parallelism.pipeline > 1
-    compiled = plan.stack.compiled
     return Builder(
-        plan.model, compute_precision(plan), layout(plan.parallelism), plan.kernels, plan.recompute, staged, compiled
+        plan.model,
+        compute_precision(plan),
+        layout(plan.parallelism),
+        plan.kernels,
+        plan.recompute,
+        staged=plan.parallelism.pipeline > 1,
+        chunks=plan.parallelism.interleave,
+        compiled=plan.stack.compiled,
     )
 
 
@@ -149,9 +154,7 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     if build.model.bare:
         return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
-    for group, count in zip(build.model.groups, role.layers, strict=True):
-        if count:
-            found.extend(build.layers(group))
+    found.extend(build.layers(role))
     return (*found, *build.output()) if role.last else tuple(found)
 
 

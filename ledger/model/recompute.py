@@ -2,25 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from ledger.model.operations import Operation
+import sympy
+
+from ledger.model.contraction import Contraction
+from ledger.model.operations import ZERO, Operation
 from ledger.model.tensors import Tensor
+from ledger.spec.plan import Recompute
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of forward that backward runs again, before the first reader of `rebuilt`; it starts from `entry`."""
+
+    entry: tuple[Tensor, ...]
+    again: tuple[Operation, ...]
+    rebuilt: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """`saved` lives from forward to backward; `again` runs in backward and brings back `rebuilt`."""
+    """`saved` lives from forward to backward; each segment brings back what else backward reads.
+
+    `beside`: so many further layers like this one stand rebuilt while this one runs backward.
+    """
 
     saved: tuple[Tensor, ...]
-    again: tuple[Operation, ...] = ()
-    rebuilt: tuple[Tensor, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    beside: sympy.Expr = ZERO
+
+    @property
+    def again(self) -> tuple[Operation, ...]:
+        """All that backward runs a second time."""
+        return tuple(operation for segment in self.segments for operation in segment.again)
+
+    @property
+    def rebuilt(self) -> tuple[Tensor, ...]:
+        """All that a second run brings back."""
+        return tuple(tensor for segment in self.segments for tensor in segment.rebuilt)
 
 
-def saved_by(operations: Sequence[Operation]) -> tuple[Tensor, ...]:
-    """What autograd keeps: each storage once, views as the tensor they look into, weights excluded, casts included."""
-    owners = {t.name: t for op in operations for t in (*op.outputs, *op.inputs) if not t.view_of}
+@dataclass(frozen=True)
+class Component:
+    """A part that recompute can name, by the region it is written in.
+
+    `discards`: the result goes too, and is rebuilt before its readers run backward (Megatron-Core,
+    `CheckpointWithoutOutput`); else the result is kept where others save it, as any checkpointed module's.
+    """
+
+    region: str
+    discards: bool = False
+
+
+# Megatron-Core's `--recompute-modules`: core_attn, mlp and moe are checkpointed; layernorm, moe_act and mla_up_proj
+# discard their output. It offers no checkpointing of a whole attention module; torch.utils.checkpoint around one does.
+COMPONENTS: Mapping[str, Component] = {
+    "core": Component("core"),
+    "attention": Component("attention"),
+    "mlp": Component("mlp"),
+    "experts": Component("experts"),
+    "norm": Component("norm", discards=True),
+    "activation": Component("activation", discards=True),
+    "up_projection": Component("up_projection", discards=True),
+}
+
+
+# --- what is saved ------------------------------------------------------------------------------
+
+
+def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
+    """What autograd keeps: each storage once, views as the tensor they look into, weights excluded, casts included.
+
+    `among`: where the tensors behind views are looked for, if not in `operations`.
+    """
+    owners = {t.name: t for op in among or operations for t in (*op.outputs, *op.inputs) if not t.view_of}
     found: dict[str, Tensor] = {}
     for operation in operations:
         for tensor in operation.saves:
@@ -44,54 +102,114 @@ def _saves(operation: Operation) -> bool:
     return any(tensor.role != "weight" for tensor in operation.saves)
 
 
-def _none(operations: Sequence[Operation], _: tuple[str, ...]) -> Kept:
+def entry(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
+    """The activations that come from outside, each storage once, as the tensor that owns it."""
+    made = {t.storage for op in operations for t in op.outputs}
+    owners = {t.name: t for op in among for t in op.outputs}
+    inputs = (t for op in operations for t in op.inputs)
+    found = {t.storage: owners.get(t.storage, t) for t in inputs if t.storage not in made and t.role == "activation"}
+    return tuple(found.values())
+
+
+# --- policies of one layer ----------------------------------------------------------------------
+
+
+def _none(operations: Sequence[Operation], _: Recompute) -> Kept:
     return Kept(saved_by(operations))
 
 
-def _full(operations: Sequence[Operation], _: tuple[str, ...]) -> Kept:
-    entry = _entry(operations)
-    rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in entry})
-    return Kept(entry, prefix(operations), rest)
+def _full(operations: Sequence[Operation], _: Recompute) -> Kept:
+    """Only what enters is kept."""
+    start = entry(operations)
+    rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
+    return Kept(start, (Segment(start, prefix(operations), rest),))
 
 
-def _selective(operations: Sequence[Operation], _: tuple[str, ...]) -> Kept:
+def _within(operations: Sequence[Operation], _: Recompute) -> Kept:
+    """A layer inside a segment of layers: nothing is kept, and all of it runs again to reach the next."""
+    return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations)),))
+
+
+def _selective(operations: Sequence[Operation], _: Recompute) -> Kept:
     """The attention core is rebuilt from query, key and value (Korthikanti et al. 2022, section 5)."""
-    core = [op for op in operations if op.region == "core"]
-    outside = {t.storage: t for t in saved_by([op for op in operations if op.region != "core"])}
-    saved = {**outside, **{t.storage: t for t in _owned(_entry(core), operations)}}
-    rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
-    return Kept(tuple(saved.values()), prefix(core) if rebuilt else (), rebuilt)
+    return _by_component(operations, Recompute(components=("core",)))
 
 
-def _keep(operations: Sequence[Operation], kinds: tuple[str, ...]) -> Kept:
+def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept:
+    """Each named component is checkpointed by itself; one inside another goes with the outer one."""
+    stretches = tuple(_stretches(operations, recompute.components))
+    outside = [op for component, run in stretches if component is None for op in run]
+    parts = [(component, run) for component, run in stretches if component]
+    saved = {t.storage: t for t in saved_by(outside, operations)}
+    saved |= {t.storage: t for _, run in parts for t in entry(run, operations)}
+    for component, run in parts:
+        for tensor in (t for op in run if component.discards for t in op.outputs):
+            saved.pop(tensor.storage, None)
+    lost = {t.storage: t for t in saved_by(operations) if t.storage not in saved}
+    segments = []
+    for component, run in parts:
+        rebuilt = tuple(_own(run, lost, wholly=component.discards))
+        again = tuple(run) if component.discards else prefix(run)
+        if rebuilt:
+            segments.append(Segment(entry(run, operations), again, rebuilt))
+    return Kept(tuple(saved.values()), tuple(segments))
+
+
+def _stretches(
+    operations: Sequence[Operation], named: tuple[str, ...]
+) -> Iterator[tuple[Component | None, tuple[Operation, ...]]]:
+    """Operations in runs of one named component, or of none."""
+    regions = {COMPONENTS[name].region: COMPONENTS[name] for name in named}
+
+    def outermost(operation: Operation) -> Component | None:
+        return next((regions[part] for part in operation.region.split("/") if part in regions), None)
+
+    for component, run in groupby(operations, key=outermost):
+        yield component, tuple(run)
+
+
+def _own(run: Sequence[Operation], lost: dict[str, Tensor], *, wholly: bool) -> Iterator[Tensor]:
+    """What of `lost` this stretch brings back: what it saves, and where its result is discarded all that it makes."""
+    mine = {t.storage for op in run for t in (*op.saves, *(op.outputs if wholly else ()))}
+    for storage in [storage for storage in lost if storage in mine]:
+        yield lost.pop(storage)
+
+
+def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
+    dropped = set(_second_matmuls(operations)) if recompute.matmuls == "every_second" else set()
 
     def kept(operation: Operation) -> bool:
-        return any(operation.kernel.startswith(kind) for kind in kinds)
+        return operation.name not in dropped and any(operation.kernel.startswith(kind) for kind in recompute.keep)
 
     results = {t.storage: t for op in operations if kept(op) for t in op.outputs}
-    saved = {**{t.storage: t for t in _entry(operations)}, **results}
+    start = entry(operations)
+    saved = {**{t.storage: t for t in start}, **results}
     again = tuple(op for op in prefix(operations) if not kept(op))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
-    return Kept(tuple(saved.values()), again, rebuilt)
+    return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
 
-def _entry(operations: Sequence[Operation]) -> tuple[Tensor, ...]:
-    """The activations that come from outside, each storage once."""
-    made = {t.storage for op in operations for t in op.outputs}
-    inputs = (t for op in operations for t in op.inputs)
-    return tuple({t.storage: t for t in inputs if t.storage not in made and t.role == "activation"}.values())
+def _second_matmuls(operations: Sequence[Operation]) -> Iterator[str]:
+    """Of a layer's projections the second, fourth, ..., and the products of two activations.
+
+    torchtitan (distributed/activation_checkpoint.py, 2025) counts aten.mm from 1, and keeps odd ones; aten.bmm is not
+    in its list.
+    """
+    count = 0
+    for operation in operations:
+        if isinstance(operation, Contraction):
+            projection = operation.inputs[1].role in ("weight", "cast")
+            count += projection
+            if not projection or count % 2 == 0:
+                yield operation.name
 
 
-def _owned(tensors: tuple[Tensor, ...], operations: Sequence[Operation]) -> tuple[Tensor, ...]:
-    """Views replaced by the tensors that own their storage."""
-    owners = {t.name: t for op in operations for t in op.outputs}
-    return tuple(owners.get(t.storage, t) for t in tensors)
-
-
-POLICIES: Mapping[str, Callable[[Sequence[Operation], tuple[str, ...]], Kept]] = {
+POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {
     "none": _none,
     "selective": _selective,
     "full": _full,
+    "within": _within,
+    "components": _by_component,
     "keep": _keep,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -12,6 +12,7 @@ from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
 from ledger.model.elementwise import Addition, Pointwise
+from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.operations import ONE, Operation
 from ledger.model.tensors import Split, Tensor
@@ -56,8 +57,8 @@ class Tape:
         return operation.output
 
     def inside(self, region: str) -> Tape:
-        """The same tape, marking what is written as part of a region."""
-        return replace(self, region=region)
+        """The same tape, marking what is written as part of a region, within the one it is in."""
+        return replace(self, region=f"{self.region}/{region}" if self.region else region)
 
     # --- dtypes ---
 
@@ -115,7 +116,12 @@ class Tape:
         kernel = f"matmul.{dtypes.rate(compute)}"
         contracted = {used[n] for n in first if n in used and n not in out}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
-        self.record(Contraction(name, kernel, (left, right, *inside), (result,), saves, einsum=einsum, density=density))
+        apart = {axis for tensor in (left, right, result) for _, axis in tensor.split}
+        copies = tuple(axis for axis in self.layout.alike if axis not in apart)
+        inputs = (left, right, *inside)
+        self.record(
+            Contraction(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
+        )
         for axis in sorted(contracted):
             result = self.reduced(result, axis)
         if bias and contracted:
@@ -167,6 +173,21 @@ class Tape:
         dims = tuple(table[n] for n in names.split())
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
 
+    def taken(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:
+        """Views of the parts that make up a tensor, by name with their dims."""
+        views = tuple(
+            replace(tensor, name=name, dims=dims, split=_on(tensor.split, dims), view_of=tensor.storage)
+            for name, dims in parts.items()
+        )
+        self.record(Taken(f"{tensor.name}.taken", "copy", (tensor,), views))
+        return views
+
+    def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
+        """Tensors copied side by side into one."""
+        dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
+        result = self.activation(name, dims, dtype, _on(tensors[0].split, dims))
+        return self.record(Joined(name, "copy", tuple(tensors), (result,)))
+
     # --- transfers ---
 
     def everywhere(self, tensor: Tensor, axis: str) -> Tensor:
@@ -177,6 +198,11 @@ class Tape:
         rest = tuple(pair for pair in tensor.split if pair[1] != axis)
         result = tensor.on(rest, f"{tensor.name}.gathered")
         return self._transfer(f"{tensor.name}.all_gather", "all_gather", axis, tensor, result)
+
+    def used_by_all(self, tensor: Tensor, axis: str) -> Tensor:
+        """The tensor whole on every device of an axis, each of which uses it in its own way."""
+        whole = self._whole(tensor, {axis})
+        return whole if whole is not tensor else self._shared(tensor, axis)
 
     def summed(self, partial: Tensor, axis: str) -> Tensor:
         """A sum over a mesh axis that every device of the axis keeps."""
@@ -219,6 +245,12 @@ class Tape:
     def _kept(self, used: Tensor, held: Tensor) -> Tensor:
         """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
         return held if self.layout.regather and held.split != used.split and used.dtype == held.dtype else used
+
+
+def _on(split: Split, dims: tuple[Dim, ...]) -> Split:
+    """What of a split concerns these dims."""
+    names = {dim.name for dim in dims}
+    return tuple((name, axis) for name, axis in split if name in names)
 
 
 def _terms(einsum: str) -> tuple[list[str], list[str], list[str]]:

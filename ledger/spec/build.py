@@ -10,13 +10,13 @@ from typing import Any
 
 from ledger.spec import build_hardware
 from ledger.spec.build_model import model
+from ledger.spec.build_optimizer import optimizer
 from ledger.spec.expectations import expectations
 from ledger.spec.places import Places
 from ledger.spec.plan import (
     Assumptions,
     Expectation,
     Kernels,
-    Optimizer,
     Origin,
     Parallelism,
     Plan,
@@ -98,10 +98,6 @@ def precision(view: View, name: str) -> Precision:
     )
 
 
-def _optimizer(whole: View, _: str, __: Parts) -> Optimizer:
-    return Optimizer(whole.inner("optimizer").text("name", whole.text("optimizer", Optimizer().name)))
-
-
 def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
     """The mesh; a data degree that is not given is what the other degrees leave of the devices."""
     view = whole.inner("parallelism")
@@ -121,16 +117,29 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
 
 def _recompute(whole: View, _: str, __: Parts) -> Recompute:
     view = whole.inner("recompute")
-    if view.has("every"):
-        return Recompute("every", every=view.size("every"))
+    for counted in ("every", "layers", "segment"):
+        if view.has(counted):
+            return Recompute(counted, **{counted: view.size(counted)})
+    if view.has("components"):
+        return Recompute("components", components=_texts(view, "components"))
     if view.has("keep"):
-        return Recompute("keep", keep=tuple(str(item.value) for item in view.inner("keep").node.items))
-    return Recompute(whole.text("recompute", "none"))
+        return Recompute("keep", keep=_texts(view, "keep"), matmuls=view.text("matmuls", "all"))
+    policy = whole.text("recompute", "none")
+    return Recompute("segment") if policy == "square_root" else Recompute(policy)
+
+
+def _texts(view: View, key: str) -> tuple[str, ...]:
+    return tuple(str(item.value) for item in view.inner(key).node.items)
 
 
 def _kernels(whole: View, _: str, built: Parts) -> Kernels:
+    """The stack's kernels under the plan's; an update that the optimizer lacks gives way to one that it has."""
     stack: Stack = built["stack"]
-    return build_hardware.kernels(whole.inner("kernels"), stack.kernels)
+    chosen = build_hardware.kernels(whole.inner("kernels"), stack.kernels)
+    there = built["optimizer"].implementations()
+    if whole.inner("kernels").has("optimizer") or chosen.optimizer in there:
+        return chosen
+    return replace(chosen, optimizer=there[0])
 
 
 def _run(whole: View, _: str, built: Parts) -> Run:
@@ -170,9 +179,9 @@ BUILDERS: Mapping[str, tuple[Callable[[View, str, Parts], Any], tuple[str, ...]]
     "cluster": (lambda whole, name, _: build_hardware.cluster(whole.inner("cluster"), name), ()),
     "model": (lambda whole, name, _: model(whole.inner("model"), name), ()),
     "precision": (lambda whole, name, _: precision(whole.inner("precision"), name), ()),
-    "optimizer": (_optimizer, ()),
+    "optimizer": (lambda whole, name, _: optimizer(whole.inner("optimizer"), name), ()),
     "stack": (lambda whole, name, _: build_hardware.stack(whole.inner("stack"), name), ()),
-    "kernels": (_kernels, ("stack",)),
+    "kernels": (_kernels, ("stack", "optimizer")),
     "parallelism": (_parallelism, ("cluster",)),
     "recompute": (_recompute, ()),
     "run": (_run, ("parallelism",)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from ledger.spec.optimizer import Optimizer as Optimizer
 from ledger.spec.problems import Location, Problem
 
 # --- where a value comes from -------------------------------------------------------------------
@@ -92,7 +93,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Multi-head (kv_heads = heads), grouped-query or multi-query attention; sizes of one layer."""
+    """Multi-head (kv_heads = heads), grouped-query, multi-query or latent attention; sizes of one layer.
+
+    `head_dim` is the width of a query; latent attention makes it of a part without positions and a rotated one.
+    """
 
     heads: int
     kv_heads: int
@@ -105,7 +109,21 @@ class Attention:
     softcap: float | None = None
     dropout: Fraction = Fraction(0)  # on attention probabilities
     softmax: str = "fp32"  # eager attention computes its softmax in fp32, or in the dtype of its `input` (GPT-2)
-    kind: str = "grouped_query"
+    kind: str = "grouped_query"  # or latent
+    q_rank: int = 0  # latent: width of the latent that queries come from; 0: they come from the residual stream
+    kv_rank: int = 0  # latent: width of the latent that keys and values come from
+    nope_head_dim: int = 0
+    rope_head_dim: int = 0
+    v_head_dim: int = 0  # latent: width of a head's values
+    rotary_form: str = "halves"  # halves | pairs (DeepSeek-V3) | complex (DeepSeek-V2)
+    rotary_base: int = 0  # layers of another base have tables of their own; 0: not stated
+    qk_norm: str = "none"  # head (Qwen3) | all (OLMo 2): queries and keys are normed, head by head or over all heads
+    chunk: int | None = None  # tokens see those before them in their own chunk only (Llama 4)
+
+    @property
+    def joined(self) -> bool:
+        """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
+        return self.kind == "latent" or 0 < self.rotary < 1
 
     @property
     def rotary_dim(self) -> int:
@@ -114,8 +132,8 @@ class Attention:
 
     @property
     def cached(self) -> int:
-        """Elements that a decoder keeps for each token: keys and values."""
-        return 2 * self.kv_heads * self.head_dim
+        """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
+        return self.kv_rank + self.rope_head_dim if self.kind == "latent" else 2 * self.kv_heads * self.head_dim
 
 
 @dataclass(frozen=True)
@@ -144,7 +162,7 @@ class Group:
 class Model:
     """A decoder: embedding, layer groups, final norm, output head; or a bare parameter count.
 
-    `alternating`: groups take turns layer by layer (Gemma-2) instead of following each other.
+    `order`: names of groups that take turns in this pattern, over and over; empty: one group follows the other.
     """
 
     name: str
@@ -162,7 +180,7 @@ class Model:
     embedding_dropout: Fraction = Fraction(0)
     residual_dropout: Fraction = Fraction(0)
     max_seq_len: int = 0
-    alternating: bool = False
+    order: tuple[str, ...] = ()
 
     @property
     def bare(self) -> bool:
@@ -210,11 +228,19 @@ class Parallelism:
 
 @dataclass(frozen=True)
 class Recompute:
-    """What backward rebuilds: `none`, `selective` (attention core), `full`, `every` n-th layer, or all but `keep`."""
+    """What backward rebuilds.
+
+    `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
+    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: square root of their number).
+    """
 
     policy: str = "none"
     every: int = 1
     keep: tuple[str, ...] = ()
+    matmuls: str = "all"  # or every_second: of the matmuls that are kept, only the odd ones
+    components: tuple[str, ...] = ()
+    layers: int = 0
+    segment: int = 0
 
 
 @dataclass(frozen=True)
@@ -260,13 +286,6 @@ class Stack:
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node
     overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses
     source: str = ""
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """`name` selects the row of the optimizer table; `states` overrides nothing and names nothing else."""
-
-    name: str = "adamw"
 
 
 @dataclass(frozen=True)

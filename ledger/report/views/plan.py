@@ -215,6 +215,12 @@ def precision_line(chosen: Plan) -> str:
 def recompute_line(chosen: Plan) -> str:
     """The checkpointing policy."""
     policy = chosen.recompute
-    if policy.policy == "every":
-        return f"every {policy.every} layers"
-    return f"all but {', '.join(policy.keep)}" if policy.keep else policy.policy
+    odd = ", of matmuls every second" if policy.matmuls == "every_second" else ""
+    lines = {
+        "every": f"every {policy.every} layers",
+        "layers": f"the first {policy.layers} layers of a stage",
+        "segment": f"segments of {policy.segment} layers" if policy.segment else "segments of sqrt(L) layers",
+        "components": ", ".join(policy.components),
+        "keep": f"all but {', '.join(policy.keep)}{odd}",
+    }
+    return lines.get(policy.policy, policy.policy)

@@ -1,0 +1,72 @@
+"""Which layers of a device are recomputed, and how many of them at once: the parts that a policy cuts a group into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+import sympy
+
+from ledger.model.dims import symbol
+from ledger.model.operations import ZERO
+from ledger.model.tensors import CeilDiv
+from ledger.spec.plan import Recompute
+
+WITHIN = "within"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Layers of one group on one device that recompute treats alike, in the order of the forward pass.
+
+    `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each.
+    """
+
+    label: str
+    count: sympy.Expr
+    policy: str
+    beside: sympy.Expr = ZERO
+
+
+def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: int) -> tuple[Part, ...]:
+    """The parts of a group that has `layers` layers on a device, in `chunks`; `redone` of them are recomputed."""
+    count = symbol("layers", suffix)
+    if recompute.policy == "every" and recompute.every > 1:
+        again = CeilDiv(count, recompute.every)
+        return _two(again, count, all_of_them=layers == 1)
+    if recompute.policy == "layers":
+        if redone == 0:
+            return (Part("", count, "none"),)
+        return _two(symbol("redone", suffix), count, all_of_them=redone == layers)
+    if recompute.policy == "segment" and segment(recompute, layers, chunks) > 1:
+        length = symbol("segment", suffix)
+        ends = chunks * CeilDiv(count / chunks, length)
+        return Part(f".{WITHIN}", count - ends, WITHIN), Part("", ends, "full", length - 1)
+    whole_layers = recompute.policy in ("every", "segment")
+    return (Part("", count, "full" if whole_layers else recompute.policy),)
+
+
+def _two(again: sympy.Expr, count: sympy.Expr, *, all_of_them: bool) -> tuple[Part, ...]:
+    if all_of_them:
+        return (Part("", count, "full"),)
+    return Part(".recomputed", again, "full"), Part("", count - again, "none")
+
+
+def segment(recompute: Recompute, layers: int, chunks: int) -> int:
+    """Layers of a segment: as many as are asked for, or the square root of those in a chunk, rounded up.
+
+    One input is kept for each segment and one segment is rebuilt at a time, so both grow as the square root of the
+    depth (Chen et al. 2016, section 4.1; Megatron-LM, `--recompute-method uniform`).
+    """
+    held = max(1, layers // chunks)
+    return min(recompute.segment or 1 + isqrt(held - 1), held)
+
+
+def redone(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
+    """Of each group's layers on a device, those among the first n of its stage (`--recompute-method block`)."""
+    left, found = recompute.layers * chunks, []
+    for held in layers:
+        found.append(min(left, held))
+        left -= found[-1]
+    return tuple(found)
