@@ -1,0 +1,233 @@
+"""A row of published facts -> the plan that ran, as a spec; what the row does not say is an assumption with its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ledger.evidence.published.facts import Facts
+from ledger.evidence.published.sources import SOFTWARE, Software
+from ledger.spec.library import Library
+from ledger.spec.near import nearest
+
+UNKNOWN = Software(stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2025", why="no publication is named")
+KINDS = {"pretrain": "", "sft": "fine-tuning of all weights on sequences of full length runs like pre-training"}
+# A column of layouts: the stage of ZeRO that each word stands for.
+SHARDED = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
+ALIKE = {"A100": "a100-sxm-80gb", "H100": "h100-sxm"}  # ambiguous names, as what most clusters have
+FORMATS = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
+PER_NODE = 8  # devices of a node where the data sheet says nothing else
+
+
+class Skipped(Exception):
+    """A row that no plan can be made of, with the reason."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """The plan of a row as a spec, with what was assumed beyond the row, and the software it ran."""
+
+    plan: Mapping[str, Any]
+    assumed: tuple[str, ...]
+    software: Software
+
+
+def document(row: Facts, library: Library) -> Document:
+    """The plan of a row; raises Skipped with the reason where the row has none."""
+    if row.kind not in KINDS:
+        raise Skipped(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
+    software = SOFTWARE.get(row.source_id or row.source, UNKNOWN)
+    assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
+    if software is UNKNOWN:
+        assumed.append(f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}")
+    _complete(row)
+    parts = Parts(row, software, library, assumed)
+    layout = parts.parallelism()
+    plan = {
+        "spec": "ledger/1",
+        "plan": f"{row.id} ({row.model_name or 'model'}, {row.source_id or row.source})",
+        "accelerator": parts.accelerator(),
+        "cluster": {"devices": row.n_gpus, "devices_per_node": PER_NODE},
+        "model": parts.model(layout["tensor"]),
+        "precision": parts.precision(),
+        "optimizer": software.optimizer,
+        "parallelism": layout,
+        "recompute": parts.recompute(),
+        "stack": parts.stack(),
+        "run": parts.run(layout["data"]),
+    }
+    return Document(plan, tuple(assumed), software)
+
+
+def _complete(row: Facts) -> None:
+    needed = ("n_gpus", "layers", "hidden", "heads", "vocab", "seq_len", "hardware")
+    missing = [name for name in needed if not getattr(row, name)]
+    if row.micro_batch is None and row.global_batch is None:
+        missing.append("micro_batch")
+    if row.n_experts and row.n_experts > 1:
+        missing.extend(name for name in ("top_k", "moe_ffn_hidden") if not getattr(row, name))
+    elif not row.ffn_hidden:
+        missing.append("ffn_hidden")
+    if missing:
+        raise Skipped(f"not published: {', '.join(missing)}")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one row's plan; each adds to `assumed` what the row leaves open."""
+
+    row: Facts
+    software: Software
+    library: Library
+    assumed: list[str]
+
+    def accelerator(self) -> str:
+        """The device in the library that the row's name, or an alias, stands for."""
+        given = self.row.hardware
+        names = self.library.spelt("accelerator", given)
+        if len(names) == 1:
+            return names[0]
+        if given in ALIKE:
+            self.assumed.append(f"hardware `{given}` is {ALIKE[given]}")
+            return ALIKE[given]
+        if names:
+            raise Skipped(f"hardware `{given}` may be {' or '.join(names)}")
+        near = nearest(given, list(self.library.names("accelerator")))
+        raise Skipped(f"no accelerator is named `{given}`; {near}")
+
+    def parallelism(self) -> dict[str, Any]:
+        """The mesh; what a row leaves out is 1, and data is the rest."""
+        row = self.row
+        tensor, pipeline, context = row.tp or 1, row.pp or 1, row.cp or 1
+        data, rest = divmod(row.n_gpus or 1, tensor * pipeline * context)
+        if rest:
+            raise Skipped(f"{row.n_gpus} devices are no multiple of tp x pp x cp = {tensor * pipeline * context}")
+        if row.dp not in (None, data):
+            raise Skipped(f"dp x tp x pp x cp = {row.dp * tensor * pipeline * context}, but n_gpus = {row.n_gpus}")
+        if row.interleave is None and pipeline > 1:
+            self.assumed.append("interleave not stated: 1")
+        words = row.data_parallel_kind.split()
+        stage = SHARDED.get(words[0] if words else "none")
+        if stage is None:
+            raise Skipped(f"data_parallel_kind `{row.data_parallel_kind}` is not known")
+        found: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
+        found["zero"] = stage if data * context > 1 else 0
+        found["interleave"] = row.interleave or 1
+        found["sequence"] = self._sequence(tensor)
+        if row.ep and row.ep > 1:
+            found["expert"] = row.ep
+        return found
+
+    def _sequence(self, tensor: int) -> str:
+        if tensor == 1:
+            return "off"
+        if self.row.sequence_parallel is None:
+            self.assumed.append("sequence parallelism not stated: on")
+        return "off" if self.row.sequence_parallel is False else self.software.sequence
+
+    def model(self, tensor: int) -> dict[str, Any]:
+        """The decoder; a vocabulary that tensor parallelism cannot split is padded as frameworks do."""
+        row = self.row
+        heads, hidden, vocab = row.heads or 1, row.hidden or 1, row.vocab or 1
+        if vocab % tensor:
+            vocab = math.ceil(vocab / (128 * tensor)) * 128 * tensor
+            self.assumed.append(f"vocabulary padded from {row.vocab} to {vocab}")
+        if row.head_dim is None and hidden % heads:
+            raise Skipped(f"hidden = {hidden} is no multiple of heads = {heads}, and no head_dim is published")
+        sizes = {"heads": heads, "kv_heads": row.kv_heads or heads, "head_dim": row.head_dim or hidden // heads}
+        style = ARCHITECTURES[self.software.architecture if row.gated_mlp is False else "llama"](row)
+        group = {
+            "group": "decoder",
+            "repeat": row.layers,
+            "attention": {**sizes, **style.pop("attention")},
+            "mlp": {**style.pop("mlp"), **self._width()},
+        }
+        return {
+            "model": row.model_name or "published model",
+            "source": row.source or row.source_id or row.id,
+            "d_model": hidden,
+            "vocab": vocab,
+            **style,
+            "layers": [group],
+        }
+
+    def _width(self) -> dict[str, Any]:
+        row = self.row
+        if row.n_experts and row.n_experts > 1:
+            return {"kind": "experts", "experts": row.n_experts, "top_k": row.top_k, "d_ff": row.moe_ffn_hidden}
+        return {"d_ff": row.ffn_hidden}
+
+    def precision(self) -> Any:
+        """The number formats that the software means by the row's dtype."""
+        given = self.row.dtype or "bf16"
+        if not self.row.dtype:
+            self.assumed.append("dtype not stated: bf16")
+        known = {**FORMATS, **self.software.precisions}
+        if given not in known:
+            raise Skipped(f"dtype `{given}` of this software is not compiled; {', '.join(known)} are")
+        return known[given]
+
+    def recompute(self) -> Any:
+        """What is recomputed, in the words of the software."""
+        given = self.row.recompute
+        if not given:
+            self.assumed.append("recompute not stated: none")
+        known = {"": "none", "none": "none", "full": "full", "selective": "selective", **self.software.recompute}
+        if given not in known:
+            raise Skipped(f"recompute `{given}` is not compiled")
+        return known[given]
+
+    def stack(self) -> Any:
+        """The software stack, that of torch.compile where the row says so."""
+        if self.row.torch_compile and self.software.compiled:
+            return self.software.compiled
+        return self.software.stack
+
+    def run(self, data: int) -> dict[str, int]:
+        """Batches in sequences; what is left out of micro-batch, accumulation and global batch follows from the rest."""
+        row = self.row
+        micro = row.micro_batch
+        if micro is None:
+            micro = 1
+            self.assumed.append("micro_batch not stated: 1")
+        whole = row.global_batch or data * micro * (row.grad_accum or 1)
+        return {"seq_len": row.seq_len or 1, "micro_batch": micro, "global_batch": whole}
+
+
+# --- the architectures that the columns do not spell out ------------------------------------------
+
+
+def _llama(row: Facts) -> dict[str, Any]:
+    return {
+        "embedding": {"tied": bool(row.tied_embeddings)},
+        "norm": {"kind": "rms"},
+        "attention": {"rotary": 1},
+        "mlp": {"kind": "gated", "activation": "silu"},
+    }
+
+
+def _gpt(row: Facts) -> dict[str, Any]:
+    """GPT-2's: learned positions, layer norms, biases, dropout (Megatron-LM, pretrain_gpt.py)."""
+    return {
+        "embedding": {"tied": row.tied_embeddings is not False, "learned_positions": row.seq_len, "dropout": 0.1},
+        "norm": {"kind": "layer", "bias": True},
+        "residual_dropout": 0.1,
+        "attention": {"qkv_bias": True, "out_bias": True, "fused_qkv": True, "dropout": 0.1},
+        "mlp": {"kind": "plain", "activation": "gelu_tanh", "bias": True},
+    }
+
+
+def _mpt(row: Facts) -> dict[str, Any]:
+    """MPT's: learned positions, layer norms and contractions without biases (mosaicml/llm-foundry, MPTConfig)."""
+    return {
+        "embedding": {"tied": row.tied_embeddings is not False, "learned_positions": row.seq_len},
+        "norm": {"kind": "layer"},
+        "attention": {"fused_qkv": True},
+        "mlp": {"kind": "plain", "activation": "gelu"},
+    }
+
+
+ARCHITECTURES: Mapping[str, Callable[[Facts], dict[str, Any]]] = {"llama": _llama, "gpt": _gpt, "mpt": _mpt}
+

@@ -1,0 +1,102 @@
+"""A row of published facts, typed: what the columns of the contract say, or why they cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ledger.evidence.published.table import Row
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The numbers and words of one row; None or empty for what was not published. Bytes, seconds, sequences."""
+
+    id: str
+    source: str
+    source_id: str
+    kind: str
+    model_name: str
+    hardware: str
+    dtype: str
+    data_parallel_kind: str
+    recompute: str
+    optimizer: str
+    mem_convention: str
+    score_time: str
+    score_mem: str
+    flag: str
+    layers: int | None
+    hidden: int | None
+    ffn_hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    head_dim: int | None
+    vocab: int | None
+    n_experts: int | None
+    top_k: int | None
+    moe_ffn_hidden: int | None
+    seq_len: int | None
+    n_gpus: int | None
+    dp: int | None
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    interleave: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    grad_accum: int | None
+    gated_mlp: bool | None
+    tied_embeddings: bool | None
+    sequence_parallel: bool | None
+    flash_attention: bool | None
+    torch_compile: bool | None
+    measured_step_s: float | None
+    derived_step_s: float | None
+    measured_tokens_per_s_per_gpu: float | None
+    measured_peak_mem_gib: float | None
+
+
+COLUMNS = tuple(field.name for field in fields(Facts))
+NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
+READERS = {
+    "str": lambda text: text,
+    "int | None": lambda text: _whole(text) if text else None,
+    "float | None": lambda text: _positive(text) if text else None,
+    "bool | None": lambda text: TRUTH[text.lower()] if text else None,
+}
+TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+KINDS = {"int | None": "a whole number of 1 or more", "float | None": "a number above 0", "bool | None": "true or false"}
+
+
+class Unreadable(ValueError):
+    """A cell that does not say what its column is for; the message has its place."""
+
+
+def facts(row: Row) -> Facts:
+    """The row typed; raises Unreadable for the first cell that is not of its column's kind."""
+    found = {}
+    for field in fields(Facts):
+        text = row.text(field.name)
+        try:
+            found[field.name] = READERS[str(field.type)](text)
+        except (ValueError, KeyError):
+            wanted = KINDS[str(field.type)]
+            raise Unreadable(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
+    return Facts(**found)
+
+
+def _whole(text: str) -> int:
+    number = float(text)
+    if number != int(number) or number < 1 or number > 2**53:
+        raise ValueError(text)
+    return int(number)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number

@@ -1,0 +1,168 @@
+"""Rows of published runs predicted: each plan is read, compiled and compared; what cannot be has its reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from ledger.books import compile_plan
+from ledger.books.results import Compiled
+from ledger.evidence.published.documents import Document, Skipped, document
+from ledger.evidence.published.facts import GIB, Facts, Unreadable, facts
+from ledger.evidence.published.sources import ALLOCATED, DRIVER
+from ledger.evidence.published.table import Row
+from ledger.spec.inputs import violations
+from ledger.spec.library import Library
+from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
+from ledger.spec.problems import SpecError
+
+COUNTED = "A"  # the grade of a measurement that summaries are made of
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One row: its prediction beside its measurement in seconds and bytes, or the reason why there is none.
+
+    `counts_time` and `counts_memory`: whether summaries are made of it. `assumed` is what the row does not say.
+    """
+
+    id: str
+    source: str
+    group: str
+    skipped: str | None = None
+    step: float | None = None
+    measured_step: float | None = None
+    memory: float | None = None
+    measured_memory: float | None = None
+    counts_time: bool = False
+    counts_memory: bool = False
+    fits: bool | None = None
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def time_error(self) -> float | None:
+        """Predicted over measured seconds, minus one."""
+        return _error(self.step, self.measured_step)
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted over measured bytes, minus one."""
+        return _error(self.memory, self.measured_memory)
+
+
+def _error(predicted: float | None, measured: float | None) -> float | None:
+    return predicted / measured - 1 if predicted and measured else None
+
+
+Shelf = dict[str, Plan]
+
+
+def scored(rows: Iterable[Row], library: Library, overrides: tuple[str, ...] = ()) -> Iterator[Scored]:
+    """Every row in its order; `overrides` change every plan alike."""
+    shelf: Shelf = {}
+    for row in rows:
+        yield _scored(row, library, overrides, shelf)
+
+
+def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf) -> Scored:
+    group = row.text("source_id") or row.text("source")
+    blank = Scored(row.text("id"), row.text("source") or group, group)
+    try:
+        typed = facts(row)
+        made = document(typed, library)
+        compiled = compile_plan(planned(made, overrides, library, shelf))
+    except (Skipped, Unreadable) as error:
+        return replace(blank, skipped=str(error))
+    except SpecError as error:
+        return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
+    return _compared(blank, typed, made, compiled)
+
+
+def _compared(blank: Scored, row: Facts, made: Document, compiled: Compiled) -> Scored:
+    measured = measured_step(row)
+    return replace(
+        blank,
+        step=float(compiled.totals["time.step"]),
+        measured_step=measured,
+        memory=float(published_memory(made, compiled)),
+        measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
+        counts_time=measured is not None and row.score_time in ("", COUNTED) and row.kind == "pretrain",
+        counts_memory=row.measured_peak_mem_gib is not None and row.score_mem in ("", COUNTED),
+        fits=compiled.verdict.fits,
+        assumed=made.assumed,
+    )
+
+
+def measured_step(row: Facts) -> float | None:
+    """Seconds a step: as measured, else from tokens per second, else as derived by whoever made the table."""
+    if row.measured_step_s:
+        return row.measured_step_s
+    if row.measured_tokens_per_s_per_gpu and row.global_batch and row.seq_len and row.n_gpus:
+        return row.global_batch * row.seq_len / (row.measured_tokens_per_s_per_gpu * row.n_gpus)
+    return row.derived_step_s
+
+
+def published_memory(made: Document, compiled: Compiled) -> int:
+    """Bytes of the quantity and the rank that the publication prints."""
+    roles = compiled.roles[:1] if made.software.rank == "first" else compiled.roles
+    peak = max(role.peak.total for role in roles)
+    if made.software.memory == ALLOCATED:
+        return peak
+    outside = compiled.plan.stack.context if made.software.memory == DRIVER else 0
+    return int(peak * compiled.plan.stack.fragmentation) + outside
+
+
+# --- plans --------------------------------------------------------------------------------------
+
+
+def text(made: Document) -> str:
+    """The plan of a row as a spec that can be saved and explained."""
+    return yaml.safe_dump(dict(made.plan), sort_keys=False, allow_unicode=True, width=120)
+
+
+def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf: Shelf) -> Plan:
+    """The plan of a row, read like any spec.
+
+    Rows that differ in sizes of the layout and the batch alone are read once; the rules hold for each.
+    """
+    key = json.dumps({name: part for name, part in made.plan.items() if name not in SIZED}, sort_keys=True)
+    if overrides or key not in shelf:
+        plan = load_plan(text(made), overrides, library=library)
+        shelf[key] = plan
+        return plan
+    read = shelf[key]
+    layout, run, devices = made.plan["parallelism"], made.plan["run"], made.plan["cluster"]["devices"]
+    plan = replace(
+        read,
+        title=made.plan["plan"],
+        cluster=replace(read.cluster, devices=devices),
+        parallelism=replace(read.parallelism, **layout),
+        run=replace(read.run, **run),
+    )
+    problems = violations(plan)
+    if problems:
+        raise SpecError(problems)
+    return plan
+
+
+SIZED = ("plan", "cluster", "parallelism", "run")
+
+
+def summary(errors: Iterable[float]) -> dict[str, Any]:
+    """Number, mean absolute, median absolute, mean signed and worst of several errors; None where there are none."""
+    found = sorted(errors, key=abs)
+    if not found:
+        return {"rows": 0, "mape": None, "median": None, "bias": None, "worst": None}
+    middle = [abs(found[(len(found) - 1) // 2]), abs(found[len(found) // 2])]
+    return {
+        "rows": len(found),
+        "mape": sum(map(abs, found)) / len(found),
+        "median": sum(middle) / 2,
+        "bias": sum(found) / len(found),
+        "worst": found[-1],
+    }

@@ -1,0 +1,99 @@
+"""What each publication says of its own software: the stack, number formats, and which memory it prints.
+
+The rows are facts about code bases, found in their public code; none is chosen by how well it predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ALLOCATED, RESERVED, DRIVER = "allocated", "reserved", "driver"
+
+
+@dataclass(frozen=True)
+class Software:
+    """How the runs of one publication were made.
+
+    `compiled` is the stack of rows with torch.compile; `precisions` goes from a row's dtype to a spec; `memory` is what
+    is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
+    `recompute` says what the words of the table mean; `model` and `parallelism` are what its columns leave out.
+    """
+
+    stack: str
+    why: str
+    compiled: str = ""
+    precisions: Mapping[str, Any] = field(default_factory=dict)
+    memory: str = RESERVED
+    rank: str = "worst"
+    recompute: Mapping[str, Any] = field(default_factory=dict)
+    sequence: str = "regather"
+    architecture: str = "llama"
+    optimizer: str = "adamw"
+
+
+SELECTIVE_OPERATIONS: Mapping[str, Any] = {"keep": ["matmul", "attention"]}
+TORCHTITAN = Software(
+    stack="pytorch-fsdp2-2025",
+    compiled="pytorch-fsdp2-compile-2025",
+    why="pytorch/torchtitan, torchtitan/metrics.py: reserved_bytes.all.peak in GiB",
+    precisions={"bf16": "bf16-autocast"},
+    recompute={"selective-op": SELECTIVE_OPERATIONS, "selective-layer": {"every": 2}},
+    sequence="save_gathered",
+)
+MEGATRON = Software(
+    stack="megatron-te-2024",
+    why="NVIDIA/dgxc-benchmarking and the NeMo recipes it runs: distributed optimizer, fp32 main gradients",
+    precisions={"bf16": "bf16-fp32-gradients"},
+)
+SOFTWARE: Mapping[str, Software] = {
+    "torchtitan-202412": TORCHTITAN,
+    "torchtitan-202506": TORCHTITAN,
+    "torchtitan-2024-history": TORCHTITAN,
+    "torchtitan-nvfp4": TORCHTITAN,
+    "torchao": TORCHTITAN,
+    "nanotron": Software(
+        stack="nanotron-2024",
+        why="huggingface/nanotron, nanotron/helpers.py: the table's memory is torch.cuda.max_memory_reserved / 2**30",
+        precisions={"bf16": "bf16-fp32-gradients"},
+        rank="first",
+    ),
+    "internevo": Software(stack="internevo-2023", why="InternLM/InternEvo", precisions={"bf16": "bf16-mixed"}),
+    "nvidia-dgxc": MEGATRON,
+    "nvidia-nemo-24.07": MEGATRON,
+    "nvidia-mbridge": MEGATRON,
+    "korthikanti22": Software(
+        stack="megatron-lm-2022",
+        why="Korthikanti et al. 2022",
+        precisions={"fp16": "fp16-mixed"},
+        architecture="gpt",
+        optimizer="adam",
+    ),
+    "megatron-sc21": Software(
+        stack="megatron-lm-2022",
+        why="Narayanan et al. 2021",
+        precisions={"fp16": "fp16-mixed"},
+        architecture="gpt",
+        optimizer="adam",
+    ),
+    "mt-nlg": Software(
+        stack="megatron-lm-2022",
+        why="Smith et al. 2022",
+        precisions={"bf16": "bf16-mixed"},
+        architecture="gpt",
+        optimizer="adam",
+    ),
+    "llm-foundry": Software(
+        stack="llm-foundry-2024",
+        why="mosaicml/llm-foundry scripts/train/benchmarking",
+        precisions={"bf16": "bf16-autocast"},
+        architecture="mpt",
+    ),
+    "fms-fsdp": Software(
+        stack="pytorch-fsdp2-2025",
+        compiled="pytorch-fsdp2-compile-2025",
+        why="foundation-model-stack/fms-fsdp",
+        precisions={"bf16": "bf16-autocast"},
+    ),
+}

@@ -1,0 +1,111 @@
+"""A table of comma-separated values, read with the place of every cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.spec.near import nearest
+from ledger.spec.problems import Location, Problem, SpecError
+
+LARGEST = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
+# One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.
+CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
+BREAK = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of one cell, without quotes and outer blanks, and its place."""
+
+    text: str
+    where: Location
+
+
+@dataclass(frozen=True)
+class Row:
+    """The cells of one row by column; a column that the table lacks is an empty cell."""
+
+    cells: Mapping[str, Cell]
+    where: Location
+
+    def text(self, column: str) -> str:
+        """What the cell says; empty for what was not published."""
+        cell = self.cells.get(column)
+        return cell.text if cell else ""
+
+    def place(self, column: str) -> Location:
+        """Where the cell is, or the row where it has none."""
+        cell = self.cells.get(column)
+        return cell.where if cell else self.where
+
+
+def read_table(path: Path, needed: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of a table with a header; raises SpecError for what is no table or lacks a needed column."""
+    text = _text(path)
+    records = [record for record in _records(text, str(path)) if any(cell.text for cell in record)]
+    if not records:
+        raise SpecError([Problem(Location(str(path)), "the table is empty", "the first line names the columns")])
+    header, *rest = records
+    names = [cell.text for cell in header]
+    problems = [*_header_faults(header, needed), *_ragged(rest, len(names))]
+    if problems:
+        raise SpecError(problems, {str(path): text})
+    return tuple(Row(dict(zip(names, record, strict=False)), record[0].where) for record in rest)
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST} bytes", "split the table")])
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        column = len(before) - (before.rfind(b"\n") + 1) + 1
+        where = Location(str(path), before.count(b"\n") + 1, column)
+        raise SpecError([Problem(where, "not UTF-8 text", "save the table as UTF-8")]) from error
+
+
+def _records(text: str, file: str) -> Iterator[list[Cell]]:
+    """Records of cells; a quoted cell may hold line breaks, which count as lines."""
+    record: list[Cell] = []
+    start, line, line_start = 0, 1, 0
+    while start < len(text) or record:
+        where = Location(file, line, start - line_start + 1)
+        found = CELL.match(text, start)
+        if found is None:
+            raise SpecError([Problem(where, "a quote inside a cell, or one that is never closed", HELP)], {file: text})
+        quoted, plain, end = found.groups()
+        inside = plain if quoted is None else quoted.replace('""', '"')
+        record.append(Cell(inside.strip(), where))
+        for broken in BREAK.finditer(text, start, found.end()):
+            line, line_start = line + 1, broken.end()
+        start = found.end()
+        if end != ",":
+            yield record
+            record = []
+
+
+HELP = 'a cell with quotes is written in quotes, with each quote inside doubled: "a ""b"" c"'
+
+
+def _header_faults(header: Sequence[Cell], needed: Sequence[str]) -> Iterator[Problem]:
+    names = [cell.text for cell in header]
+    for index, cell in enumerate(header):
+        if cell.text and cell.text in names[:index]:
+            yield Problem(cell.where, f"two columns are named `{cell.text}`", "give each column its own name")
+    for name in needed:
+        if name not in names:
+            near = nearest(name, [one for one in names if one not in needed])
+            yield Problem(header[0].where, f"the table has no column `{name}`", near)
+
+
+def _ragged(records: Sequence[Sequence[Cell]], width: int) -> Iterator[Problem]:
+    for record in records:
+        if len(record) > width:
+            message = f"{len(record)} cells in a row of {width} columns"
+            yield Problem(record[width].where, message, "a cell that holds a comma is written in quotes")
