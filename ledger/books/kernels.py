@@ -30,7 +30,7 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
 
 def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> KernelTime:
     shape = operation.shape()
-    flops = float(value(operation.useful() + operation.masked()))
+    flops = float(value(operation.spent()))
     work = prices.Work(
         kind=operation.kernel,
         flops=flops or float(value(operation.vector())),

@@ -68,6 +68,7 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
         (matmul, phase, useful - redone, basis),
         (matmul, "recompute", redone, "scores that the backward kernel rebuilds"),
         (matmul.replace("matmul", "masked"), phase, operation.masked(), "computed, then thrown away by the mask"),
+        (matmul.replace("matmul", "repeated"), phase, operation.repeated(), "done by every device of an axis alike"),
         ("vector", phase, operation.vector(), "operations of one element times elements"),
         ("hbm", phase, operation.traffic(), TRAFFIC),
     ]

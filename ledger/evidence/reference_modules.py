@@ -31,7 +31,9 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
         self.offset = offset
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Normalise the last dimension in one kernel."""
+        """Normalise the last dimension in one kernel, which reads rows in order: heads wait for their transposition."""
+        if hidden.ndim == 4 and not hidden.is_contiguous() and hidden.transpose(1, 2).is_contiguous():
+            return self.forward(hidden.transpose(1, 2)).transpose(1, 2)
         weight = 1.0 + self.weight if self.offset else self.weight
         return torch._fused_rms_norm(hidden, [hidden.shape[-1]], weight, 1e-6)[0]
 
@@ -56,7 +58,11 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
-    return aten._scaled_dot_product_flash_attention(query, key, value, dropout, True, scale=scale)[0]
+    """Values as wide as queries: narrower ones are padded and the result cropped, as transformers does for it."""
+    width = value.shape[-1]
+    if width != query.shape[-1]:
+        value = nn.functional.pad(value, [0, query.shape[-1] - width])
+    return aten._scaled_dot_product_flash_attention(query, key, value, dropout, True, scale=scale)[0][..., :width]
 
 
 def _efficient(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
@@ -119,7 +125,10 @@ def attention_backend(kernel: str) -> Any:
 def _rms_norm(hidden: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
     """Shapes of the CUDA kernel: the output and one reciprocal root mean square per row, in fp32."""
     rows = [*hidden.shape[: hidden.ndim - len(shape)], *([1] * len(shape))]
-    return torch.empty_like(hidden), hidden.new_empty(rows, dtype=torch.float32)
+    return (
+        torch.empty_like(hidden, memory_format=torch.contiguous_format),
+        hidden.new_empty(rows, dtype=torch.float32),
+    )
 
 
 def _rms_norm_backward(

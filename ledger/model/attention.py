@@ -1,4 +1,4 @@
-"""Attention: the kinds a model can name, with their projections and rotary positions."""
+"""Attention: the kinds a model can name, with their projections."""
 
 from __future__ import annotations
 
@@ -8,28 +8,41 @@ import sympy
 
 from ledger.model.cores import CORES
 from ledger.model.dims import Dim
+from ledger.model.latent import latent
+from ledger.model.norms import norm
+from ledger.model.rotary import rotated
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.plan import Attention
+from ledger.spec.plan import Attention, Norm
 
 
-def attention(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """The mixing of tokens, of the kind that the model names; result (batch seq d_model)."""
-    return ATTENTIONS[spec.kind](tape, x, spec)
+    return ATTENTIONS[spec.kind](tape, x, spec, norms)
 
 
-def _grouped_query(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
+def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    if spec.qk_norm != "none":
+        query, key = (
+            norm(tape, f"attention/{name}_norm", tensor, norms, _normed(tensor, spec))
+            for name, tensor in (("q", query), ("k", key))
+        )
     if spec.rotary:
-        query = _rotated(tape, "attention/rotary_q", query, spec)
-        key = _rotated(tape, "attention/rotary_k", key, spec)
+        query = rotated(tape, "attention/rotary_q", query, spec)
+        key = rotated(tape, "attention/rotary_k", key, spec)
     key, value = tape.everywhere(key, "context"), tape.everywhere(value, "context")
     context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
     return tape.contract("attention/out", einsum, context, weight, bias=bias)
+
+
+def _normed(tensor: Tensor, spec: Attention) -> str:
+    """The dims over which queries or keys are normed."""
+    return "head_dim" if spec.qk_norm == "head" else f"{tensor.dims[2].name} head_dim"
 
 
 def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,34 +67,7 @@ def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, T
     return query, key, value
 
 
-# --- rotary positions ---------------------------------------------------------------------------
-
-
-def _rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
-    """x cos + rotate_half(x) sin on the rotated part of each head; only the shared tables are saved."""
-    part = spec.rotary < 1
-    wide = "rotary_dim" if part else "head_dim"
-    tables = [
-        Tensor(f"rotary/{t}.table", tape.dims(f"seq {wide}"), _table_dtype(tape), "table", tape.layout.inputs)
-        for t in ("cos", "sin")
-    ]
-    heads = x.dims[2].name
-    rotating = tape.view(x, f"batch seq {heads} {wide}", f"{name}.part") if part else x
-    result = f"{name}.add" if part else name
-    if tape.kernels.rotary == "fused":
-        turned = tape.pointwise(result, rotating, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
-    else:
-        even = tape.pointwise(f"{name}.cos", rotating, tables[0], saves=[tables[0]])
-        swapped = tape.pointwise(f"{name}.rotate", rotating, kernel="copy")
-        odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
-        turned = tape.pointwise(result, even, odd, add=True)
-    if part:
-        turned = tape.pointwise(name, turned, x, like=x, kernel="copy", add=True)
-    return turned
-
-
-def _table_dtype(tape: Tape) -> str:
-    return tape.precision.weights if tape.precision.autocast else tape.precision.activations
-
-
-ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention], Tensor]] = {"grouped_query": _grouped_query}
+ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
+    "grouped_query": _grouped_query,
+    "latent": latent,
+}

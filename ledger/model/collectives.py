@@ -26,6 +26,11 @@ class Collective(Operation):
     collective: str = ""
     axis: str = ""
 
+    @property
+    def runs(self) -> bool:
+        """A mark is no transfer."""
+        return self.collective != "none"
+
     def payload(self) -> sympy.Expr:
         """Bytes: output of an all-gather, input of a reduce-scatter or all-reduce, payload of a send."""
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
@@ -46,6 +51,4 @@ class Collective(Operation):
 
 def executed(operations: Iterable[Operation]) -> Iterator[Operation]:
     """The operations that really run something."""
-    for operation in operations:
-        if not (isinstance(operation, Collective) and operation.collective == "none"):
-            yield operation
+    return (operation for operation in operations if operation.runs)

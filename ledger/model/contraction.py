@@ -8,6 +8,7 @@ from functools import cached_property
 
 import sympy
 
+from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, gradient
 from ledger.model.tensors import Tensor, product
@@ -18,11 +19,12 @@ class Contraction(Operation):
     """An einsum of two operands over named dims: 2 FLOPs for each point of the product of all dims.
 
     A third input is a bias that the same kernel adds. `density` is the share of the points that the result needs
-    (causal masks); the kernel runs them all.
+    (causal masks); the kernel runs them all. `copies` are the axes all of whose devices do this same work.
     """
 
     einsum: str = ""
     density: sympy.Expr = ONE
+    copies: tuple[str, ...] = ()
 
     def terms(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """The dim names of both operands and of the result."""
@@ -53,12 +55,19 @@ class Contraction(Operation):
         return product(2, self.points())
 
     def useful(self) -> sympy.Expr:
-        """2 x the product of all dims x the density of the mask."""
-        return product(2, self.points(), self.density)
+        """2 x the product of all dims x the density of the mask, of which every copy does its share."""
+        return product(2, self.points(), self.density) / self._degree()
 
     def masked(self) -> sympy.Expr:
         """What the mask throws away."""
         return product(2, self.points(), 1 - self.density) if self.density != ONE else ZERO
+
+    def repeated(self) -> sympy.Expr:
+        """What is left of the work where one device would do."""
+        return product(2, self.points(), self.density, 1 - 1 / self._degree()) if self.copies else ZERO
+
+    def _degree(self) -> sympy.Expr:
+        return product(*[symbol(axis) for axis in self.copies])
 
     def shape(self) -> Matmul:
         """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result."""
@@ -100,6 +109,7 @@ class Contraction(Operation):
             (gradient(of),),
             einsum=einsum,
             density=self.density,
+            copies=self.copies,
         )
 
 

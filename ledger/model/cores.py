@@ -15,7 +15,12 @@ from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Attention
 
 SCORES = "batch seq heads head_dim, batch key heads head_dim -> batch heads seq key"
-CONTEXT = "batch heads seq key, batch key heads head_dim -> batch seq heads head_dim"
+
+
+def context_einsum(value: Tensor) -> str:
+    """Values weighed and summed; their heads may have another width than those of queries."""
+    width = value.dims[-1].name
+    return f"batch heads seq key, batch key heads {width} -> batch seq heads {width}"
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,18 @@ class FusedKernel:
     repeats: bool  # needs keys and values repeated for every query head
     skips: bool  # leaves out masked blocks
     random_state: int  # bytes of random-number state saved
+    pads: bool = False  # needs values as wide as queries
     follows: bool = True  # lays its result out as the query is, not as the output projection reads it
     rows: int = 1  # the log-sum-exp is padded to a multiple of so many queries
 
 
 def density(tape: Tape, spec: Attention) -> sympy.Expr:
-    """The share of the (query, key) square that the causal mask and the window leave, exactly."""
-    seq, window = symbol("seq"), symbol("window", tape.suffix)
+    """The share of the (query, key) square that the causal mask and a window or chunks leave, exactly."""
+    seq, window, chunk = symbol("seq"), symbol("window", tape.suffix), symbol("chunk", tape.suffix)
+    if spec.chunk is not None:
+        whole = CeilDiv(seq + 1, chunk) - 1
+        rest = seq - whole * chunk
+        return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / (2 * seq**2)
     if spec.window is None:
         return (seq + 1) / (2 * seq)
     return window * (2 * seq - window + 1) / (2 * seq**2)
@@ -39,15 +49,15 @@ def density(tape: Tape, spec: Attention) -> sympy.Expr:
 
 def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
     """The two contractions inside a fused kernel, over the heads of the query."""
-    batch, seq, heads, head_dim = query.dims
+    batch, seq, heads, _ = query.dims
     keys = Dim("key", seq.symbol)
     scores = Tensor("scores", (batch, heads, seq, keys), query.dtype, split=query.split)
-    wide = [Tensor(t.name, (batch, keys, heads, head_dim), t.dtype, split=query.split) for t in (key, value)]
-    result = Tensor("context", query.dims, query.dtype, split=query.split)
+    wide = [Tensor(t.name, (batch, keys, heads, t.dims[-1]), t.dtype, split=query.split) for t in (key, value)]
+    result = Tensor("context", (batch, seq, heads, value.dims[-1]), query.dtype, split=query.split)
     share = density(tape, spec)
     return (
         Contraction("scores", "", (query, wide[0]), (scores,), einsum=SCORES, density=share),
-        Contraction("context", "", (scores, wide[1]), (result,), einsum=CONTEXT, density=share),
+        Contraction("context", "", (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
     )
 
 
@@ -58,8 +68,13 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         if kernel.repeats:
             key, value = _repeated(tape, key, spec), _repeated(tape, value, spec)
         name = "attention/core"
+        width = value.dims[-1]
+        padded = kernel.pads and width != query.dims[-1]
+        if padded:
+            wide = (*value.dims[:-1], query.dims[-1])
+            value = tape.pointwise(f"{value.name}.padded", value, dims=wide, kernel="copy")
         batch, seq, heads, _ = query.dims
-        out = tape.activation(name, query.dims, query.dtype, query.split)
+        out = tape.activation(name, (batch, seq, heads, value.dims[-1]), query.dtype, query.split)
         rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(seq.symbol, kernel.rows))
         sums = Tensor(f"{name}.logsumexp", (batch, heads, rows), "fp32", "statistic", query.split)
         words = Dim("words", sympy.Integer(kernel.random_state))
@@ -76,8 +91,9 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
                 skips=kernel.skips,
             )
         )
-        # Joining the rotated part of each head to the rest leaves heads before positions in the query's layout.
-        return _copied(tape, out) if kernel.follows and 0 < spec.rotary < 1 else out
+        if padded:
+            return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel="copy")
+        return _copied(tape, out) if kernel.follows and spec.joined else out
 
     return core
 
@@ -140,7 +156,7 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
         mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
     context = tape.contract(
-        "attention/context", CONTEXT, shares, value, density=density(tape, spec), dtype=shares.dtype
+        "attention/context", context_einsum(value), shares, value, density=density(tape, spec), dtype=shares.dtype
     )
     return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel="copy", add=True)
 
@@ -167,7 +183,7 @@ def _as_keys(x: Tensor) -> Tensor:
 
 
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
-    "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24)),
+    "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24, pads=True)),
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
     "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),

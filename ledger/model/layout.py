@@ -9,6 +9,8 @@ from ledger.model.dims import Dim
 from ledger.model.tensors import Split
 from ledger.spec.plan import Parallelism
 
+ALIKE = ("tensor",)  # axes whose devices all see the same tokens
+
 # A row per axis that splits operations: which dims it cuts where they are computed with.
 SPLITS: Mapping[str, tuple[str, ...]] = {
     "tensor": ("heads", "kv_heads", "d_ff", "vocab"),
@@ -32,6 +34,11 @@ class Layout:
     def cuts(self) -> tuple[str, ...]:
         """The axes that cut weights."""
         return tuple(dict.fromkeys(self.splits.values()))
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """The axes all of whose devices do the same work where they cut neither operand."""
+        return tuple(axis for axis in self.cuts if axis in ALIKE)
 
     @property
     def inputs(self) -> Split:

@@ -9,16 +9,17 @@ from ledger.model.tensors import Tensor
 from ledger.spec.plan import Norm
 
 
-def norm(tape: Tape, name: str, x: Tensor, spec: Norm) -> Tensor:
-    """RMSNorm or LayerNorm of the residual stream (batch seq d_model); LayerNorm is one kernel in every stack."""
-    weight = tape.weight(f"{name}.weight", "d_model")
+def norm(tape: Tape, name: str, x: Tensor, spec: Norm, over: str = "d_model") -> Tensor:
+    """RMSNorm or LayerNorm `over` the last dims of a tensor, like it; LayerNorm is one kernel in every stack."""
+    weight = tape.weight(f"{name}.weight", over)
     if spec.kind == "rms" and tape.kernels.norm == "eager":
         return _rms_eager(tape, name, x, weight, spec)
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
     offset = [_offset(tape, name, weight)] if spec.unit_offset else []
-    weights = [*(offset or [weight]), *([tape.weight(f"{name}.bias", "d_model")] if spec.bias else [])]
+    weights = [*(offset or [weight]), *([tape.weight(f"{name}.bias", over)] if spec.bias else [])]
     statistics = ("rstd",) if spec.kind == "rms" else ("mean", "rstd")
-    extras = [Tensor(f"{name}.{s}", x.dims[:2], "fp32", "statistic", x.split) for s in statistics]
+    rows = x.dims[: len(x.dims) - len(weight.dims)]
+    extras = [Tensor(f"{name}.{s}", rows, "fp32", "statistic", x.split) for s in statistics]
     flops = 4 if spec.kind == "rms" else 7
     return tape.pointwise(
         name,
@@ -42,7 +43,8 @@ def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> 
     """RMSNorm written in Python, in fp32, as transformers ships it."""
     wide = tape.cast(x, "fp32")
     square = tape.pointwise(f"{name}.square", wide, saves=[wide])
-    mean = tape.pointwise(f"{name}.mean", square, dims=x.dims[:2], kernel="reduction")
+    rows = x.dims[: len(x.dims) - len(weight.dims)]
+    mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel="reduction")
     rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
     normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd])
     if spec.unit_offset:

@@ -75,9 +75,10 @@ def _layers(model: Model, stage: int, plan: Plan) -> tuple[int, ...]:
 
 def order(model: Model) -> list[int]:
     """The group of each layer, from the embedding to the head."""
-    if model.alternating:
-        rounds = max(group.repeat for group in model.groups)
-        return [g for r in range(rounds) for g, group in enumerate(model.groups) if r < group.repeat]
+    if model.order:
+        names = [group.name for group in model.groups]
+        pattern = [names.index(name) for name in model.order]
+        return [pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in model.groups))]
     return [g for g, group in enumerate(model.groups) for _ in range(group.repeat)]
 
 

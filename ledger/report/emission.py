@@ -189,7 +189,7 @@ def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) 
     if entry.cause is None:
         raise TypeError(f"{entry.account} has no cause")
     operation = entry.cause
-    work = operation.useful() + operation.masked() if row.flops else operation.vector()
+    work = operation.spent() if row.flops else operation.vector()
     price, shape = priced(variant, operation, row)
     numbers = [emission.formulas.number(formula) for formula in (work, entry.amount, *shape)]
     return False, (*head, emission.price(price), *numbers)

@@ -92,9 +92,10 @@ def shapes(plan: Plan) -> dict[str, Any]:
     groups, own_symbols = [], set()
     for group in plan.model.groups:
         suffix = group.name if several else ""
-        layers, window = symbol("layers", suffix), symbol("window", suffix)
-        own_symbols |= {layers, window}
-        limit = [window.name, group.attention.window] if group.attention.window else None
+        layers, window, chunk = (symbol(name, suffix) for name in ("layers", "window", "chunk"))
+        own_symbols |= {layers, window, chunk}
+        seen = ((window, group.attention.window), (chunk, group.attention.chunk))
+        limit = next(([sign.name, size] for sign, size in seen if size), None)
         groups.append({"name": group.name, "layers": layers.name, "window": limit, "splits": splits(group)})
     bound = bindings(plan, roles(plan)[0])
     sizes = {sign.name: int(value) for sign, value in bound.items() if sign not in moved | own_symbols}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ledger.spec.plan import MLP, Attention, Group, Model, Norm
+from ledger.spec.plan import MLP, Attention, Group, Model, Norm, Router, Shared
 from ledger.spec.view import View
 
 
@@ -28,8 +28,16 @@ def model(view: View, name: str) -> Model:
         embedding_dropout=share(embedding, "dropout"),
         residual_dropout=share(view, "residual_dropout"),
         max_seq_len=view.size("max_seq_len"),
-        alternating=view.flag("alternating"),
+        order=order(view),
     )
+
+
+def order(view: View) -> tuple[str, ...]:
+    """The pattern in which groups take turns: `5 local` stands for five layers of `local`."""
+    if view.flag("alternating"):
+        return tuple(entry.text("group") for entry in view.each("layers"))
+    counted = [entry.rpartition(" ") for entry in view.words("order")]
+    return tuple(name for count, _, name in counted for _ in range(int(count or 1)))
 
 
 def group(view: View) -> Group:
@@ -46,10 +54,11 @@ def group(view: View) -> Group:
 
 def attention(view: View) -> Attention:
     """Attention; as many key and value heads as query heads where nothing else is said."""
+    kind, nope, rope = view.text("kind", "grouped_query"), view.size("nope_head_dim"), view.size("rope_head_dim")
     return Attention(
         heads=view.size("heads"),
         kv_heads=view.size("kv_heads", view.size("heads")),
-        head_dim=view.size("head_dim"),
+        head_dim=view.size("head_dim", nope + rope),
         qkv_bias=view.flag("qkv_bias"),
         out_bias=view.flag("out_bias"),
         fused_qkv=view.flag("fused_qkv"),
@@ -58,13 +67,40 @@ def attention(view: View) -> Attention:
         softcap=view.number("softcap"),
         dropout=share(view, "dropout"),
         softmax=view.text("softmax", "fp32"),
-        kind=view.text("kind", "grouped_query"),
+        kind=kind,
+        q_rank=view.size("q_rank"),
+        kv_rank=view.size("kv_rank"),
+        nope_head_dim=nope,
+        rope_head_dim=rope,
+        v_head_dim=view.size("v_head_dim"),
+        rotary_form=view.text("rotary_form", "pairs" if kind == "latent" else "halves"),
+        rotary_base=view.size("rotary_base"),
+        qk_norm=view.text("qk_norm", "none"),
+        chunk=view.maybe_size("chunk"),
     )
 
 
 def mlp(view: View) -> MLP:
-    """A plain or gated MLP."""
-    return MLP(view.size("d_ff"), view.text("kind"), view.text("activation"), view.flag("bias"))
+    """A plain or gated MLP, or experts."""
+    router, shared = view.inner("router"), view.inner("shared")
+    return MLP(
+        d_ff=view.size("d_ff"),
+        kind=view.text("kind"),
+        activation=view.text("activation"),
+        bias=view.flag("bias"),
+        experts=view.size("experts"),
+        top_k=view.size("top_k"),
+        router=Router(
+            scores=router.text("scores", "softmax"),
+            normalize=router.flag("normalize"),
+            dtype=router.text("dtype", "compute"),
+            weights=router.text("weights", "fp32"),
+            bias=router.flag("bias"),
+            groups=router.size("groups", 1),
+        ),
+        shared=Shared(shared.size("d_ff"), shared.size("count", 1), shared.flag("gated")) if view.has("shared") else None,
+        capacity_factor=view.exact("capacity_factor", "1") if view.has("capacity_factor") else None,
+    )
 
 
 def share(view: View, key: str) -> Fraction:

@@ -48,7 +48,7 @@ def experts_exist(model: Model, parallelism: Parallelism, at: Places) -> Iterato
 def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device whole query heads and whole key-value heads."""
     for group in model.groups:
-        for field in ("heads", "kv_heads"):
+        for field in ("heads",) if group.attention.kind == "latent" else ("heads", "kv_heads"):
             count = getattr(group.attention, field)
             if count % parallelism.tensor:
                 message = f"{field} = {count} of `{group.name}` does not split over tensor = {parallelism.tensor}"

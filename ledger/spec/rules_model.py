@@ -8,6 +8,9 @@ from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Model, Run
 from ledger.spec.problems import Problem
 
+LATENT = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
+FOREIGN = {"grouped_query": LATENT, "latent": ("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm")}
+
 
 def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:
     """Every key-value head serves the same number of query heads."""
@@ -22,6 +25,10 @@ def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:
 def rotary_is_even(model: Model, at: Places) -> Iterator[Problem]:
     """Rotary positions turn pairs of numbers."""
     for group in model.groups:
+        if group.attention.rope_head_dim % 2:
+            message = f"rope_head_dim = {group.attention.rope_head_dim} is no even number"
+            place = at(f"model.layers.{group.name}.attention.rope_head_dim")
+            yield Problem(place, message, "pairs of numbers are rotated")
         rotated = group.attention.rotary * group.attention.head_dim
         if rotated.denominator != 1 or rotated % 2:
             message = (
@@ -37,12 +44,48 @@ def groups_have_names_of_their_own(model: Model, at: Places) -> Iterator[Problem
         yield Problem(at(f"model.layers.{name}"), f"two groups are named `{name}`", "give each group its own name")
 
 
-def groups_alternate_evenly(model: Model, at: Places) -> Iterator[Problem]:
-    """Groups that take turns have the same number of layers."""
-    repeats = [group.repeat for group in model.groups]
-    if model.alternating and len(set(repeats)) > 1:
-        message = f"alternating groups repeat {' and '.join(map(str, repeats))} times"
-        yield Problem(at("model.alternating"), message, "groups that take turns repeat equally often")
+def groups_take_turns(model: Model, at: Places) -> Iterator[Problem]:
+    """A pattern names groups that are there, and uses up the layers of each."""
+    if not model.order:
+        return
+    place = at("model.order" if "model.order" in at.origins else "model.alternating")
+    names = [group.name for group in model.groups]
+    unknown = [name for name in dict.fromkeys(model.order) if name not in names]
+    if unknown:
+        message = f"no group is named {' or '.join(f'`{name}`' for name in unknown)}"
+        yield Problem(place, message, f"groups are {', '.join(names)}")
+        return
+    layers = sum(group.repeat for group in model.groups)
+    taken = [model.order[layer % len(model.order)] for layer in range(layers)]
+    repeats = {group.name: group.repeat for group in model.groups}
+    dealt = {name: taken.count(name) for name in names}
+    if dealt != repeats:
+        written = " and ".join(str(count) for count in repeats.values())
+        if "model.order" not in at.origins:
+            message = f"alternating groups repeat {written} times"
+            yield Problem(place, message, "groups that take turns repeat equally often")
+            return
+        wanted = ", ".join(f"`{name}` {count}" for name, count in dealt.items())
+        message = f"{layers} layers in this order do not repeat their groups {written} times"
+        yield Problem(place, message, f"in this order: {wanted}")
+
+
+def attention_has_its_own_keys(model: Model, at: Places) -> Iterator[Problem]:
+    """Sizes of another kind of attention would be without effect."""
+    for group in model.groups:
+        place = f"model.layers.{group.name}.attention"
+        for key in FOREIGN[group.attention.kind]:
+            if f"{place}.{key}" in at.origins:
+                message = f"`{key}` is no size of {group.attention.kind} attention"
+                yield Problem(at(f"{place}.{key}"), message, f"leave `{key}` out, or change `kind`")
+
+
+def attention_sees_one_region(model: Model, at: Places) -> Iterator[Problem]:
+    """A window and chunks are two ways to limit what a token sees."""
+    for group in model.groups:
+        if group.attention.window and group.attention.chunk:
+            place = at(f"model.layers.{group.name}.attention.chunk")
+            yield Problem(place, f"`{group.name}` has a window and chunks", "one of the two")
 
 
 def bare_models_have_no_layers(model: Model, at: Places) -> Iterator[Problem]:

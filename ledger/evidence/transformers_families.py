@@ -1,0 +1,145 @@
+"""The architectures of transformers that the judge knows: what a model must be to be one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ledger.evidence import transformers_settings as settings
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Model
+
+
+@dataclass(frozen=True)
+class Family:
+    """A transformers architecture: its classes, where its layers are, what a model must be to be one of it."""
+
+    configuration: str
+    model: str
+    layers: str  # dotted path to the list of layers
+    requires: Mapping[str, object]  # features, by the names of `features`
+    settings: Callable[[Model], dict[str, Any]]
+
+
+_EVERY: dict[str, object] = {
+    "kinds of layer": 1,
+    "attention": "grouped_query",
+    "head bias": False,
+    "rotary form": "halves",
+    "rotary bases": 1,
+    "norms of queries and keys": "none",
+    "chunks": False,
+}
+_LAYER_NORM: dict[str, object] = _EVERY | {
+    "norm": "layer",
+    "norm bias": True,
+    "norms": "pre",
+    "mlp": "plain",
+    "mlp bias": True,
+    "qkv bias": True,
+    "output bias": True,
+    "fused qkv": True,
+    "window": False,
+    "soft cap": False,
+    "grouped queries": False,
+    "heads x head_dim = d_model": True,
+    "scaled embedding": False,
+    "head soft cap": False,
+}
+_RMS_NORM: dict[str, object] = _EVERY | {
+    "norm": "rms",
+    "residual": "sequential",
+    "mlp": "gated",
+    "fused qkv": False,
+    "rotary": True,
+    "partial rotary": False,
+    "learned positions": False,
+    "residual dropout": False,
+    "embedding dropout": False,
+}
+_PLAIN_RMS: dict[str, object] = _RMS_NORM | {
+    "norms": "pre",
+    "unit offset": False,
+    "soft cap": False,
+    "scaled embedding": False,
+    "head soft cap": False,
+}
+_NO_BIAS: dict[str, object] = {"qkv bias": False, "output bias": False, "mlp bias": False}
+_GEMMA: dict[str, object] = _NO_BIAS | {"norms": "sandwich", "unit offset": True, "scaled embedding": True}
+_LATENT: dict[str, object] = _PLAIN_RMS | {"attention": "latent", "window": False, "equal attention biases": True}
+
+FAMILIES = {
+    "gpt2": Family(
+        "GPT2Config",
+        "GPT2LMHeadModel",
+        "transformer.h",
+        _LAYER_NORM | {"residual": "sequential", "rotary": False, "learned positions": True},
+        settings.gpt2,
+    ),
+    "gpt_neox": Family(
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        "gpt_neox.layers",
+        _LAYER_NORM | {"rotary": True, "learned positions": False, "equal hidden dropouts": True},
+        settings.gpt_neox,
+    ),
+    "llama": Family(
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        "model.layers",
+        _PLAIN_RMS | {"window": False, "equal attention biases": True},
+        settings.llama,
+    ),
+    "mistral": Family(
+        "MistralConfig",
+        "MistralForCausalLM",
+        "model.layers",
+        _PLAIN_RMS | _NO_BIAS | {"window": True},
+        settings.mistral,
+    ),
+    "qwen2": Family(
+        "Qwen2Config",
+        "Qwen2ForCausalLM",
+        "model.layers",
+        _PLAIN_RMS | _NO_BIAS | {"qkv bias": True, "window": False},
+        settings.grouped,
+    ),
+    "gemma2": Family(
+        "Gemma2Config",
+        "Gemma2ForCausalLM",
+        "model.layers",
+        _RMS_NORM | _GEMMA,
+        settings.gemma2,
+    ),
+    "qwen3": Family(
+        "Qwen3Config",
+        "Qwen3ForCausalLM",
+        "model.layers",
+        _PLAIN_RMS | {"mlp bias": False, "equal attention biases": True, "norms of queries and keys": "head"},
+        settings.qwen3,
+    ),
+    "gemma3": Family(
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        "model.layers",
+        {key: value for key, value in (_RMS_NORM | _GEMMA).items() if key != "rotary bases"}
+        | {"a rotary base for each kind of window": True, "norms of queries and keys": "head"},
+        settings.gemma3,
+    ),
+    "deepseek_v3": Family(
+        "DeepseekV3Config",
+        "DeepseekV3ForCausalLM",
+        "model.layers",
+        _LATENT | {"rotary form": "pairs", "mlp bias": False},
+        settings.deepseek_v3,
+    ),
+    "deepseek_v2": Family(
+        "DeepseekV2Config",
+        "DeepseekV2ForCausalLM",
+        "model.layers",
+        _LATENT | {"rotary form": "complex"},
+        settings.deepseek_v2,
+    ),
+}

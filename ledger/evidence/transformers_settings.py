@@ -1,0 +1,138 @@
+"""The configuration of each architecture of transformers, from the sizes of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ledger.evidence.transformers_features import layer_order
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Model
+
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
+
+
+def _common(model: Model) -> dict[str, Any]:
+    """What every family but GPT-2 names alike."""
+    group = model.groups[0]
+    return {
+        "vocab_size": model.vocab,
+        "hidden_size": model.d_model,
+        "intermediate_size": group.mlp.d_ff,
+        "num_hidden_layers": len(layer_order(model)),
+        "num_attention_heads": group.attention.heads,
+        "max_position_embeddings": max(model.max_seq_len, 1),
+        "attention_dropout": float(group.attention.dropout),
+        "tie_word_embeddings": model.tied,
+        "hidden_act": ACTIVATIONS[group.mlp.activation],
+    }
+
+
+def gpt2(model: Model) -> dict[str, Any]:
+    """GPT2Config."""
+    group = model.groups[0]
+    return {
+        "vocab_size": model.vocab,
+        "n_positions": model.learned_positions,
+        "n_embd": model.d_model,
+        "n_layer": len(layer_order(model)),
+        "n_head": group.attention.heads,
+        "n_inner": group.mlp.d_ff,
+        "activation_function": ACTIVATIONS[group.mlp.activation],
+        "attn_pdrop": float(group.attention.dropout),
+        "resid_pdrop": float(model.residual_dropout),
+        "embd_pdrop": float(model.embedding_dropout),
+        "tie_word_embeddings": model.tied,
+    }
+
+
+def gpt_neox(model: Model) -> dict[str, Any]:
+    """GPTNeoXConfig."""
+    group = model.groups[0]
+    rotary = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": float(group.attention.rotary)}
+    return _common(model) | {
+        "hidden_dropout": float(model.residual_dropout),
+        "use_parallel_residual": group.residual == "parallel",
+        "rope_parameters": rotary,
+    }
+
+
+def grouped(model: Model) -> dict[str, Any]:
+    """Families whose heads share keys and values; all there is to Qwen2."""
+    attention = model.groups[0].attention
+    return _common(model) | {"num_key_value_heads": attention.kv_heads, "head_dim": attention.head_dim}
+
+
+def llama(model: Model) -> dict[str, Any]:
+    """LlamaConfig."""
+    group = model.groups[0]
+    return grouped(model) | {"attention_bias": group.attention.qkv_bias, "mlp_bias": group.mlp.bias}
+
+
+def mistral(model: Model) -> dict[str, Any]:
+    """MistralConfig: every layer has the window."""
+    return grouped(model) | {"sliding_window": model.groups[0].attention.window}
+
+
+def gemma2(model: Model) -> dict[str, Any]:
+    """Gemma2Config: a window in the layers that have one."""
+    attention = model.groups[0].attention
+    settings = grouped(model)
+    return settings | {
+        "hidden_activation": settings.pop("hidden_act"),
+        "query_pre_attn_scalar": attention.head_dim,
+        "sliding_window": next((g.attention.window for g in model.groups if g.attention.window), None),
+        "layer_types": _layer_types(model),
+        "final_logit_softcapping": model.head_softcap,
+        "attn_logit_softcapping": attention.softcap,
+    }
+
+
+def qwen3(model: Model) -> dict[str, Any]:
+    """Qwen3Config: a window in the layers that have one, one answer for all biases of attention."""
+    window = next((g.attention.window for g in model.groups if g.attention.window), None)
+    return grouped(model) | {
+        "attention_bias": model.groups[0].attention.qkv_bias,
+        "use_sliding_window": window is not None,
+        "sliding_window": window,
+        "layer_types": _layer_types(model),
+    }
+
+
+def gemma3(model: Model) -> dict[str, Any]:
+    """Gemma3TextConfig: rotary positions of two bases, one for the layers with a window."""
+    bases = {bool(g.attention.window): float(g.attention.rotary_base) for g in model.groups}
+    kinds = {"sliding_attention": True, "full_attention": False}
+    return gemma2(model) | {
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": bases.get(windowed, 1e4)} for kind, windowed in kinds.items()
+        },
+    }
+
+
+def deepseek_v3(model: Model) -> dict[str, Any]:
+    """DeepseekV3Config whose layers are all dense; its defaults are for experts, of which there are none."""
+    return _latent(model) | {"rope_interleave": model.groups[0].attention.rotary_form == "pairs"}
+
+
+def deepseek_v2(model: Model) -> dict[str, Any]:
+    """DeepseekV2Config whose layers are all dense."""
+    return _latent(model) | {"mlp_bias": model.groups[0].mlp.bias}
+
+
+def _latent(model: Model) -> dict[str, Any]:
+    attention = model.groups[0].attention
+    return _common(model) | {
+        "num_key_value_heads": attention.heads,
+        "q_lora_rank": attention.q_rank or None,
+        "kv_lora_rank": attention.kv_rank,
+        "qk_nope_head_dim": attention.nope_head_dim,
+        "qk_rope_head_dim": attention.rope_head_dim,
+        "v_head_dim": attention.v_head_dim,
+        "attention_bias": attention.qkv_bias,
+        "first_k_dense_replace": len(layer_order(model)),
+    }
+
+
+def _layer_types(model: Model) -> list[str]:
+    return ["sliding_attention" if group.attention.window else "full_attention" for group in layer_order(model)]

@@ -1,0 +1,36 @@
+"""Tensors taken apart and put together: views cost nothing forward, and one of the two directions is always a copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation, differentiable, gradient, handed_on
+
+
+@dataclass(frozen=True)
+class Taken(Operation):
+    """A tensor as views of its parts: nothing runs, until backward puts the gradients of the parts together."""
+
+    @property
+    def runs(self) -> bool:
+        """Views are no kernel."""
+        return False
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One copy, from the gradients of all parts to that of the whole."""
+        parts = tuple(gradient(part) for part in self.outputs)
+        return (Pointwise(f"{self.name}.gradient", "copy", parts, (gradient(self.inputs[0]),)),)
+
+
+@dataclass(frozen=True)
+class Joined(Pointwise):
+    """Tensors copied one beside the other: the gradient of each is a part of the upstream gradient, without a kernel."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """Every gradient is a view."""
+        return handed_on(self, *[tensor for tensor in self.inputs if differentiable(tensor)])
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """Nothing runs."""
+        return ()

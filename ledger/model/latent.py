@@ -1,0 +1,85 @@
+"""Multi-head latent attention: keys and values are expanded from one narrow vector a token (DeepSeek-V2, section 2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ledger.model.cores import CORES
+from ledger.model.dims import Dim
+from ledger.model.norms import norm
+from ledger.model.rotary import turned
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Attention, Norm
+
+
+def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
+    query = _query(tape, x, spec, norms)
+    key, value = _key_and_value(tape, x, spec, norms)
+    key, value = tape.everywhere(key, "context"), tape.everywhere(value, "context")
+    context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
+    weight = tape.weight("attention/out.weight", "d_model heads v_head_dim")
+    bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
+    einsum = "batch seq heads v_head_dim, d_model heads v_head_dim -> batch seq d_model"
+    return tape.contract("attention/out", einsum, context, weight, bias=bias)
+
+
+def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """Queries, through a latent of their own where they have one, with the rotary part of each head turned."""
+    source = "d_model"
+    if spec.q_rank:
+        source = "q_rank"
+        weight = tape.weight("attention/q_latent.weight", "q_rank d_model")
+        bias = tape.weight("attention/q_latent.bias", "q_rank") if spec.qkv_bias else None
+        einsum = "batch seq d_model, q_rank d_model -> batch seq q_rank"
+        narrow = tape.contract("attention/q_latent", einsum, x, weight, bias=bias)
+        x = norm(tape, "attention/q_latent_norm", narrow, norms, source)
+    weight = tape.weight("attention/q.weight", f"heads head_dim {source}", lead=2)
+    query = tape.contract(
+        "attention/q", f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim", x, weight
+    )
+    straight, turning = tape.taken(
+        query,
+        {
+            "attention/q.straight": tape.dims("batch seq heads nope_head_dim"),
+            "attention/q.turning": tape.dims("batch seq heads rope_head_dim"),
+        },
+    )
+    return tape.joined(
+        "attention/q.joined", [straight, turned(tape, "attention/rotary_q", turning, spec)], query.dims
+    )
+
+
+def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
+    """Keys and values of every head from the latent; the part of the keys that is turned is one for all heads."""
+    kv_rank, rope, nope, wide = tape.dims("kv_rank rope_head_dim nope_head_dim v_head_dim")
+    both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
+    weight = tape.weight("attention/kv_latent.weight", (both, *tape.dims("d_model")))
+    bias = tape.weight("attention/kv_latent.bias", (both,)) if spec.qkv_bias else None
+    einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
+    joint = tape.contract("attention/kv_latent", einsum, x, weight, bias=bias)
+    narrow, turning = tape.taken(
+        joint,
+        {
+            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
+            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
+        },
+    )
+    narrow = norm(tape, "attention/kv_latent_norm", narrow, norms, "kv_rank")
+    turning = turned(tape, "attention/rotary_k", turning, spec)
+    expanded = Dim("key_value", nope.symbol + wide.symbol)
+    weight = tape.weight("attention/kv.weight", (*tape.dims("heads"), expanded, kv_rank), lead=2)
+    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
+    pair = tape.contract("attention/kv", einsum, narrow, weight)
+    key, value = tape.taken(
+        pair,
+        {
+            "attention/k.straight": tape.dims("batch seq heads nope_head_dim"),
+            "attention/v": tape.dims("batch seq heads v_head_dim"),
+        },
+    )
+    like = replace(key, name="attention/k", dims=tape.dims("batch seq heads head_dim"), view_of="")
+    for axis in [axis for dim, axis in pair.split if dim == "heads"]:
+        turning = tape.used_by_all(turning, axis)
+    return tape.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value

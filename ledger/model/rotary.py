@@ -1,0 +1,85 @@
+"""Rotary positions: the forms in which each turns pairs of numbers, and the tables of angles that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sympy
+
+from ledger.model.dims import Dim
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor, product
+from ledger.spec.plan import Attention
+
+
+def rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """The rotated part of each head turned, the rest as it was; result like `x`, (batch seq heads head_dim)."""
+    part = spec.rotary < 1
+    wide = "rotary_dim" if part else "head_dim"
+    rotating = tape.view(x, f"batch seq {x.dims[2].name} {wide}", f"{name}.part") if part else x
+    turned_part = turned(tape, f"{name}.add" if part else name, rotating, spec)
+    return tape.pointwise(name, turned_part, x, like=x, kernel="copy", add=True) if part else turned_part
+
+
+def turned(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """Every pair of numbers in the last dim turned by its position's angle; only the shared tables are saved."""
+    form = "halves" if tape.kernels.rotary == "fused" else spec.rotary_form
+    return FORMS[form](tape, name, x, spec)
+
+
+def _halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """x cos + rotate_half(x) sin: the pairs are the two halves of a head."""
+    stem = name.removesuffix(".add")
+    tables = _tables(tape, x, spec)
+    if tape.kernels.rotary == "fused":
+        return tape.pointwise(name, x, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
+    even = tape.pointwise(f"{stem}.cos", x, tables[0], saves=[tables[0]])
+    swapped = tape.pointwise(f"{stem}.rotate", x, kernel="copy")
+    odd = tape.pointwise(f"{stem}.sin", swapped, tables[1], saves=[tables[1]])
+    return tape.pointwise(name, even, odd, add=True)
+
+
+def _pairs(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """Even and odd numbers are the pairs, each turned at half the width, then laid side by side (DeepSeek-V3)."""
+    half = (*x.dims[:-1], Dim("half", product(x.dims[-1].symbol, sympy.Rational(1, 2))))
+    even, odd = tape.taken(x, {f"{name}.even": half, f"{name}.odd": half})
+    cos, sin = _tables(tape, x, spec)
+    results = []
+    for result, first, second in (("first", even, odd), ("second", odd, even)):
+        straight = tape.pointwise(f"{name}.{result}.cos", first, cos, saves=[cos])
+        crossed = tape.pointwise(f"{name}.{result}.sin", second, sin, saves=[sin])
+        results.append(tape.pointwise(f"{name}.{result}", straight, crossed, add=True))
+    return tape.joined(name, results, x.dims)
+
+
+def _complex(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """Pairs as complex numbers times a table of unit ones, in fp32 (DeepSeek-V2); a complex number is two of fp32."""
+    table = Tensor(
+        f"rotary/unit{_base(spec)}.table", (*tape.dims("seq"), x.dims[-1]), "fp32", "table", tape.layout.inputs
+    )
+    wide = tape.cast(x, "fp32")
+    return tape.cast(tape.pointwise(f"{name}.turn", wide, table, flops=3, saves=[table]), x.dtype)
+
+
+def _tables(tape: Tape, x: Tensor, spec: Attention) -> list[Tensor]:
+    """Cosines and sines of every position, as wide as what is rotated; equal bases share them."""
+    dims = (*tape.dims("seq"), x.dims[-1])
+    return [
+        Tensor(f"rotary/{name}{_base(spec)}.table", dims, _table_dtype(tape), "table", tape.layout.inputs)
+        for name in ("cos", "sin")
+    ]
+
+
+def _base(spec: Attention) -> str:
+    return f"_{spec.rotary_base}" if spec.rotary_base else ""
+
+
+def _table_dtype(tape: Tape) -> str:
+    return tape.precision.weights if tape.precision.autocast else tape.precision.activations
+
+
+FORMS: Mapping[str, Callable[[Tape, str, Tensor, Attention], Tensor]] = {
+    "halves": _halves,
+    "pairs": _pairs,
+    "complex": _complex,
+}
