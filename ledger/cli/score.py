@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ledger.cli.options import json_option, set_option
 
 if TYPE_CHECKING:
-    from ledger.evidence.runs import Score, Summary
+    from ledger.evidence.runs import Summary
 
 
 @click.command()
 @click.argument("runs")
 @set_option
 @json_option
-def command(runs: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """Predict the step time of measured runs and print the error of each.
+@click.option("--rows", is_flag=True, help="Of a table, print every row beside the sources.")
+@click.option("--over", type=click.FloatRange(0), metavar="PERCENT", help="Of a table, print rows with larger errors.")
+@click.option("--explain", "wanted", metavar="ID", help="Of a table, print the plan of one row, as a spec.")
+def command(
+    runs: str, overrides: tuple[str, ...], *, as_json: bool, rows: bool, over: float | None, wanted: str | None
+) -> None:
+    """Predict step time and peak memory of measured runs and print the error of each.
 
-    RUNS is an evidence file with whole runs, or its name in the library (korthikanti-2022). --set changes every
-    run's plan, to see what an effect is worth.
+    RUNS is a table of published runs (CSV), an evidence file with whole runs, or its name in the library
+    (korthikanti-2022). --set changes every run's plan, to see what an effect is worth.
     """
-    from ledger.cli.tables import print_json, print_table
-    from ledger.evidence.runs import read_runs, scored, summary
+    path = _found(runs)
+    if path.suffix.lower() != ".csv":
+        _evidence(path, overrides, as_json=as_json)
+        return
+    from ledger.cli import score_table
 
-    scores = tuple(scored(read_runs(_found(runs)), overrides))
+    if wanted is not None:
+        score_table.print_plan(path, wanted)
+        return
+    scores = score_table.with_progress(path, overrides)
+    score_table.show(scores, as_json=as_json, over=0.0 if rows else over)
+
+
+def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
+    """The runs of an evidence file, one by one."""
+    from ledger.cli.tables import print_json, print_table
+    from ledger.evidence.runs import contract, read_runs, scored, summary
+
+    scores = tuple(scored(read_runs(path), overrides))
     if as_json:
         print_json(contract(scores))
         return
@@ -65,38 +85,3 @@ def _sentence(found: Summary) -> str:
         f"{found.rows} runs: mean absolute error {found.absolute:.1%}, mean signed error {found.signed:+.1%}, "
         f"worst {found.worst:+.1%}"
     )
-
-
-def contract(scores: tuple[Score, ...]) -> dict[str, Any]:
-    """The object of the published contract `ledger-score/1`; memory is null where none was published."""
-    from ledger.evidence.runs import summary
-
-    sources = {score.run.source for score in scores}
-    whole = summary(scores)
-    return {
-        "schema": "ledger-score/1",
-        "rows": [
-            {
-                "id": score.run.name,
-                "source": score.run.source,
-                "predicted_step_s": score.predicted,
-                "time_error": score.error,
-                "predicted_peak_mem_gib": score.peak / 2**30,
-                "mem_error": None,
-                "skipped": None,
-            }
-            for score in scores
-        ],
-        "sources": {
-            source: vars(summary([score for score in scores if score.run.source == source]))
-            for source in sorted(sources)
-        },
-        "overall": {
-            "time_mape": whole.absolute,
-            "time_bias": whole.signed,
-            "mem_mape": None,
-            "time_rows": whole.rows,
-            "mem_rows": 0,
-            "skipped": 0,
-        },
-    }

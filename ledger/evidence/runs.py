@@ -98,3 +98,37 @@ def summary(scores: Sequence[Score]) -> Summary:
     """Mean absolute and mean signed error of step time."""
     errors = [score.error for score in scores]
     return Summary(len(errors), fmean(map(abs, errors)), fmean(errors), max(errors, key=abs))
+
+
+def contract(scores: Sequence[Score]) -> dict[str, Any]:
+    """The object of the published contract `ledger-score/1`; memory is null where none was published."""
+    sources = {score.run.source for score in scores}
+    whole = summary(scores)
+    return {
+        "schema": "ledger-score/1",
+        "rows": [_row(score) for score in scores],
+        "sources": {
+            source: vars(summary([score for score in scores if score.run.source == source]))
+            for source in sorted(sources)
+        },
+        "overall": {
+            "time_mape": whole.absolute,
+            "time_bias": whole.signed,
+            "mem_mape": None,
+            "time_rows": whole.rows,
+            "mem_rows": 0,
+            "skipped": 0,
+        },
+    }
+
+
+def _row(score: Score) -> dict[str, Any]:
+    return {
+        "id": score.run.name,
+        "source": score.run.source,
+        "predicted_step_s": score.predicted,
+        "time_error": score.error,
+        "predicted_peak_mem_gib": score.peak / 2**30,
+        "mem_error": None,
+        "skipped": None,
+    }

@@ -19,7 +19,7 @@ from ledger.spec.inputs import violations
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
-from ledger.spec.problems import SpecError
+from ledger.spec.problems import Problem, SpecError
 
 COUNTED = "A"  # the grade of a measurement that summaries are made of
 
@@ -120,8 +120,17 @@ def published_memory(made: Document, compiled: Compiled) -> int:
 # --- plans --------------------------------------------------------------------------------------
 
 
+def plan_text(row: Row, library: Library) -> str:
+    """The plan of a row as a spec, with its assumptions; raises SpecError where there is none."""
+    try:
+        made = document(facts(row), library)
+    except (Skipped, Unreadable) as error:
+        raise SpecError([Problem(row.where, f"no plan can be made of this row: {error}")]) from error
+    return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + text(made)
+
+
 def text(made: Document) -> str:
-    """The plan of a row as a spec that can be saved and explained."""
+    """The plan as a spec that can be saved and explained."""
     return yaml.safe_dump(dict(made.plan), sort_keys=False, allow_unicode=True, width=120)
 
 

@@ -1,0 +1,121 @@
+"""`ledger score` of a table: progress, the plan of a row, and errors by source, by row or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ledger.cli.tables import print_json, print_table
+from ledger.evidence.published.contract import by_source, contract, overall
+from ledger.evidence.published.facts import GIB, NEEDED
+from ledger.evidence.published.scores import Scored, plan_text, scored
+from ledger.evidence.published.table import read_table
+from ledger.spec.library import default_library
+from ledger.spec.near import nearest
+from ledger.spec.problems import Location, Problem, SpecError
+
+EVERY = 50  # rows between two signs of progress
+
+
+def with_progress(path: Path, overrides: tuple[str, ...]) -> tuple[Scored, ...]:
+    """Every row scored; how far it is goes to standard error, on a terminal alone."""
+    rows = read_table(path, NEEDED)
+    found = []
+    for count, score in enumerate(scored(rows, default_library(), overrides), 1):
+        found.append(score)
+        if sys.stderr.isatty() and (count % EVERY == 0 or count == len(rows)):
+            click.echo(f"\r{count} of {len(rows)} rows", err=True, nl=count == len(rows))
+    return tuple(found)
+
+
+def print_plan(path: Path, wanted: str) -> None:
+    """Prints the plan of one row; raises SpecError for an unknown id, and for a row that no plan can be made of."""
+    rows = read_table(path, NEEDED)
+    row = next((row for row in rows if row.text("id") == wanted), None)
+    if row is None:
+        help_text = nearest(wanted, [row.text("id") for row in rows][:2000])
+        raise SpecError([Problem(Location(str(path)), f"no row has the id `{wanted}`", help_text)])
+    click.echo(plan_text(row, default_library()), nl=False)
+
+
+def show(scores: Sequence[Scored], *, as_json: bool, over: float | None) -> None:
+    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then a sentence."""
+    if as_json:
+        print_json(contract(scores))
+        return
+    if over is not None:
+        _rows([score for score in scores if _worst(score) >= over / 100])
+    groups = by_source(scores)
+    _sources(groups)
+    click.echo(_sentence(overall(groups)))
+
+
+def _worst(score: Scored) -> float:
+    errors = [
+        error
+        for error, counts in ((score.time_error, score.counts_time), (score.memory_error, score.counts_memory))
+        if counts and error is not None
+    ]
+    return max(map(abs, errors), default=-1.0)
+
+
+def _rows(scores: Sequence[Scored]) -> None:
+    columns = ("run", "step", "measured", "error", "memory", "measured", "error", "assumed")
+    lines = [
+        (
+            score.id,
+            _seconds(score.step),
+            _seconds(score.measured_step),
+            _percent(score.time_error),
+            _bytes(score.memory),
+            _bytes(score.measured_memory),
+            _percent(score.memory_error),
+            score.skipped or "; ".join(score.assumed),
+        )
+        for score in scores
+    ]
+    if lines:
+        print_table(columns, lines, right=columns[1:-1])
+        click.echo()
+
+
+def _sources(groups: Mapping[str, Mapping[str, Any]]) -> None:
+    figures = ("rows", "median", "mape", "bias", "worst")
+    columns = ("source", "rows", "skipped", *(f"{kind} {figure}" for kind in ("time", "mem") for figure in figures))
+    lines = [
+        (name, str(group["rows"]), str(group["skipped"]), *_figures(group["time"]), *_figures(group["mem"]))
+        for name, group in groups.items()
+    ]
+    print_table(columns, lines, right=columns[1:])
+
+
+def _figures(found: Mapping[str, Any]) -> tuple[str, ...]:
+    absolute = [f"{found[name]:.1%}" if found["rows"] else "-" for name in ("median", "mape")]
+    return (str(found["rows"]), *absolute, _percent(found["bias"]), _percent(found["worst"]))
+
+
+def _sentence(found: Mapping[str, Any]) -> str:
+    parts = [
+        f"{title}: {found[f'{kind}_rows']} rows, each source weighing the same, mean absolute error "
+        f"{found[f'{kind}_mape']:.1%}, mean of medians {found[f'{kind}_median']:.1%}, mean signed error "
+        f"{found[f'{kind}_bias']:+.1%}"
+        for kind, title in (("time", "step time"), ("mem", "peak memory"))
+        if found[f"{kind}_rows"]
+    ]
+    return "\n".join([*parts, f"{found['skipped']} of {found['rows']} rows skipped"])
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _bytes(value: float | None) -> str:
+    return "-" if value is None else f"{value / GIB:.1f} GiB"
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"
