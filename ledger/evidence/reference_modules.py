@@ -33,7 +33,11 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
     def forward(self, hidden: Tensor) -> Tensor:
         """Normalise the last dimension in one kernel, which reads rows in order: heads wait for their transposition."""
         if hidden.ndim == 4 and not hidden.is_contiguous() and hidden.transpose(1, 2).is_contiguous():
-            return self.forward(hidden.transpose(1, 2)).transpose(1, 2)
+            return self.kernel(hidden.transpose(1, 2)).transpose(1, 2)
+        return self.kernel(hidden)
+
+    def kernel(self, hidden: Tensor) -> Tensor:
+        """One kernel over rows as they lie."""
         weight = 1.0 + self.weight if self.offset else self.weight
         return torch._fused_rms_norm(hidden, [hidden.shape[-1]], weight, 1e-6)[0]
 

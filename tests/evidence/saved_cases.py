@@ -19,6 +19,11 @@ FAMILIES = {
     "mistral": plans.MISTRAL,
     "gemma2": plans.GEMMA2,
     "llama with biases": plans.BIASED_LLAMA,
+    "qwen3": plans.QWEN3,
+    "gemma3": plans.GEMMA3,
+    "deepseek_v3, dense": plans.LATENT,
+    "deepseek_v2, dense": plans.LATENT_COMPLEX,
+    "deepseek_v3, dense, queries from the stream, biases": plans.LATENT_KEYS,
 }
 PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
 CORES = ("flash", "cudnn", "efficient", "math", "eager")
@@ -75,7 +80,7 @@ def packed(compiled: Compiled) -> dict[str, int]:
     from ledger.evidence.transformers_config import layer_order
 
     # A kernel called by its private name is one that autocast does not see: the public function casts to fp32.
-    with mock.patch.object(FusedRMSNorm, "forward", _public_rms_norm):
+    with mock.patch.object(FusedRMSNorm, "kernel", _public_rms_norm):
         storages = saved_storages(workload(compiled.plan))
     found = {"total": sum(storage.bytes for storage in storages)}
     for index, group in enumerate(layer_order(compiled.plan.model)):

@@ -62,6 +62,51 @@ GEMMA2["layers"] = [
 ]
 GEMMA2["alternating"] = True
 
+QWEN3 = layer(LLAMA, attention={"qk_norm": "head"})
+GEMMA3: Mapped = {
+    **{key: value for key, value in GEMMA2.items() if key != "alternating"},
+    "head": {"bias": False},
+    "order": ["2 local", "global"],
+}
+GEMMA3["layers"] = [
+    {**group, "repeat": repeat, "attention": {**LLAMA["layers"][0]["attention"], "qk_norm": "head", **core}}
+    for group, repeat, core in zip(
+        GEMMA2["layers"], (5, 2), ({"window": 19, "rotary_base": 10_000}, {"rotary_base": 1_000_000}), strict=True
+    )
+]
+LATENT: Mapped = {
+    **LLAMA,
+    "layers": [
+        {
+            **LLAMA["layers"][0],
+            "attention": {
+                "kind": "latent",
+                "heads": 6,
+                "q_rank": 46,
+                "kv_rank": 34,
+                "rope_head_dim": 14,
+                "nope_head_dim": 22,
+                "v_head_dim": 26,
+            },
+        }
+    ],
+}
+LATENT_COMPLEX = layer(LATENT, attention={"rotary_form": "complex"})
+LATENT_KEYS = {
+    **LATENT,
+    "layers": [
+        {
+            **group,
+            "attention": {
+                "qkv_bias": True,
+                "out_bias": True,
+                **{key: value for key, value in group["attention"].items() if key != "q_rank"},
+            },
+        }
+        for group in LATENT["layers"]
+    ],
+}
+
 _JOINT = {"heads": 5, "kv_heads": 5, "head_dim": 24, "fused_qkv": True, "qkv_bias": True, "out_bias": True}
 GPT2: Mapped = {
     "model": "small GPT-2",
