@@ -37,8 +37,11 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
         return self.kernel(hidden)
 
     def kernel(self, hidden: Tensor) -> Tensor:
-        """One kernel over rows as they lie."""
+        """One kernel over rows as they lie; autocast knows it by its public name alone, and casts to fp32."""
         weight = 1.0 + self.weight if self.offset else self.weight
+        device = hidden.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            return nn.functional.rms_norm(hidden, (hidden.shape[-1],), weight, 1e-6)
         return torch._fused_rms_norm(hidden, [hidden.shape[-1]], weight, 1e-6)[0]
 
 
