@@ -10,9 +10,8 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
 from ledger.model.checkpointing import redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
-from ledger.model.schedule import Role, micro_batches
+from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.plan import Group, Model, Plan
-
 
 LIMITS = {"window", "chunk"}  # sizes of what a token sees, which is no more than there is
 
@@ -40,10 +39,15 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "pipeline": degrees.pipeline,
         "context": degrees.context,
         "expert": degrees.expert,
+        "imbalance": plan.assumptions.expert_imbalance,
         "replicate": degrees.replicate,
         "chunks": degrees.interleave,
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
+        "waiting": role.waiting,
+        "sends": role.sends,
+        "returns": role.returns,
+        "ways": schedule(degrees).ways,
         **_model_sizes(plan.model),
     }
     for name, value in shared.items():

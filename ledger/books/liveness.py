@@ -13,6 +13,9 @@ from ledger.model.program import Unit
 from ledger.model.tensors import Tensor
 
 
+ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
+
+
 @dataclass(frozen=True)
 class Alive:
     """The tensors that exist while `step` runs, each storage once."""
@@ -53,8 +56,8 @@ def backward(unit: Unit) -> tuple[Alive, ...]:
         for segment in unit.kept.segments
         for tensor in segment.entry
     }
-    held = rebuilt | {tensor.storage for tensor in unit.kept.saved}
-    return _run(operations, start, lasting, _aliases(unit), held=held, waits=waits)
+    alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
+    return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
 
 
 def _rebuilding(unit: Unit) -> Iterator[Operation]:
@@ -88,39 +91,30 @@ def _run(
     start: dict[str, Tensor],
     lasting: set[str],
     aliases: dict[str, str],
-    held: frozenset[str] | set[str] = frozenset(),
     waits: Mapping[str, set[str]] = MappingProxyType({}),
 ) -> tuple[Alive, ...]:
-    """Allocates results, frees after last use. `held` tensors live until backward has read them for the last time.
+    """Allocates results, frees after last use.
 
-    A tensor that `waits` for others is freed with the last of them.
+    What `waits` is freed with the last of the tensors it waits for; where no operation reads any, it stays (its reader
+    is fused away).
     """
     last: dict[str, int] = {}
     for index, operation in enumerate(operations):
         for tensor in (*operation.inputs, *operation.outputs):
             last[_storage(tensor, aliases)] = index
     for name, others in waits.items():
-        last[name] = max((last[other] for other in {name, *others} if other in last), default=-1)
+        last[name] = max((last[other] for other in {name, *others} if other in last), default=len(operations))
     alive = {_resolve(name, aliases): tensor for name, tensor in start.items()}
-    if not operations:  # nothing runs, yet what was there is there
-        return (Alive("nothing", tuple(alive.values())),)
-    found = []
+    found = [Alive(ARRIVES, tuple(alive.values()))]
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
             if tensor.role != "weight" and not tensor.view_of:
                 alive.setdefault(_storage(tensor, aliases), tensor)
         found.append(Alive(operation.name, tuple(alive.values())))
-        done = [
-            name for name in alive if last.get(name, -1) <= index and name not in lasting and _ended(name, last, held)
-        ]
+        done = [name for name in alive if last.get(name, -1) <= index and name not in lasting]
         for name in done:
             del alive[name]
-    return tuple(found)
-
-
-def _ended(name: str, last: dict[str, int], held: frozenset[str] | set[str]) -> bool:
-    """A kept tensor that no listed operation reads stays (its reader is fused away)."""
-    return name in last or name not in held
+    return (*found, Alive(LEFT, tuple(alive.values())))
 
 
 def _storage(tensor: Tensor, aliases: dict[str, str]) -> str:

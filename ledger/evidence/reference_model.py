@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
-from ledger.spec.plan import Kernels, Model, Plan, Precision, Recompute
+from ledger.spec.optimizer import Implementation
+from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute
 
 if TYPE_CHECKING:
     import torch
 
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,15 @@ class Workload:
     batch: int
     seq_len: int
     recompute: Recompute = field(default_factory=Recompute)
+    optimizer: Optimizer = ADAMW
 
 
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside."""
-    return Workload(plan.model, plan.kernels, plan.precision, plan.run.micro_batch, plan.run.seq_len, plan.recompute)
+    run = plan.run
+    return Workload(
+        plan.model, plan.kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, plan.optimizer
+    )
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -77,19 +82,11 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
 
 
 def checkpoint_layers(built: Any, recompute: Recompute) -> None:
-    """Checkpoint the layers that `recompute` names, the way transformers does; raises `NoReferenceError`."""
-    import torch
+    """Checkpoint what `recompute` names; raises `NoReferenceError` for parts that the model does not have."""
+    if recompute.policy != "none":
+        from ledger.evidence import checkpoints
 
-    if recompute.policy == "none":
-        return
-    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # a fake device has no generator
-    if recompute.policy == "keep":
-        options["context_fn"] = partial(
-            torch.utils.checkpoint.create_selective_checkpoint_contexts, _kept_operators(recompute.keep)
-        )
-    elif recompute.policy not in ("full", "every"):
-        raise NoReferenceError(f"recompute {recompute.policy}: transformers checkpoints whole layers only")
-    built.activation_checkpointing_enable(options, every_n_layers=recompute.every)
+        checkpoints.apply(built, recompute)
 
 
 def _attention_name(kernel: str) -> str:
@@ -125,19 +122,3 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
                 setattr(parent, name, FusedRMSNorm(child.weight, model.norm.unit_offset))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())
-
-
-def _kept_operators(keep: tuple[str, ...]) -> list[Any]:
-    """The operators whose outputs are kept."""
-    import torch
-
-    aten = torch.ops.aten
-    operators = {
-        "matmul": [aten.mm.default, aten.addmm.default, aten.bmm.default],
-        "attention": [
-            aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001  # the names SDPA dispatches to
-            aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
-            aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
-        ],
-    }
-    return [operator for name in keep for operator in operators[name]]

@@ -12,20 +12,24 @@ from ledger.model.backward import backward
 from ledger.model.checkpointing import Part, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
+from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, gradient
 from ledger.model.recompute import POLICIES, Kept
 from ledger.model.schedule import Role
-from ledger.model.sharding import Exchange, Sharding, exchange, gathered
+from ledger.model.sharding import Sharding
 from ledger.model.tape import Tape
-from ledger.model.tensors import CeilDiv, Tensor
+from ledger.model.tensors import Tensor
+from ledger.model.wrapping import ENDS as ENDS
+from ledger.model.wrapping import INPUT as INPUT
+from ledger.model.wrapping import LOSS as LOSS
+from ledger.model.wrapping import OUTPUT as OUTPUT
+from ledger.model.wrapping import ROOT as ROOT
+from ledger.model.wrapping import wrapped as wrapped
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute
 
-INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
-ENDS = (INPUT, OUTPUT, LOSS)
 SEND = "send.pipeline"
-ROOT = "root"  # the weights of these units, which move together
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Program:
-    """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what."""
+    """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what.
+
+    `sends` move activations between stages: how many a micro-batch, and what.
+    """
 
     units: tuple[Unit, ...]
-    exchanges: tuple[tuple[str, sympy.Expr, str, Exchange], ...]
-    sends: tuple[Collective, ...]
+    exchanges: tuple[Exchanged, ...]
+    sends: tuple[tuple[sympy.Expr, Collective], ...]
     sharding: Sharding
 
 
@@ -173,82 +180,44 @@ def program(plan: Plan, role: Role) -> Program:
     build = builder(plan)
     mine = units(build, role)
     axes = tuple(axis for axis in ("data", "context") if getattr(plan.parallelism, axis) > 1)
-    sharding = Sharding(plan.parallelism.zero, axes)
+    sharding = Sharding(plan.parallelism.zero, axes, plan.parallelism.replicate > 1)
     if plan.model.bare:
         return Program(mine, (), (), sharding)
     scattered = plan.stack.scatter_sends and plan.parallelism.tensor > 1
     sends = tuple(_sends(build, role, scattered=scattered))
-    return Program(mine, tuple(_exchanges(plan, mine, role, sharding)), sends, sharding)
+    shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
+    moved = exchanges(plan, sets(plan, mine, sharding), sharding)
+    return Program(mine, (*shared, *moved), sends, sharding)
 
 
-def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
-    """Weights of several units, a shared one once."""
-    return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
+    """The embedding, where it is tied to a head of another stage."""
+    if plan.model.tied and plan.parallelism.pipeline > 1 and (role.first or role.last):
+        yield builder(plan).input().weights[0]
 
 
-def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
-    """What moves as one: each layer, and the two ends of the model together as the root."""
-    ends = [unit for unit in mine if unit.name in ENDS]
-    for unit in mine:
-        if unit not in ends:
-            yield unit.name, unit.count, unit.weights
-    if ends:
-        yield ROOT, sympy.Integer(1), distinct(ends)
-
-
-def _exchanges(
-    plan: Plan, mine: Sequence[Unit], role: Role, sharding: Sharding
-) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
-    """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
-    tied = _tied_over_stages(plan, role)
-    for name, count, weights in wrapped(mine):
-        if tied and name == ROOT:
-            amount = gathered([tied], Sharding(0, ()), plan.precision.gradients)
-            yield name, count, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
-        if not sharding.axes:
-            continue
-        sent = gathered(weights, sharding, plan.precision.compute if sharding.stage == 3 else plan.precision.weights)
-        summed = gathered(weights, sharding, plan.precision.reduction)
-        if sharding.stage == 0:
-            whole_gradient = gathered(weights, Sharding(0, ()), plan.precision.reduction)
-            yield name, count, "backward", exchange("all_reduce", "data", whole_gradient, per_step=True)
-            continue
-        each = sharding.splits("gradients")
-        yield name, count, "backward", exchange("reduce_scatter", "data", summed, per_step=not each)
-        if sharding.splits("weights"):
-            for phase in ("forward", "backward"):
-                yield name, count, phase, exchange("all_gather", "data", sent, per_step=False)
-        else:
-            yield name, count, "optimizer", exchange("all_gather", "data", sent, per_step=True)
-
-
-def _tied_over_stages(plan: Plan, role: Role) -> Tensor | None:
-    """A tied embedding is held by both end stages, so its gradient is summed over the two."""
-    if not plan.model.tied or plan.parallelism.pipeline == 1 or not (role.first or role.last):
-        return None
-    return builder(plan).input().weights[0]
-
-
-def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[Collective]:
-    """The residual stream to the next stage, its gradient to the one before.
+def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sympy.Expr, Collective]]:
+    """The residual stream to the next stage, its gradient to the one before, each as often as a chunk's end is sent on.
 
     `scattered`: where every tensor-parallel rank holds all of it, each sends a share, and the receivers gather theirs.
     """
     whole_stream = build.entry()
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
-    for name, sent, wanted in (("send", stream, not role.last), ("send_gradient", gradient(stream), not role.first)):
-        if wanted:
-            yield Collective(f"pipeline/{name}", SEND, (sent,), (sent,), collective="send", axis="pipeline")
-    gathered_again = (
-        ("gather", stream, whole_stream, not role.first),
-        ("gather_gradient", gradient(stream), gradient(whole_stream), not role.last),
+    counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}
+    for name, sent, way in (("send", stream, "sends"), ("send_gradient", gradient(stream), "returns")):
+        if way in counts:
+            made = Collective(f"pipeline/{name}", SEND, (sent,), (sent,), collective="send", axis="pipeline")
+            yield counts[way], made
+    gathered_again = (  # what comes in crosses the same ends of chunks as what goes the other way
+        ("gather", stream, whole_stream, "returns"),
+        ("gather_gradient", gradient(stream), gradient(whole_stream), "sends"),
     )
-    for name, share, together, wanted in gathered_again if shares else ():
-        if wanted:
-            yield Collective(
-                f"pipeline/{name}", "all_gather.tensor", (share,), (together,), collective="all_gather", axis="tensor"
-            )
+    for name, share, together, way in gathered_again if shares else ():
+        if way in counts:
+            kernel, kind = "all_gather.tensor", "all_gather"
+            made = Collective(f"pipeline/{name}", kernel, (share,), (together,), collective=kind, axis="tensor")
+            yield counts[way], made
 
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:

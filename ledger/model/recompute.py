@@ -8,6 +8,7 @@ from itertools import groupby
 
 import sympy
 
+from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.operations import ZERO, Operation
 from ledger.model.tensors import Tensor
@@ -180,7 +181,7 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     dropped = set(_second_matmuls(operations)) if recompute.matmuls == "every_second" else set()
 
     def kept(operation: Operation) -> bool:
-        return operation.name not in dropped and any(operation.kernel.startswith(kind) for kind in recompute.keep)
+        return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
 
     results = {t.storage: t for op in operations if kept(op) for t in op.outputs}
     start = entry(operations)
@@ -188,6 +189,22 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     again = tuple(op for op in prefix(operations) if not kept(op))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
     return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
+
+
+def _kernel(*kinds: str) -> Callable[[Operation], bool]:
+    return lambda operation: operation.kernel.startswith(kinds)
+
+
+# What `keep` can name. Transfers are operators too (torch.ops._c10d_functional), so their results can be kept.
+KINDS: Mapping[str, Callable[[Operation], bool]] = {
+    "matmul": _kernel("matmul", "grouped"),
+    "attention": _kernel("attention"),
+    "norm": _kernel("norm"),
+    "activation": lambda operation: "activation" in operation.region.split("/"),
+    "collective": lambda operation: isinstance(operation, Collective) and operation.collective != "none",
+    "reduce_scatter": _kernel("reduce_scatter"),
+    "all_to_all": _kernel("all_to_all"),
+}
 
 
 def _second_matmuls(operations: Sequence[Operation]) -> Iterator[str]:
