@@ -11,7 +11,7 @@ from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.model import dtypes
 from ledger.model.operations import Operation, total
-from ledger.model.optimizers import OPTIMIZERS
+from ledger.model.optimizers import per_parameter
 from ledger.model.program import ENDS, Unit, wrapped
 from ledger.spec.plan import Plan
 
@@ -22,13 +22,19 @@ DAY = 86400
 def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
     """Parameters of the model, those a token uses, and those one device holds."""
     all_of_it = whole(plan)
-    count = sum(
-        all_of_it.value(layers * total(weight.elements() for weight in weights))
-        for _, layers, weights in wrapped(all_of_it.units)
-    )
-    yield "parameters", count
-    yield "parameters.active", count
+    held = [(layers, weight) for _, layers, weights in wrapped(all_of_it.units) for weight in weights]
+    yield "parameters", sum(all_of_it.value(layers * weight.elements()) for layers, weight in held)
+    yield "parameters.active", sum(all_of_it.value(layers * used(weight)) for layers, weight in held)
     yield "parameters.per_device", max(book.value(book.held("weights")) for book in books)
+
+
+def used(weight: Tensor) -> sympy.Expr:
+    """Elements of a weight that one token uses: of experts, the few that it is sent to."""
+    for dim in weight.dims:
+        if dim.name == "experts":
+            _, _, suffix = str(dim.symbol).partition("_")
+            return weight.elements() * symbol("top_k", suffix) / dim.symbol
+    return weight.elements()
 
 
 def flops(plan: Plan, books: Sequence[Books]) -> Totals:
@@ -78,12 +84,11 @@ def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact
 def state_bytes(plan: Plan) -> dict[str, Fraction]:
     """Bytes of state per parameter, by kind; factored statistics, being of rows and columns, count nothing here."""
     precision = plan.precision
-    states = [state for state in OPTIMIZERS[plan.optimizer.name].states if not state.factored]
     return {
         "weights": dtypes.size(precision.weights),
         "gradients": dtypes.size(precision.gradients),
         "master": dtypes.size(precision.master) if precision.master else Fraction(0),
-        "optimizer": len(states) * dtypes.size(precision.states),
+        "optimizer": sum(per_parameter(plan.optimizer, precision).values(), Fraction(0)),
     }
 
 

@@ -12,7 +12,7 @@ from ledger.books.evaluate import Exact
 from ledger.books.posting import matmul_dtype
 from ledger.books.results import KernelTime
 from ledger.model.collectives import Collective
-from ledger.model.operations import Operation
+from ledger.model.operations import Matmul, Operation
 from ledger.model.sharding import Exchange
 from ledger.spec.plan import Plan
 
@@ -30,13 +30,14 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
 
 def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> KernelTime:
     shape = operation.shape()
-    flops = float(value(operation.spent()))
+    pieces = int(value(operation.pieces))
+    flops = float(value(operation.spent()) / pieces)
     work = prices.Work(
         kind=operation.kernel,
-        flops=flops or float(value(operation.vector())),
+        flops=flops or float(value(operation.vector()) / pieces),
         bytes=float(value(entry.amount)),
         dtype=matmul_dtype(operation) if flops else "",
-        **({name: float(value(getattr(shape, name))) for name in ("batch", "m", "n", "k")} if shape else {}),
+        **(_extent(shape, pieces, value) if shape else {}),
     )
     price = prices.kernel(plan.accelerator, work, plan.stack.matmul_level)
     return KernelTime(
@@ -55,6 +56,12 @@ def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> Ker
         calibrated=price.calibrated,
         per=entry.per,
     )
+
+
+def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
+    """The shape of one product in numbers; pieces share the products of a batch."""
+    found = {name: float(value(getattr(shape, name))) for name in ("batch", "m", "n", "k", "group")}
+    return {**found, "batch": found["batch"] / pieces}
 
 
 def _transfer(entry: Entry, plan: Plan, value: Value) -> KernelTime:

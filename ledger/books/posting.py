@@ -10,10 +10,11 @@ from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow
 from ledger.model import dtypes
 from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
-from ledger.model.operations import Operation
+from ledger.model.operations import ONE, Operation
+from ledger.model.optimizers import Value
 from ledger.model.program import Program, Unit
 from ledger.model.sharding import Exchange
-from ledger.model.update import accumulations, update
+from ledger.model.update import accumulations, gathers, update
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
@@ -23,26 +24,28 @@ COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
     "reduce_scatter": "contracted over a split dim, result held split: a reduce-scatter; bytes of its input",
     "all_reduce": "contracted over a split dim: a reduction; bytes of its input",
+    "all_to_all": "tokens to the devices of their experts, or back; bytes that the busiest of them gets",
     "send": "the residual stream between pipeline stages",
 }
 
 
-def flows(program: Program, plan: Plan) -> Iterator[Entry]:
-    """Everything one device spends in a step."""
+def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """Everything one device spends in a step. `value` tells which side of a matrix is the shorter."""
     for unit in program.units:
         yield from _phase(unit, "forward", unit.forward)
         yield from _phase(unit, "recompute", unit.kept.again)
         yield from _phase(unit, "backward", unit.backward)
-    for unit_name, count, phase, transfer in program.exchanges:
+    late = gathers(plan, program.units, program.sharding)
+    for unit_name, count, phase, transfer in (*program.exchanges, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(f"{unit_name}/{transfer.name}", phase, transfer, count, per)
-    for send in program.sends:
+    for count, send in program.sends:
         phase = "backward" if send.name.endswith("gradient") else "forward"
-        yield _communication(send.name, phase, send, symbol("chunks"), MICRO_BATCH)
+        yield _communication(send.name, phase, send, count, MICRO_BATCH)
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
         yield from _work(f"{unit_name}/{adding.name}", "backward", adding, count, MICRO_BATCH)
-    for step in update(plan, program.units, program.sharding):
-        yield from _work(step.name, "optimizer", step, sympy.Integer(1), STEP)
+    for times, step in update(plan, program.units, program.sharding, value):
+        yield from _work(step.name, "optimizer", step, times, STEP)
 
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation]) -> Iterator[Entry]:
@@ -74,7 +77,10 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
     ]
     for resource, when, amount, why in amounts:
         if amount != 0:
-            yield Entry(account, flow(resource), when, amount, _times(count, per), why, per, operation)
+            times = _times(count, per)
+            if operation.pieces != ONE:
+                amount, times = amount / operation.pieces, times * operation.pieces
+            yield Entry(account, flow(resource), when, amount, times, why, per, operation)
 
 
 def matmul_dtype(operation: Operation) -> str:

@@ -33,11 +33,17 @@ FALLBACK: Mapping[str, str] = {
     "optimizer": "elementwise",
     "matmul.bf16": "matmul.fp16",
     "matmul.fp16": "matmul.bf16",
+    "grouped.bf16": "matmul.bf16",
+    "grouped.fp16": "matmul.fp16",
+    "grouped.fp8": "matmul.fp8",
     "attention.cudnn.forward": "attention.flash.forward",
     "attention.cudnn.backward": "attention.flash.backward",
     "attention.efficient.forward": "attention.flash.forward",
     "attention.efficient.backward": "attention.flash.backward",
 }
+
+
+UNLIKE = ("grouped",)  # kinds that a fallback prices for want of anything better
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Work:
     m: float = 1
     n: float = 1
     k: float = 1
+    group: float = 1  # rows of one group
 
 
 @dataclass(frozen=True)
@@ -101,16 +108,24 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     bound = "compute" if compute >= moving else "memory"
     measured = curve(device, work.kind, head_dim=work.k if work.kind.startswith("attention") else 0)
     found = measured or typical(work.kind)
+    own = found.what == work.kind or not work.kind.startswith(UNLIKE)
     seconds = FORMS[found.form](found.parameters, work, device)
-    if found.form == "matmul":
+    if found.form in ("matmul", "grouped"):
         seconds /= level
-    return Price(max(seconds, floor), floor, bound, found.error, calibrated=measured is not None, compute=compute)
+    error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
+    calibrated = measured is not None and own
+    return Price(max(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
 
 
 def _matmul(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
     tiles = device.multiprocessors * 128 * 256 / (work.batch * work.m * work.n)
     compute = work.flops / (p["e"] * device.peak[work.dtype])
     compute *= (1 + p.get("k0", 0.0) / work.k) * (1 + p.get("c", 0.0) * tiles)
+    return p.get("t0", 0.0) + max(compute, work.bytes / (p.get("b", 1.0) * device.bandwidth))
+
+
+def _grouped(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
+    compute = work.flops / (p["e"] * device.peak[work.dtype]) * (1 + p.get("m0", 0.0) / work.group)
     return p.get("t0", 0.0) + max(compute, work.bytes / (p.get("b", 1.0) * device.bandwidth))
 
 
@@ -127,7 +142,7 @@ def _typical(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
     return max(work.flops / (p["e"] * rate), work.bytes / (p["b"] * device.bandwidth))
 
 
-FORMS = {"typical": _typical, "matmul": _matmul, "attention": _attention, "bandwidth": _bandwidth}
+FORMS = {"typical": _typical, "matmul": _matmul, "grouped": _grouped, "attention": _attention, "bandwidth": _bandwidth}
 
 
 # --- transfers ----------------------------------------------------------------------------------

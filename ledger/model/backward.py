@@ -22,7 +22,7 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
         found.extend(_gathered_again(operation, regathered))
         for step in operation.gradients():
             numbered = tuple(_numbered(tensor, written) for tensor in step.outputs)
-            found.append(replace(step, outputs=numbered))
+            found.append(replace(step, outputs=numbered, pieces=operation.pieces))
             found.extend(_summed(step, numbered))
         found.extend(_partial_weights(operation))
     return tuple(found)

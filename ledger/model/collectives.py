@@ -16,6 +16,7 @@ ADJOINT = {
     "all_reduce": "none",
     "none": "all_reduce",
     "send": "send",
+    "all_to_all": "all_to_all",
 }
 
 
@@ -32,7 +33,13 @@ class Collective(Operation):
         return self.collective != "none"
 
     def payload(self) -> sympy.Expr:
-        """Bytes: output of an all-gather, input of a reduce-scatter or all-reduce, payload of a send."""
+        """Bytes: output of an all-gather, input of a reduce-scatter or all-reduce, payload of a send or all-to-all.
+
+        An all-to-all takes as long as its busiest device, where what is cut over the axis may be uneven.
+        """
+        if self.collective == "all_to_all":
+            cut = [t for t in (*self.inputs, *self.outputs) if self.axis in (axis for _, axis in t.split)]
+            return (cut or self.inputs)[0].bytes()
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
 
     def shared(self) -> tuple[tuple[str, str], ...]:

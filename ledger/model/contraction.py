@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import sympy
@@ -102,7 +102,7 @@ class Contraction(Operation):
         return tuple(found)
 
     def _towards(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, suffix: str) -> Contraction:
-        return Contraction(
+        return type(self)(
             f"{self.name}.{suffix}_gradient",
             self.kernel,
             operands,
@@ -111,6 +111,15 @@ class Contraction(Operation):
             density=self.density,
             copies=self.copies,
         )
+
+
+@dataclass(frozen=True)
+class Grouped(Contraction):
+    """Many products of equal shape in one kernel, each of the rows (`slots`) of one expert with its own matrix."""
+
+    def shape(self) -> Matmul:
+        """As a batched product; how many rows a group has sets its speed."""
+        return replace(super().shape(), group=self.sizes()["slots"])
 
 
 def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:

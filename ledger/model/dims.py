@@ -41,6 +41,11 @@ LETTERS = (
     Letter("kv_rank", "C", "width of the latent of keys and values", "model.layers.{group}.attention.kv_rank"),
     Letter("rotary_dim", "R", "width of the rotated part of one head", "model.layers.{group}.attention.rotary"),
     Letter("d_ff", "F", "width of the feed-forward layer", "model.layers.{group}.mlp.d_ff"),
+    Letter("shared_d_ff", "Fs", "width of the shared experts of a layer", "model.layers.{group}.mlp.shared.d_ff"),
+    Letter("experts", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
+    Letter("routes", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
+    Letter("top_k", "T", "experts that one token uses", "model.layers.{group}.mlp.top_k"),
+    Letter("capacity_factor", "cf", "room of an expert over its even share", "model.layers.{group}.mlp.capacity_factor"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
@@ -55,9 +60,14 @@ LETTERS = (
     Letter("context", "cp", "context-parallel degree", "parallelism.context"),
     Letter("expert", "ep", "expert-parallel degree, within data x context", "parallelism.expert"),
     Letter("replicate", "rp", "copies that hybrid sharding keeps, within data x context", "parallelism.replicate"),
+    Letter("imbalance", "im", "tokens of the busiest device over the average", "assumptions.expert_imbalance"),
     Letter("micro_batches", "M", "micro-batches of a step on one device", "run.global_batch"),
     Letter("chunks", "v", "chunks of layers on one device", "parallelism.interleave"),
     Letter("in_flight", "A", "micro-batches whose activations one device holds", "parallelism.pipeline"),
+    Letter("waiting", "Q", "micro-batches whose weight gradients wait on one device", "parallelism.schedule"),
+    Letter("sends", "Sf", "results of a micro-batch that a device sends to another stage", "parallelism.pipeline"),
+    Letter("returns", "Sb", "gradients of a micro-batch that a device sends to another stage", "parallelism.pipeline"),
+    Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
 PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | {"redone", "segment"}

@@ -58,6 +58,10 @@ DTYPES = {
         Dtype("mxfp8", 4, 3, Fraction(33, 32), finite_only=True, source=OCPMX),
         Dtype("mxfp4", 2, 1, Fraction(17, 32), finite_only=True, source=OCPMX),
         Dtype("nvfp4", 2, 1, Fraction(9, 16), finite_only=True, source="NVIDIA cuDNN documentation, block scaling"),
+        Dtype("int32", 0, 31, Fraction(4), source="two's complement"),
+        Dtype("e8m0", 8, 0, Fraction(1), finite_only=True, source=OCPMX),
+        Dtype("e2m1", 2, 1, Fraction(1, 2), finite_only=True, source=OCPMX),
+        Dtype("int8", 0, 7, Fraction(1), source="two's complement"),
         Dtype("int64", 0, 63, Fraction(8), source="two's complement"),
         Dtype("bool", 0, 1, Fraction(1), source="torch.bool"),
     )

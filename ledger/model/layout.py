@@ -13,7 +13,8 @@ ALIKE = ("tensor",)  # axes whose devices all see the same tokens
 
 # A row per axis that splits operations: which dims it cuts where they are computed with.
 SPLITS: Mapping[str, tuple[str, ...]] = {
-    "tensor": ("heads", "kv_heads", "d_ff", "vocab"),
+    "tensor": ("heads", "kv_heads", "d_ff", "shared_d_ff", "vocab"),
+    "expert": ("experts",),
 }
 
 
@@ -55,7 +56,7 @@ WHOLE = Layout({})
 
 def layout(parallelism: Parallelism) -> Layout:
     """The layout of operations on one device of a plan."""
-    degrees = {"tensor": parallelism.tensor}
+    degrees = {"tensor": parallelism.tensor, "expert": parallelism.expert}
     splits = {dim: axis for axis, dims in SPLITS.items() if degrees[axis] > 1 for dim in dims}
     context: Split = (("seq", "context"),) if parallelism.context > 1 else ()
     if parallelism.sequence == "off" or parallelism.tensor == 1:

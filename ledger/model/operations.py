@@ -26,6 +26,7 @@ class Matmul:
     m: sympy.Expr
     n: sympy.Expr
     k: sympy.Expr
+    group: sympy.Expr = ONE  # rows of one group, where groups of rows run in one kernel
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Operation:
     outputs: tuple[Tensor, ...]
     saves: tuple[Tensor, ...] = ()
     region: str = ""  # parts that recompute can name, from the outermost in: `attention/core`
+    pieces: sympy.Expr = ONE  # kernels that do this work between them, each an equal part
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
 
     @property

@@ -9,7 +9,7 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.collectives import Collective
-from ledger.model.contraction import Contraction
+from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim, dim
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
@@ -31,6 +31,7 @@ class Tape:
     kernels: Kernels
     suffix: str = ""
     region: str = ""
+    pieces: sympy.Expr = ONE
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -53,12 +54,16 @@ class Tape:
 
     def record(self, operation: Operation) -> Tensor:
         """Writes an operation and hands on its main result."""
-        self.operations.append(replace(operation, region=self.region))
+        self.operations.append(replace(operation, region=self.region, pieces=self.pieces))
         return operation.output
 
     def inside(self, region: str) -> Tape:
         """The same tape, marking what is written as part of a region, within the one it is in."""
         return replace(self, region=f"{self.region}/{region}" if self.region else region)
+
+    def repeated(self, pieces: sympy.Expr) -> Tape:
+        """The same tape, what is written being run in so many equal pieces, a kernel each."""
+        return replace(self, pieces=pieces)
 
     # --- dtypes ---
 
@@ -97,12 +102,20 @@ class Tape:
         bias: Tensor | None = None,
         density: sympy.Expr = ONE,
         dtype: str = "",
+        saving: Sequence[Tensor] = (),
+        grouped: bool = False,
+        partial: bool = False,
     ) -> Tensor:
-        """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it."""
+        """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it.
+
+        `grouped`: groups of rows, each with a matrix of its own, in one kernel. `partial`: who calls marks what is
+        shared and sums the result.
+        """
         first, second, out = _terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
         left, held = self._whole(left, set(used.values())), left
-        if any(name in out for name in used) and not any(axis in used.values() for _, axis in held.split):
+        cut = any(axis in used.values() for _, axis in held.split)
+        if any(name in out for name in used) and not cut and not partial:
             left = self._shared(left, next(iter(used.values())))
         compute = dtype or self.precision.compute
         left = self.cast(left, compute)
@@ -112,16 +125,15 @@ class Tape:
         split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
         split += tuple((n, axis) for n, axis in left.split if n in out and n not in used)
         result = self.activation(name, dims, dtype or self.matmul_result, split)
-        saves = (self._kept(left, held), right)
-        kernel = f"matmul.{dtypes.rate(compute)}"
-        contracted = {used[n] for n in first if n in used and n not in out}
+        saves = (self._kept(left, held), right, *saving)
+        kernel = f"{'grouped' if grouped else 'matmul'}.{dtypes.rate(compute)}"
+        contracted = {used[n] for n in first if n in used and n not in out and not partial}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
         apart = {axis for tensor in (left, right, result) for _, axis in tensor.split}
         copies = tuple(axis for axis in self.layout.alike if axis not in apart)
         inputs = (left, right, *inside)
-        self.record(
-            Contraction(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
-        )
+        kind = Grouped if grouped else Contraction
+        self.record(kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies))
         for axis in sorted(contracted):
             result = self.reduced(result, axis)
         if bias and contracted:

@@ -1,0 +1,154 @@
+"""Tokens to their experts and back: sorted, copied once for each expert they use, sent to the devices that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sympy
+
+from ledger.model.collectives import Collective
+from ledger.model.dims import Dim, symbol
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import ONE, Operation, handed_on
+from ledger.model.routing import Routed
+from ledger.model.tape import Tape
+from ledger.model.tensors import Split, Tensor, product
+from ledger.spec.plan import MLP
+
+AXIS = "expert"
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Where each row of the tokens sorted by expert comes from, as int64 indices (experts slots).
+
+    `owner` is its expert, `source` its token, `order` its place among all choices; `offsets` says where experts begin.
+    """
+
+    owner: Tensor
+    source: Tensor
+    order: Tensor
+    offsets: Tensor
+
+
+def slots(tape: Tape, spec: MLP, *, received: bool) -> tuple[Dim, Dim]:
+    """Experts, and the rows of each: what one device sends, or what the devices that share experts get together.
+
+    A capacity makes all experts equal; without one, some device gets more than the average.
+    """
+    experts, top_k, batch, seq = tape.dims("experts top_k batch seq")
+    even = product(batch.symbol, seq.symbol, top_k.symbol) / experts.symbol
+    if spec.capacity_factor is not None:
+        even = product(even, symbol("capacity_factor", tape.suffix))
+    if received:
+        busiest = ONE if spec.capacity_factor is not None else symbol("imbalance")
+        even = product(even, symbol(AXIS), busiest)
+    return experts, Dim("slots", even)
+
+
+def needed(tape: Tape, spec: MLP) -> sympy.Expr:
+    """The share of the rows an expert's kernel runs that are tokens, on a device with an average number of them."""
+    if spec.capacity_factor is not None:
+        return ONE / symbol("capacity_factor", tape.suffix) if spec.capacity_factor > 1 else ONE
+    return ONE / symbol("imbalance") if split(tape) else ONE
+
+
+def split(tape: Tape) -> bool:
+    """Whether experts are split over devices."""
+    return AXIS in tape.layout.cuts
+
+
+def in_order(tape: Tape, routed: Routed, spec: MLP) -> Sorted:
+    """The choices of all tokens sorted by expert: one sort, and index arithmetic."""
+    dims, held = slots(tape, spec, received=False), _cut(routed.index)
+    owner, order, source = (
+        Tensor(f"mlp/{name}.index", dims, "int64", "index", held) for name in ("owner", "order", "source")
+    )
+    offsets = Tensor("mlp/offsets.index", dims[:1], "int32", "index")
+    _record(tape, "mlp/sort", (routed.index,), (owner, order))
+    _record(tape, "mlp/source", (order,), (source,))
+    _record(tape, "mlp/offsets", (owner,), (offsets,))
+    return Sorted(owner, source, order, offsets)
+
+
+def taken(tape: Tape, x: Tensor, order: Sorted) -> Tensor:
+    """A row of x (batch seq d_model) for each choice, by expert."""
+    dims = (*order.source.dims, x.dims[-1])
+    return _placed(tape, "mlp/rows", x, order.source, dims)
+
+
+def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
+    """Rows on the devices of their experts, by expert there: counts go first, then the rows, which are sorted again."""
+    held = (("experts", AXIS), *rows.split)
+    counts = Tensor("mlp/counts.index", tape.dims("experts"), "int64", "index")
+    _exchanged(tape, "mlp/counts", counts, replace(counts, name="mlp/counts.received.index"))
+    dims = (*slots(tape, spec, received=True), rows.dims[-1])
+    received = tape.activation("mlp/received", dims, rows.dtype, held)
+    _exchanged(tape, "mlp/dispatch", rows, received)
+    return _placed(tape, "mlp/grouped", received, _arrival(received), dims)
+
+
+def returned(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
+    """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
+    ready = _placed(tape, "mlp/ready", rows, _arrival(rows), rows.dims)
+    back = tape.activation("mlp/back", like.dims, rows.dtype, like.split)
+    _exchanged(tape, "mlp/combine", ready, back)
+    return back
+
+
+def restored(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
+    """Rows by expert -> (batch seq top_k d_model)."""
+    back = replace(order.order, name="mlp/restore.index")
+    _record(tape, "mlp/restore.order", (order.order,), (back,))
+    return _placed(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]))
+
+
+def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
+    """The weight of every row."""
+    return _placed(tape, "mlp/row_weights", weights, order.order, order.order.dims)
+
+
+@dataclass(frozen=True)
+class Summed(Pointwise):
+    """A sum over one dim: every summand's gradient is the upstream one, seen again without a kernel."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """No gradient of its own."""
+        return handed_on(self, self.inputs[0])
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """Nothing runs."""
+        return ()
+
+
+def summed(tape: Tape, rows: Tensor) -> Tensor:
+    """The results of all experts that a token used, added up: (batch seq d_model)."""
+    dims = (*rows.dims[:2], rows.dims[-1])
+    result = tape.activation("mlp/summed", dims, rows.dtype, rows.split)
+    return tape.record(Summed(result.name, "reduction", (rows,), (result,)))
+
+
+def _arrival(rows: Tensor) -> Tensor:
+    """Rows arrive device by device; this says where each belongs among those of its expert."""
+    return Tensor("mlp/arrival.index", rows.dims[:2], "int64", "index", rows.split)
+
+
+def _placed(tape: Tape, name: str, x: Tensor, index: Tensor, dims: tuple[Dim, ...]) -> Tensor:
+    """Rows of x put in another order: an indexed copy, whose gradient adds up what was copied more than once."""
+    result = tape.activation(name, dims, x.dtype, index.split)
+    return tape.record(Pointwise(name, "copy", (x, index), (result,), (index,)))
+
+
+def _exchanged(tape: Tape, name: str, source: Tensor, result: Tensor) -> None:
+    kernel = f"all_to_all.{AXIS}"
+    tape.record(Collective(name, kernel, (source,), (result,), collective="all_to_all", axis=AXIS))
+
+
+def _record(tape: Tape, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    """Work on indices, which has no gradient."""
+    tape.record(Pointwise(name, "reduction", inputs, outputs, flops=0))
+
+
+def _cut(index: Tensor) -> Split:
+    """Rows are cut as the tokens are from which they come."""
+    return tuple(("slots", axis) for _, axis in index.split)

@@ -1,0 +1,212 @@
+"""A mixture of experts: the router, tokens to their experts and back, the experts themselves, and shared ones.
+
+Each kernel choice writes what transformers 5.23 runs (integrations/moe.py): one kernel over groups of rows, a copy of
+its expert's weights for every row, or a loop over experts. Where experts are split over devices, rows travel as in
+torchtitan (distributed/expert_parallel.py): tensor parallelism cuts every expert, and one reduction ends the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import sympy
+
+from ledger.model import dispatch
+from ledger.model.activations import activation
+from ledger.model.dims import Dim
+from ledger.model.elementwise import Addition, Pointwise
+from ledger.model.routing import Routed, routed
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import MLP
+
+TWO = Dim("two", sympy.Integer(2))  # gate and up
+PAIR = Dim("pair", sympy.Integer(2))  # a token and its choice
+ONE = Dim("one", sympy.Integer(1))
+# The two projections of all experts: dims of a row before and after, and of an expert's weight.
+PROJECTIONS = {"gate_up": ("d_model", "two d_ff"), "down": ("d_ff", "d_model")}
+
+
+def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """Every token through its `top_k` experts and through the shared ones; x and result (batch seq d_model)."""
+    axis = tape.layout.splits.get("d_ff")
+    if axis:
+        x = tape.used_by_all(x, axis)
+    chosen = routed(tape.inside("router"), x, spec)
+    result = tape.cast(KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec), x.dtype)
+    if spec.shared:
+        result = tape.pointwise("mlp/both", result, _shared(tape, x, spec), add=True)
+    return tape.reduced(result, axis) if axis else result
+
+
+def _weight(tape: Tape, projection: str) -> Tensor:
+    """The weights of all experts as one tensor, cut by rows of experts where FSDP holds it split."""
+    before, after = PROJECTIONS[projection]
+    names = f"experts {after} {before}".split()
+    dims = tuple(TWO if name == "two" else tape.dims(name)[0] for name in names)
+    return tape.weight(f"mlp/{projection}.weight", dims, lead=len(dims) - 1)
+
+
+def _bias(tape: Tape, projection: str) -> Tensor:
+    return tape.weight(f"mlp/{projection}.bias", _weight(tape, projection).dims[:-1], lead=2)
+
+
+# --- one kernel over groups of rows -------------------------------------------------------------
+
+
+def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+    """Tokens sorted by expert; one kernel multiplies each group with its expert's matrix."""
+    order = dispatch.in_order(tape, chosen, spec)
+    rows = dispatch.taken(tape, x, order)
+    weights = dispatch.ordered(tape, chosen.weights, order)
+    arrived = dispatch.sent(tape, rows, spec) if dispatch.split(tape) else rows
+    owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
+    joint = _group_product(tape, "gate_up", arrived, (owner, order.offsets), spec)
+    out = _group_product(tape, "down", _activated(tape, joint, spec), (owner, order.offsets), spec)
+    back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
+    weighed = tape.pointwise("mlp/weigh", back, weights, saves=[back, weights])
+    return dispatch.summed(tape, dispatch.restored(tape, weighed, order, chosen))
+
+
+def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
+    """Rows (experts slots ...) times the matrices of their experts; biases are copied row by row and added in place."""
+    before, after = PROJECTIONS[name]
+    owner, offsets = index
+    result = tape.contract(
+        f"mlp/{name}",
+        f"experts slots {before}, experts {after} {before} -> experts slots {after}",
+        rows,
+        _weight(tape, name),
+        density=dispatch.needed(tape, spec),
+        saving=[offsets],
+        grouped=True,
+        partial=True,
+    )
+    return _biased(tape, name, result, owner) if spec.bias else result
+
+
+def _biased(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
+    each = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights, result.split)
+    tape.record(Pointwise(each.name, "copy", (_bias(tape, name), owner), (each,), (owner,)))
+    inside = replace(result, name=f"mlp/{name}.biased", view_of=result.storage)
+    return tape.record(Addition(inside.name, "elementwise", (result, each), (inside,)))
+
+
+# --- a copy of its expert for every row ---------------------------------------------------------
+
+
+def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+    """Every choice of a token is a matrix-vector product with a copy of its expert's weights."""
+    index = chosen.index
+    rows = tape.activation("mlp/rows", (*index.dims, x.dims[-1]), x.dtype, index.split)
+    tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
+    joint = _row_product(tape, "gate_up", rows, index, spec)
+    out = _row_product(tape, "down", _activated(tape, joint, spec), index, spec)
+    weighed = tape.pointwise("mlp/weigh", out, chosen.weights, saves=[out, chosen.weights])
+    return dispatch.summed(tape, weighed)
+
+
+def _row_product(tape: Tape, name: str, rows: Tensor, index: Tensor, spec: MLP) -> Tensor:
+    before, after = PROJECTIONS[name]
+    choice = " ".join(dim.name for dim in index.dims)
+    einsum = f"{choice} {before}, {choice} {after} {before} -> {choice} {after}"
+    result = tape.contract(f"mlp/{name}", einsum, rows, _copied(tape, _weight(tape, name), index), partial=True)
+    return _biased(tape, name, result, index) if spec.bias else result
+
+
+def _copied(tape: Tape, weight: Tensor, index: Tensor) -> Tensor:
+    """The weights of the chosen expert, for every choice."""
+    own = tuple(pair for pair in weight.split if pair[0] != "experts")
+    each = tape.activation(f"{weight.name}.copies", (*index.dims, *weight.dims[1:]), weight.dtype, (*index.split, *own))
+    return tape.record(Pointwise(each.name, "copy", (weight, index), (each,), (index,)))
+
+
+# --- a loop over experts ------------------------------------------------------------------------
+
+
+def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+    """A kernel an expert: its tokens are looked up, multiplied, weighed and added to the result."""
+    dims = dispatch.slots(tape, spec, received=False)
+    held = tuple(("slots", axis) for _, axis in chosen.index.split)
+    hits = Tensor("mlp/hits.index", (*dims, PAIR), "int64", "index", held)
+    one_hot = Tensor("mlp/one_hot.index", (*chosen.index.dims, *tape.dims("routes")), "int64", "index", held)
+    tape.record(Pointwise(one_hot.name, "elementwise", (chosen.index,), (one_hot,), flops=0))
+    loop = tape.repeated(dims[0].symbol)
+    loop.record(Pointwise(hits.name, "reduction", (one_hot,), (hits,), flops=0))
+    rows, weights = (
+        loop.activation(name, (*dims, *source.dims[kept:]), source.dtype, held)
+        for name, source, kept in (("mlp/rows", x, 2), ("mlp/row_weights", chosen.weights, 3))
+    )
+    for source, result in ((x, rows), (chosen.weights, weights)):
+        loop.record(Pointwise(result.name, "copy", (source, hits), (result,), (hits,)))
+    joint = _loop_product(loop, "gate_up", rows, spec)
+    out = _loop_product(loop, "down", _activated(loop, joint, spec), spec)
+    weighed = loop.cast(loop.pointwise("mlp/weigh", out, weights, saves=[out, weights]), x.dtype)
+    total = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
+    return loop.record(Pointwise(total.name, "copy", (weighed, hits), (total,), (hits, weighed)))
+
+
+def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
+    before, after = PROJECTIONS[name]
+    einsum = f"experts slots {before}, experts {after} {before} -> experts slots {after}"
+    result = tape.contract(f"mlp/{name}", einsum, rows, _weight(tape, name), partial=True)
+    return tape.pointwise(f"mlp/{name}.biased", result, _bias(tape, name), add=True) if spec.bias else result
+
+
+KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
+    "grouped_mm": _grouped,
+    "batched_mm": _batched,
+    "eager": _eager,
+}
+
+
+# --- inside an expert ---------------------------------------------------------------------------
+
+
+def _activated(tape: Tape, joint: Tensor, spec: MLP) -> Tensor:
+    """The product of activated gate and up, which are two views of one tensor."""
+    dims = tuple(dim for dim in joint.dims if dim != TWO)
+    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
+    inner = tape.inside("activation")
+    if tape.kernels.activation == "fused_gated":
+        return inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
+    if spec.activation == "clamped_swiglu":
+        return _clamped_swiglu(inner, gate, up)
+    active = activation(inner, "mlp/activation", gate, spec.activation)
+    return inner.pointwise("mlp/product", active, up, saves=[active, up])
+
+
+def _clamped_swiglu(tape: Tape, gate: Tensor, up: Tensor) -> Tensor:
+    """(up + 1) gate sigmoid(alpha gate), both clamped, a kernel an operator (transformers, modeling_gpt_oss.py)."""
+    gate = tape.pointwise("mlp/gate.clamp", gate, saves=[gate])
+    up = tape.pointwise("mlp/up.clamp", up, saves=[up])
+    sigmoid = tape.pointwise("mlp/sigmoid", tape.pointwise("mlp/scaled", gate), flops=4, saves=["out"])
+    active = tape.pointwise("mlp/activation", gate, sigmoid, saves=[gate, sigmoid])
+    shifted = tape.pointwise("mlp/up.shift", up, add=True)
+    return tape.pointwise("mlp/product", shifted, active, saves=[shifted, active])
+
+
+def _shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """The experts that every token uses: one gated MLP, and its learned gate where there is one."""
+
+    def into(name: str) -> Tensor:
+        weight = tape.weight(f"mlp/shared_{name}.weight", "shared_d_ff d_model")
+        einsum = "batch seq d_model, shared_d_ff d_model -> batch seq shared_d_ff"
+        return tape.contract(f"mlp/shared_{name}", einsum, x, weight, partial=True)
+
+    gate, up = into("gate"), into("up")
+    inner = tape.inside("activation")
+    active = activation(inner, "mlp/shared_activation", gate, spec.activation)
+    product = inner.pointwise("mlp/shared_product", active, up, saves=[active, up])
+    weight = tape.weight("mlp/shared_down.weight", "d_model shared_d_ff")
+    einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
+    out = tape.contract("mlp/shared_down", einsum, product, weight, partial=True)
+    if not (spec.shared and spec.shared.gated):
+        return out
+    axis = tape.layout.splits.get("d_ff")
+    weight = tape.weight("mlp/shared_score.weight", (ONE, *tape.dims("d_model")))
+    weight = tape.used_by_all(weight, axis) if axis else weight
+    score = tape.contract("mlp/shared_score", "batch seq d_model, one d_model -> batch seq one", x, weight)
+    share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
+    return tape.pointwise("mlp/shared_scaled", share, out, like=out, saves=[share, out])

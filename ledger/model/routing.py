@@ -1,0 +1,107 @@
+"""The router of a mixture of experts: a score of every expert for every token, of which the largest few are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ledger.model.elementwise import Pointwise
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import MLP, Router
+
+CHOSEN = "batch seq top_k"
+
+
+@dataclass(frozen=True)
+class Routed:
+    """For each token, the experts it was given to (`index`) and what their results weigh; both (batch seq top_k)."""
+
+    index: Tensor
+    weights: Tensor
+
+
+def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
+    """The experts of every token of x (batch seq d_model), chosen as the model's router does."""
+    logits = _logits(tape, x, spec.router)
+    chosen = SCORES[spec.router.scores](tape, logits, spec)
+    weights = _normalized(tape, chosen.weights) if spec.router.normalize else chosen.weights
+    return replace(chosen, weights=tape.cast(weights, logits.dtype) if spec.router.weights == "input" else weights)
+
+
+def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
+    """One number for each expert. A router in fp32 casts input and weight, which autocast casts back."""
+    weight = _everywhere(tape, tape.weight("mlp/router.weight", "routes d_model"))
+    bias = _everywhere(tape, tape.weight("mlp/router.bias", "routes")) if router.bias else None
+    wide = router.dtype == "fp32" and not tape.precision.autocast
+    einsum = "batch seq d_model, routes d_model -> batch seq routes"
+    return tape.contract("mlp/router", einsum, x, weight, bias=bias, dtype="fp32" if wide else "")
+
+
+def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
+    """Where experts are cut within, each device weighs parts of results: the gradient is a sum over them."""
+    axis = tape.layout.splits.get("d_ff")
+    return tape.used_by_all(weight, axis) if axis else weight
+
+
+# --- scores, each as the real code orders them ----------------------------------------------------
+
+
+def _softmax(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
+    scores = tape.pointwise("mlp/scores", logits, dtype="fp32", kernel="softmax", flops=5, saves=["out"])
+    if spec.router.groups > 1:
+        best = _best_groups(tape, scores)
+        scores = tape.pointwise("mlp/masked", scores, best, dtype=scores.dtype, saves=[best])
+    return _largest(tape, scores)
+
+
+def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP) -> Routed:
+    chosen = _largest(tape, logits)
+    weights = tape.pointwise("mlp/scores", chosen.weights, kernel="softmax", flops=5, saves=["out"])
+    return replace(chosen, weights=weights)
+
+
+def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
+    """Experts are chosen by scores that a bias without gradient corrects, and weighed by the scores themselves."""
+    scores = tape.pointwise("mlp/scores", logits, flops=4, saves=["out"])
+    index = _index(tape)
+    corrected = Tensor("mlp/corrected", scores.dims, scores.dtype, "statistic", scores.split)
+    tape.record(Pointwise(corrected.name, "elementwise", (scores,), (corrected,), flops=0))
+    if spec.router.groups > 1:
+        best = _best_groups(tape, corrected)
+        tape.record(Pointwise("mlp/masked", "elementwise", (corrected, best), (corrected,), flops=0))
+    tape.record(Pointwise("mlp/top_k", "reduction", (corrected,), (index,), flops=0))
+    weights = tape.pointwise("mlp/chosen", scores, index, dims=index.dims, dtype=scores.dtype, saves=[index, scores])
+    return Routed(index, weights)
+
+
+SCORES: Mapping[str, Callable[[Tape, Tensor, MLP], Routed]] = {
+    "softmax": _softmax,
+    "softmax_of_chosen": _softmax_of_chosen,
+    "sigmoid": _sigmoid,
+}
+
+
+def _largest(tape: Tape, scores: Tensor) -> Routed:
+    """The `top_k` largest scores, of which the indices are saved."""
+    index = _index(tape)
+    weights = tape.activation("mlp/top_k", index.dims, scores.dtype, scores.split)
+    tape.record(Pointwise(weights.name, "reduction", (scores,), (weights, index), (index,)))
+    return Routed(index, weights)
+
+
+def _normalized(tape: Tape, weights: Tensor) -> Tensor:
+    """Divided by their sum, which autocast takes in fp32 as well."""
+    total = tape.pointwise("mlp/weights.sum", weights, dims=weights.dims[:2], dtype="fp32", kernel="reduction")
+    return tape.pointwise("mlp/weights.divide", weights, total, dtype=weights.dtype, saves=[weights, total])
+
+
+def _best_groups(tape: Tape, scores: Tensor) -> Tensor:
+    """A mask of the experts whose group is one of a token's best."""
+    mask = Tensor("mlp/groups.mask", scores.dims, "bool", "mask", scores.split)
+    tape.record(Pointwise("mlp/groups", "reduction", (scores,), (mask,), flops=0))
+    return mask
+
+
+def _index(tape: Tape) -> Tensor:
+    return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", tape.layout.inputs)
