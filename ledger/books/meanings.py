@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.books.results import Compiled, Number
 from ledger.model import dtypes
-from ledger.model.optimizers import OPTIMIZERS
+from ledger.model.optimizers import per_parameter
 from ledger.spec.expressions import ratio
 from ledger.spec.inputs import SPELT
 from ledger.spec.plan import Plan
@@ -51,7 +51,7 @@ JOB = ("run.global_batch", "run.seq_len")
 OVERLAP = ("stack.overlap.tensor", "stack.overlap.data", "stack.overlap.gather", "stack.overlap.pipeline")
 STATE = "accelerator.memory.labelled * cluster.devices // "
 STATE += "(bytes(precision.weights) + bytes(precision.gradients) + bytes(precision.master)"
-STATE += " + states(optimizer.name) * bytes(precision.states))"
+STATE += " + states(optimizer.name))"
 FORMATS = ("precision.weights", "precision.gradients", "precision.master", "precision.states", "optimizer.name")
 FAILING = ("cluster.failure_rate", "cluster.devices", "assumptions.checkpoint_cost", "assumptions.checkpoint_interval")
 POWER = ("cluster.devices", "accelerator.power", "assumptions.power_usage_effectiveness")
@@ -233,5 +233,5 @@ def _number(compiled: Compiled, written: str) -> Fraction:
     if call and function == "bytes":
         return dtypes.size(str(value)) if value else Fraction(0)
     if call:
-        return Fraction(sum(not state.factored for state in OPTIMIZERS[str(value)].states))
+        return sum(per_parameter(compiled.plan.optimizer, compiled.plan.precision).values(), Fraction(0))
     return Fraction(value or 0)

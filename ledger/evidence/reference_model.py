@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
+from ledger.evidence.transformers_features import mlp_of
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute
 
@@ -57,6 +58,8 @@ def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dt
 
     config = transformers_config(model)
     config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
+    if mlp_of(model).experts:
+        config._experts_implementation = kernels.experts  # noqa: SLF001  # as above
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype, training_loss
-from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
+from ledger.evidence.transformers_config import family, layer_order
 
 if TYPE_CHECKING:
-    import torch
-
-    from ledger.evidence.storage_meter import Held
-
-OPTIMIZERS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
+    from ledger.evidence.held import Held
 
 
 @dataclass(frozen=True)
@@ -42,16 +38,15 @@ class StepMemory:
 
 
 def step_memory(work: Workload) -> StepMemory:
-    """One step of AdamW, gradients freed before forward, states made before; raises `NoReferenceError`."""
+    """One step, gradients freed before forward, optimizer states made before; raises `NoReferenceError`."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from ledger.evidence.moments import Moments
     from ledger.evidence.reference_modules import imaginary_gpu
+    from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
     from ledger.evidence.storage_meter import StorageMeter
 
-    if work.precision.master is not None:
-        raise NoReferenceError(f"{work.precision.name}: torch.optim.AdamW keeps no master weights of its own")
     install_cuda_guard()
     fake, meter = FakeTensorMode(), StorageMeter("cuda")
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
@@ -59,11 +54,11 @@ def step_memory(work: Workload) -> StepMemory:
             built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         checkpoint_layers(built, work.recompute)
-        optimizer = _optimizer(built, work.kernels.optimizer)
-        states = [tensor for state in optimizer.state.values() for tensor in state.values()]
-        meter.watch([tokens, *built.parameters(), *built.buffers(), *states])
-        static = meter.held
         layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+        with fake, Numbers():
+            optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
+        meter.watch([tokens, *built.parameters(), *built.buffers(), *optimizer.kept()])
+        static = meter.held
         with fake, meter, Moments(meter, layers, [group.name for group in groups]).noted() as moments:
             loss = training_loss(built, work, tokens)
             after, forward = meter.held, meter.restart()
@@ -71,21 +66,8 @@ def step_memory(work: Workload) -> StepMemory:
             loss.backward()
             backward = meter.restart()
         meter.enter("optimizer")
-        with meter:  # outside the fake mode: AdamW reads its step counts, which lie on the host, as numbers
+        with fake, meter, Numbers():
             optimizer.step()
     kept = {"static": static, "after forward": after, **meter.moments}
     return StepMemory(static.bytes, after.bytes - static.bytes, forward, backward, meter.restart(), kept)
 
-
-def _optimizer(built: Any, kind: str) -> torch.optim.Optimizer:
-    """AdamW with its states in place, as they are after a first step; the fused one keeps step counts on the device."""
-    import torch
-
-    optimizer = torch.optim.AdamW(built.parameters(), **OPTIMIZERS[kind])
-    for parameter in built.parameters():
-        optimizer.state[parameter] = {
-            "step": parameter.new_zeros((), dtype=torch.float32) if kind == "fused" else torch.zeros(()),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-    return optimizer

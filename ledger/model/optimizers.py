@@ -1,99 +1,167 @@
-"""Optimizers: the states each keeps beside a weight, the work of an update, and the passes over gradients around it."""
+"""Optimizers over weights: which rule updates which weight, and what that rule keeps and holds on one device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import sympy
 
-from ledger.model.operations import ZERO, Operation
-from ledger.model.tensors import Tensor, product
+from ledger.model import dtypes
+from ledger.model.operations import ZERO, total
+from ledger.model.program import ROOT, Unit, wrapped
+from ledger.model.sharding import Sharding
+from ledger.model.tensors import CeilDiv, Tensor, product, sized
+from ledger.spec.optimizer import DEFAULT, Implementation, Optimizer, State, Temporary
+from ledger.spec.plan import Precision
+
+Value = Callable[[sympy.Expr], int | Fraction]
+STACKED = ("experts",)  # dims along which a weight is many matrices
+PER_HEAD = ("heads", "kv_heads")
+WHOLE = Sharding(0, ())
 
 
 @dataclass(frozen=True)
-class State:
-    """One state: as large as the weight, or (`factored`) one row and one column of each matrix."""
+class Owned:
+    """A weight of a wrapped unit that one device holds `count` times, with the rule that updates it."""
+
+    unit: str
+    count: sympy.Expr
+    weight: Tensor
+    rule: Optimizer
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One allocation of an optimizer beside a weight: `elements` of `dtype`."""
 
     name: str
-    factored: bool = False
+    elements: sympy.Expr
+    dtype: str
 
-    def elements(self, weight: Tensor) -> sympy.Expr:
-        """Elements of this state for one weight on one device."""
-        if not self.factored or len(weight.dims) < 2:
-            return weight.elements()
-        rows = product(*[weight.local(dim) for dim in weight.dims[: weight.lead]])
-        columns = product(*[weight.local(dim) for dim in weight.dims[weight.lead :]])
-        return sympy.Add(rows, columns)
+    def bytes(self) -> sympy.Expr:
+        """Bytes on one device."""
+        return sized(self.dtype, self.elements)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """An update rule: its states, and the FLOPs it spends on one element."""
-
-    name: str
-    states: tuple[State, ...]
-    flops: int
-    source: str
-
-
-OPTIMIZERS: Mapping[str, Rule] = {
-    rule.name: rule
-    for rule in (
-        Rule("sgd", (), 2, "Robbins and Monro 1951"),
-        Rule("momentum", (State("momentum"),), 4, "Polyak 1964"),
-        Rule("adagrad", (State("sum"),), 6, "Duchi et al. 2011"),
-        Rule("rmsprop", (State("second_moment"),), 7, "Tieleman and Hinton 2012"),
-        Rule("adam", (State("first_moment"), State("second_moment")), 12, "Kingma and Ba 2015"),
-        Rule("adamw", (State("first_moment"), State("second_moment")), 14, "Loshchilov and Hutter 2019"),
-        Rule("lion", (State("momentum"),), 8, "Chen et al. 2023"),
-        Rule("adafactor", (State("second_moment", factored=True),), 12, "Shazeer and Stern 2018, algorithm 4"),
-    )
-}
-
-# Passes over the local gradients beside the update: which copies each reads and writes.
-PASSES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "copy": (("gradients",), ("master",)),  # 16-bit gradients to fp32
-    "unscale": (("master",), ("master",)),  # divide by the loss scale, look for infinities
-    "norm": (("master",), ()),
-    "clip": (("master",), ("master",)),
-    "cast": (("master",), ("weights",)),  # the updated master copy to the weights
-    "zero": ((), ("gradients",)),
-}
+def kind(unit: str, weight: Tensor) -> str:
+    """`vectors` are norms and biases; matrices of embedding and head are `ends`, the layers' `matrices`."""
+    if bare(weight):
+        return "matrices"
+    if len(weight.dims) == weight.lead:
+        return "vectors"
+    return "ends" if unit == ROOT else "matrices"
 
 
-@dataclass(frozen=True)
-class Implementation:
-    """How an update is run: passes over its operands, and full-size temporaries.
-
-    `passes` is the memory traffic in units of one fused update; `whole` and `largest` count temporaries as large as
-    one state of all weights, or of the largest weight.
-    """
-
-    passes: sympy.Rational
-    whole: int
-    largest: int
+def bare(weight: Tensor) -> bool:
+    """Whether it stands for a whole model of which only a count is known."""
+    return [dim.name for dim in weight.dims] == ["parameters"]
 
 
-IMPLEMENTATIONS: Mapping[str, Implementation] = {
-    "fused": Implementation(sympy.Rational(1), 0, 0),
-    # 20 reads and writes of a weight's size where the fused kernel has 7 (torch/optim/adamw.py, _multi_tensor_adamw)
-    "foreach": Implementation(sympy.Rational(20, 7), 1, 0),
-    "loop": Implementation(sympy.Rational(20, 7), 0, 2),
-}
+def rule_of(optimizer: Optimizer, unit: str, weight: Tensor) -> Optimizer:
+    """The rule that updates a weight."""
+    if kind(unit, weight) in optimizer.weights or optimizer.otherwise is None:
+        return optimizer
+    return rule_of(optimizer.otherwise, unit, weight)
 
 
-@dataclass(frozen=True)
-class Streaming(Operation):
-    """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs."""
+def owned(optimizer: Optimizer, mine: tuple[Unit, ...]) -> Iterator[Owned]:
+    """Every weight of a device that is trained, once, with its rule."""
+    for unit, count, weights in wrapped(mine):
+        for weight in weights:
+            yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
 
-    amount: sympy.Expr = ZERO
-    work: sympy.Expr = ZERO
 
-    def traffic(self) -> sympy.Expr:
-        """Bytes read and written."""
-        return self.amount
+def implementation(rule: Optimizer, kernel: str) -> tuple[str, Implementation]:
+    """The implementation that a choice of kernel means for a rule: that one, or the first it has."""
+    name = kernel if kernel in rule.update else next(iter(rule.update), "")
+    return name, rule.update.get(name, Implementation())
 
-    def vector(self) -> sympy.Expr:
-        """FLOPs outside the matrix units."""
-        return self.work
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+def matrix(weight: Tensor) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr]:
+    """How many matrices a weight is on one device, and their rows and columns as torch has them."""
+    stacked = [dim for dim in weight.dims if dim.name in STACKED]
+    inner = [dim for dim in weight.dims if dim.name not in STACKED]
+    lead = max(1, weight.lead - len(stacked))
+    sizes = (stacked, inner[:lead], inner[lead:])
+    count, rows, columns = (product(*[weight.local(dim) for dim in dims]) for dims in sizes)
+    return count, rows, columns
+
+
+def elements(shape: str, weight: Tensor, sharding: Sharding) -> sympy.Expr:
+    """Elements of a state or temporary of this shape for one weight; rows are held as the weight's rows are."""
+    if shape == "whole":
+        return sharding.held("optimizer", weight)
+    if bare(weight):
+        return ZERO
+    if shape == "factored" and len(weight.dims) == weight.lead:
+        return sharding.held("optimizer", weight)
+    count, rows, columns = matrix(weight)
+    amounts = {
+        "rows": (product(count, rows),),
+        "columns": (product(count, columns),),
+        "factored": (product(count, rows), product(count, columns)),
+        "heads": (product(*[weight.local(dim) for dim in weight.dims if dim.name in PER_HEAD]),),
+        "one": (count,),
+    }[shape]
+    cut = sharding.splits("optimizer") and shape in ("rows", "factored", "heads")
+    first = CeilDiv(amounts[0], sharding.degree(weight)) if cut else amounts[0]
+    return total((first, *amounts[1:]))
+
+
+def shape_of(state: State, unit: str, weight: Tensor) -> str:
+    """The shape of a state for a weight, by its name or its kind; empty where there is none."""
+    name = weight.name.removesuffix(".weight")
+    return state.shapes.get(name, state.shapes.get(kind(unit, weight), ""))
+
+
+def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[Kept]:
+    """What is kept beside a weight: each state, and the scales of its blocks. `value` says what is too small to cut."""
+    for name, state in one.rule.states.items():
+        shape = shape_of(state, one.unit, one.weight)
+        if not shape:
+            continue
+        size, dtype = elements(shape, one.weight, sharding), dtype_of(state.dtype, precision)
+        if state.scales is None:
+            yield Kept(name, size, dtype)
+        elif value(size) < state.scales.smallest:
+            yield Kept(name, size, "fp32")
+        else:
+            yield Kept(name, size, dtype)
+            yield Kept(f"{name}.scales", CeilDiv(size, state.scales.block), state.scales.dtype)
+
+
+def dtype_of(written: str, precision: Precision) -> str:
+    """A dtype of a rule; the default is the precision's."""
+    return precision.states if written == DEFAULT else written
+
+
+def temporary(one: Owned, what: Temporary, sharding: Sharding, precision: Precision, value: Value) -> sympy.Expr:
+    """Bytes of a temporary of one weight."""
+    dtype = dtype_of(what.dtype, precision)
+    if what.copies and dtype == precision.gradients:
+        return ZERO
+    held = WHOLE if what.gathered or what.shape == "gram" else sharding
+    if what.shape == "gram":
+        _, rows, columns = matrix(one.weight)
+        side = min((rows, columns), key=value)
+        return sized(dtype, side * side)
+    return sized(dtype, elements(what.shape, one.weight, held))
+
+
+# --- per parameter ------------------------------------------------------------------------------
+
+
+def per_parameter(optimizer: Optimizer, precision: Precision) -> dict[str, Fraction]:
+    """Bytes a parameter of a large matrix by state; what is kept of rows and columns only is nothing beside it."""
+    found: dict[str, Fraction] = {}
+    for name, state in optimizer.states.items():
+        if state.shapes.get("matrices") == "whole":
+            found[name] = dtypes.size(dtype_of(state.dtype, precision))
+            if state.scales:
+                found[name] += dtypes.size(state.scales.dtype) / state.scales.block
+    return found

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import sympy
 
-from ledger.model.operations import total
-from ledger.model.optimizers import IMPLEMENTATIONS, OPTIMIZERS, PASSES, Streaming
+from ledger.model import orthogonal
+from ledger.model.operations import ZERO, Operation, total
+from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
 from ledger.model.program import Unit, wrapped
-from ledger.model.sharding import Sharding
-from ledger.model.tensors import Tensor, sized
+from ledger.model.sharding import Exchange, Sharding
+from ledger.model.tensors import sized
+from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan
+
+# Passes over the local gradients beside the update: which copies each reads and writes.
+PASSES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "copy": (("gradients",), ("master",)),  # 16-bit gradients to fp32
+    "unscale": (("master",), ("master",)),  # divide by the loss scale, look for infinities
+    "norm": (("master",), ()),
+    "clip": (("master",), ("master",)),
+    "cast": (("master",), ("weights",)),  # the updated master copy to the weights
+    "zero": ((), ("gradients",)),
+}
+
+
+@dataclass(frozen=True)
+class Streaming(Operation):
+    """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs."""
+
+    amount: sympy.Expr = ZERO
+    work: sympy.Expr = ZERO
+
+    def traffic(self) -> sympy.Expr:
+        """Bytes read and written."""
+        return self.amount
+
+    def vector(self) -> sympy.Expr:
+        """FLOPs outside the matrix units."""
+        return self.work
 
 
 def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
@@ -25,36 +54,63 @@ def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Itera
         yield name, count, Streaming("weights/accumulate", "elementwise", (), (), amount=amount, work=elements)
 
 
-def update(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Streaming]:
-    """The stack's passes over the gradients, then the optimizer's own kernel over this device's share."""
-    elements = total(
-        count * sharding.held("optimizer", weight) for _, count, weights in wrapped(mine) for weight in weights
-    )
+def copies_gradients(plan: Plan) -> bool:
+    """Whether the update works on copies of the gradients, in the dtype of the master weights.
+
+    A fused kernel reads 16-bit gradients itself (apex and Transformer Engine FusedAdam), unless the stack copies.
+    """
+    precision = plan.precision
+    if precision.master in (None, precision.gradients):
+        return False
+    return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
+
+
+def gathers(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+    """Transfers that the update itself needs."""
+    return orthogonal.gathers(tuple(owned(plan.optimizer, tuple(mine))), sharding)
+
+
+def update(
+    plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value
+) -> Iterator[tuple[sympy.Expr, Operation]]:
+    """The stack's passes over the gradients, then each rule's own kernels, each with how often a step has it."""
+    weights = tuple(owned(plan.optimizer, tuple(mine)))
+    elements = _elements(weights, sharding)
     dtypes = {
         "gradients": plan.precision.gradients,
         "master": plan.precision.master or plan.precision.weights,
         "weights": plan.precision.weights,
     }
-    for name in plan.stack.optimizer_passes:
+    listed = plan.stack.optimizer_passes
+    for name in (*(["copy"] if copies_gradients(plan) and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
-        yield Streaming(f"optimizer/{name}", "optimizer", (), (), amount=amount)
-    rule = OPTIMIZERS[plan.optimizer.name]
-    states = total(
-        2 * count * sized(plan.precision.states, _state_elements(weight, sharding, state.factored))
-        for _, count, weights in wrapped(mine)
-        for weight in weights
-        for state in rule.states
-    )
-    weights = 2 * sized(dtypes["master"], elements)
-    if plan.precision.master:
-        weights += sized(dtypes["weights"], elements)
-    amount = IMPLEMENTATIONS[plan.kernels.optimizer].passes * (sized(dtypes["gradients"], elements) + weights + states)
-    yield Streaming(
-        "optimizer/update", "optimizer", (), (), amount=sympy.expand_mul(amount), work=rule.flops * elements
-    )
+        yield sympy.Integer(1), Streaming(f"optimizer/{name}", "optimizer", (), (), amount=amount)
+    rules = {id(one.rule): one.rule for one in weights}
+    for rule in rules.values():
+        mine_alone = [one for one in weights if one.rule is rule]
+        suffix = "" if rule is plan.optimizer else f".{rule.name}"
+        yield sympy.Integer(1), _streamed(f"optimizer/update{suffix}", rule, mine_alone, plan, sharding, value)
+        for one in mine_alone:
+            yield from orthogonal.products(one, value)
 
 
-def _state_elements(weight: Tensor, sharding: Sharding, factored: bool) -> sympy.Expr:
-    """A factored state is small beside the rows it summarises, which are read instead."""
-    return sympy.Integer(0) if factored else sharding.held("optimizer", weight)
+def _streamed(  # noqa: PLR0913 - what an update is of
+    name: str, rule: Optimizer, weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value
+) -> Streaming:
+    """One kernel that reads gradients and reads and writes weights and states, or as many passes as it really has."""
+    precision, elements = plan.precision, _elements(weights, sharding)
+    kept = total(2 * one.count * state.bytes() for one in weights for state in states(one, sharding, precision, value))
+    moved = sized(precision.gradients, elements) + 2 * sized(precision.master or precision.weights, elements) + kept
+    if precision.master:
+        moved += sized(precision.weights, elements)
+    _, run = implementation(rule, plan.kernels.optimizer)
+    least = 3 + 2 * max(
+        sum(shape_of(state, one.unit, one.weight) == "whole" for state in rule.states.values()) for one in weights
+    )
+    factor = sympy.Rational(run.passes or least, least)
+    return Streaming(name, "optimizer", (), (), amount=sympy.expand_mul(factor * moved), work=rule.flops * elements)
+
+
+def _elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:
+    return total(one.count * sharding.held("optimizer", one.weight) for one in weights)

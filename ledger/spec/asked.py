@@ -33,7 +33,7 @@ from ledger.spec.asks import (
     StorageAsk,
     TensorAsk,
 )
-from ledger.spec.plan import Accelerator, Plan, Precision
+from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node
 from ledger.spec.view import View
@@ -66,6 +66,10 @@ class Reader:
     def precision(self, view: View) -> Precision:
         """The precision at `precision`."""
         return located(load.load_precision, view.text("precision"), view.node.fields["precision"])
+
+    def optimizer(self, view: View, key: str) -> Optimizer:
+        """The optimizer at a key."""
+        return located(load.load_optimizer, view.text(key), view.node.fields[key])
 
     def accelerator(self, view: View) -> Accelerator:
         """The accelerator at `accelerator`."""
@@ -135,15 +139,15 @@ def _memory(view: View) -> int | None:
 
 def _state(view: View, reader: Reader) -> StateAsk:
     count = view.whole("parameters", "parameters", 1)
-    return StateAsk(reader.precision(view), view.text("optimizer"), count, texts(view, "parts"), _memory(view))
+    return StateAsk(reader.precision(view), reader.optimizer(view, "optimizer"), count, texts(view, "parts"), _memory(view))
 
 
-def _optimizer(view: View, _: Reader) -> OptimizerAsk:
-    return OptimizerAsk(view.text("name"), view.text("dtype"), view.size("rows"), view.size("columns"))
+def _optimizer(view: View, reader: Reader) -> OptimizerAsk:
+    return OptimizerAsk(reader.optimizer(view, "name"), view.text("dtype"), view.size("rows"), view.size("columns"))
 
 
 def _solve(view: View, reader: Reader) -> SolveAsk:
-    return SolveAsk(reader.precision(view), view.text("optimizer"), view.size("devices"), reader.accelerator(view))
+    return SolveAsk(reader.precision(view), reader.optimizer(view, "optimizer"), view.size("devices"), reader.accelerator(view))
 
 
 def _plan(view: View, reader: Reader) -> PlanAsk:
@@ -169,7 +173,7 @@ def _budget(view: View, reader: Reader) -> BudgetAsk:
     plans = {plan.title: plan for plan in (reader.plan(entry) for entry in view.each("plans"))}
     share = view.amount("mfu", "1")
     per = view.size("tokens_per_parameter")
-    return BudgetAsk(view.amount("dollars", "USD"), share, per, reader.precision(view), offers, plans)
+    return BudgetAsk(view.amount("dollars", "USD"), share, per, reader.precision(view), reader.optimizer(view, "optimizer"), offers, plans)
 
 
 def _inference(view: View, reader: Reader) -> InferenceAsk:

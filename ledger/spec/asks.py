@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ledger.spec.plan import Accelerator, Plan, Precision
+from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
 
 # --- operations and tensors ---------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class StateAsk:
     """Bytes of state of so many parameters; `memory` is a device's, to be compared with `parts` of the state."""
 
     precision: Precision
-    optimizer: str
+    optimizer: Optimizer
     parameters: int = 1
     parts: tuple[str, ...] = ()
     memory: int | None = None
@@ -86,7 +86,7 @@ class StateAsk:
 class OptimizerAsk:
     """What an optimizer keeps for one matrix, per element."""
 
-    name: str
+    rule: Optimizer
     dtype: str
     rows: int
     columns: int
@@ -105,7 +105,7 @@ class SolveAsk:
     """The largest model whose state fits `devices` of a kind: the closed form, inverted."""
 
     precision: Precision
-    optimizer: str
+    optimizer: Optimizer
     devices: int
     accelerator: Accelerator
 
@@ -212,5 +212,6 @@ class BudgetAsk:
     mfu: float
     tokens_per_parameter: int
     precision: Precision
+    optimizer: Optimizer
     offers: tuple[Offer, ...]
     plans: Mapping[str, Plan] = field(default_factory=dict)

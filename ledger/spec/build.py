@@ -25,6 +25,7 @@ from ledger.spec.plan import (
     Recompute,
     Run,
     Stack,
+    Stages,
 )
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
@@ -112,7 +113,18 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
         interleave=view.size("interleave", 1),
+        schedule=view.text("schedule"),
+        stages=_stages(view),
+        context_exchange=view.text("context_exchange", Parallelism().context_exchange),
+        context_balance=view.text("context_balance", Parallelism().context_balance),
     )
+
+
+def _stages(view: View) -> Stages:
+    """Layers of the chunks of a pipeline: a list, or those of its ends."""
+    inner = view.inner("stages")
+    each = tuple(int(str(item.value)) for item in inner.node.items)
+    return Stages(each, inner.maybe_size("first"), inner.maybe_size("last"), view.text("ends", Stages().ends))
 
 
 def _recompute(whole: View, _: str, __: Parts) -> Recompute:
@@ -166,6 +178,7 @@ def _assumptions(whole: View, _: str, __: Parts) -> Assumptions:
         checkpoint_cost=view.maybe_amount("checkpoint_cost", "s"),
         restart_time=view.maybe_amount("restart_time", "s"),
         power_usage_effectiveness=view.amount("power_usage_effectiveness", "1", default.power_usage_effectiveness),
+        expert_imbalance=view.exact("expert_imbalance", "1") if view.has("expert_imbalance") else default.expert_imbalance,
     )
 
 

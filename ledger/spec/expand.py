@@ -10,8 +10,8 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source
 
-PARTS = ("accelerator", "cluster", "model", "precision", "stack")
-DEFAULT_STACK = "pytorch-fsdp2-2025"
+PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
+DEFAULTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts that a plan may leave out
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
 DEEPEST = 8  # parts that are based on parts
 
@@ -60,8 +60,8 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
     whole = Expanded(node, {source.file: source.text}, {}, {})
     for kind in PARTS:
         given = node.fields.get(kind)
-        if given is None and kind == "stack":
-            given = Node(DEFAULT_STACK, node.where)
+        if given is None and kind in DEFAULTS:
+            given = Node(DEFAULTS[kind], node.where)
         if given is None:
             continue
         try:
@@ -79,9 +79,9 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
         raise SpecError(
             [Problem(given.where, f"more than {DEEPEST} parts are based on each other", "is there a circle?")]
         )
-    named = given if isinstance(given.value, str) else given.fields.get("base")
+    named = given if isinstance(given.value, str) else given.fields.get("base", _only_name(given))
     if named is None or not isinstance(named.value, str):
-        return Part(given, _slug(given, kind), {})
+        return _with_inner(Part(given, _slug(given, kind), {}), kind, beside, library, depth)
     source = library.find(kind, named.value, named.where, beside)
     texts = {source.file: source.text}
     try:
@@ -91,8 +91,27 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     part = replace(below, name=source.name, texts={**texts, **below.texts})
     if named is given:
         return part
-    own = Node({key: inner for key, inner in given.fields.items() if key != "base"}, given.where, given.keys)
-    return replace(part, node=merge(part.node, own))
+    own = {key: inner for key, inner in given.fields.items() if key != "base" and inner is not named}
+    overridden = replace(part, node=merge(part.node, Node(own, given.where, given.keys)))
+    return _with_inner(overridden, kind, beside, library, depth) if INNER.get(kind) in own else overridden
+
+
+INNER: Mapping[str, str] = {"optimizer": "otherwise"}  # the key of a part under which another of its kind is named
+
+
+def _only_name(given: Node) -> Node | None:
+    """`{name: adamw}` is the name."""
+    return given.fields["name"] if given.fields.keys() == {"name"} else None
+
+
+def _with_inner(part: Part, kind: str, beside: Source, library: Library, depth: int) -> Part:
+    """The part with the one that it names in place, which keeps its name."""
+    given = part.node.fields.get(INNER.get(kind, ""))
+    if given is None:
+        return part
+    inner = resolve(given, kind, beside, library, depth + 1)
+    named = inner.node.within({"name": Node(inner.name, given.where)}, {})
+    return replace(part, node=part.node.within({INNER[kind]: named}, {}), texts={**part.texts, **inner.texts})
 
 
 def merge(below: Node, above: Node) -> Node:

@@ -9,14 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.places import Places
-from ledger.spec.plan import Group, Optimizer, Origin, Plan, Recompute
+from ledger.spec.plan import Group, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules import RULES, broken
 
-NAMED = ("accelerator", "model", "precision", "stack")  # parts that a plan names as wholes
+NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "date", "source")  # of a part: no inputs of its books
-ATOMIC = (Recompute, Optimizer)  # one choice, whatever it is made of
+ATOMIC = (Recompute,)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"
 
@@ -144,8 +144,6 @@ def said(value: Any, path: str) -> str:
     if isinstance(value, Recompute):
         several = {"every": f"every {value.every}", "keep": f"keep {', '.join(value.keep)}"}
         return several.get(value.policy, value.policy)
-    if isinstance(value, Optimizer):
-        return value.name
     if value is None:
         return ABSENT
     if isinstance(value, bool):

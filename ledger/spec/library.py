@@ -18,6 +18,7 @@ FOLDERS: Mapping[str, str] = {
     "cluster": "clusters",
     "model": "models",
     "precision": "precisions",
+    "optimizer": "optimizers",
     "stack": "stacks",
     "evidence": "evidence",
     "lecture": "lecture",

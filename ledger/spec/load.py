@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from ledger.spec import build, build_hardware, build_model
+from ledger.spec import build, build_hardware, build_model, build_optimizer
 from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
 from ledger.spec.expectations import faults
 from ledger.spec.explain import Finding
@@ -15,7 +15,7 @@ from ledger.spec.kinds import schema
 from ledger.spec.library import Entry, Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Cluster, Model, Plan, Precision, Stack
+from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
@@ -31,6 +31,7 @@ __all__ = [
     "load_accelerator",
     "load_cluster",
     "load_model",
+    "load_optimizer",
     "load_plan",
     "load_precision",
     "load_stack",
@@ -105,6 +106,11 @@ def load_model(given: str | Path, *, library: Library | None = None) -> Model:
 def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
     """The precision of a name or a file; raises SpecError."""
     return _load(given, "precision", build.precision, library or default_library())
+
+
+def load_optimizer(given: str | Path, *, library: Library | None = None) -> Optimizer:
+    """The optimizer of a name or a file; raises SpecError."""
+    return _load(given, "optimizer", build_optimizer.optimizer, library or default_library())
 
 
 def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:

@@ -137,13 +137,52 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Router:
+    """How tokens choose experts: a score for each, of which the `top_k` largest count.
+
+    `scores` is `softmax` (over all experts), `softmax_of_chosen` or `sigmoid`; `dtype` is what its matmul runs in,
+    `weights` the dtype in which chosen scores go on: fp32, or that of the layer's `input`.
+    """
+
+    scores: str = "softmax"
+    normalize: bool = False  # the chosen scores are made to add up to one
+    dtype: str = "compute"  # compute | fp32
+    weights: str = "fp32"  # fp32 | input
+    bias: bool = False
+    groups: int = 1  # of experts, of which each token uses the best few (DeepSeek)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Experts that every token uses: `count` of width `d_ff`, as one gated MLP; `gated`: scaled by a learned gate."""
+
+    d_ff: int
+    count: int = 1
+    gated: bool = False
+
+
+@dataclass(frozen=True)
 class MLP:
-    """`kind` is `plain` (up, activation, down) or `gated` (gate and up, product, down)."""
+    """`kind` is `plain` (up, activation, down), `gated` (gate and up, product, down) or `experts` (many gated ones).
+
+    Of `experts`, each of width `d_ff`, a token uses `top_k`. With a `capacity_factor` an expert takes so many times its
+    even share of tokens, padded to that; without one it takes all that come.
+    """
 
     d_ff: int
     kind: str = "gated"
-    activation: str = "silu"  # silu | gelu | gelu_tanh | relu
+    activation: str = "silu"  # silu | gelu | gelu_tanh | relu | clamped_swiglu (experts alone)
     bias: bool = False
+    experts: int = 0
+    top_k: int = 0
+    router: Router = field(default_factory=Router)
+    shared: Shared | None = None
+    capacity_factor: Fraction | None = None
+
+    @property
+    def shared_d_ff(self) -> int:
+        """Width of all shared experts together."""
+        return self.shared.d_ff * self.shared.count if self.shared else 0
 
 
 @dataclass(frozen=True)
@@ -212,6 +251,20 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class Stages:
+    """Layers of the chunks of a pipeline, where they are not all alike: `each` of them, or those of the `first` and `last`.
+
+    `ends`: embedding and head are `shared` with the layers of their chunks, count as one `layer` each, or have their
+    `own` chunk.
+    """
+
+    each: tuple[int, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    ends: str = "shared"
+
+
+@dataclass(frozen=True)
 class Parallelism:
     """Degrees of the mesh axes. devices = data x tensor x pipeline x context; expert subdivides data x context."""
 
@@ -224,6 +277,25 @@ class Parallelism:
     sequence: str = "off"  # off | save_gathered | regather
     interleave: int = 1
     replicate: int = 1  # hybrid sharding: copies of what ZeRO splits, within data x context
+    reshard: str = "all"  # sets of weights that ZeRO 3 frees after forward: all | layers (the root stays) | none
+    wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
+    reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
+    bucket: int = 25 * 2**20  # bytes of gradients that replicas reduce together (torch's DistributedDataParallel)
+    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer, weights, activations
+    schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
+    stages: Stages = Stages()
+    context_exchange: str = "all_gather"  # | ring | all_to_all: how attention sees a sequence that is cut
+    context_balance: str = "zigzag"  # | none: whether the ranks of a cut sequence share a causal mask evenly
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether gradients are reduced once a step: where nothing is said, if every device holds all of them."""
+        return self.reduce == "step" or (not self.reduce and self.zero < 2)
+
+    @property
+    def scheduled(self) -> str:
+        """The schedule by name: the stated one, else 1F1B, interleaved where a device has several chunks."""
+        return self.schedule or ("interleaved" if self.interleave > 1 else "1f1b")
 
 
 @dataclass(frozen=True)
@@ -254,6 +326,7 @@ class Kernels:
     residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
     loss: str = "eager"  # eager | fused (one kernel that leaves the gradient in place of the logits)
     optimizer: str = "foreach"  # foreach | fused | loop
+    experts: str = "grouped_mm"  # grouped_mm | batched_mm (a copy of its expert for each token) | eager (a loop)
 
 
 @dataclass(frozen=True)
@@ -264,6 +337,8 @@ class Overlap:
     data: str = "backward"  # none | backward (gradient reduction behind the backward of earlier layers)
     gather: str = "layer"  # none | layer (the next unit's gather behind this unit's compute)
     pipeline: str = "none"  # none | compute
+    context: str = "attention"  # none | attention (the blocks of a ring behind the attention of the block before)
+    expert: str = "none"  # none | shared (behind the shared experts) | micro_batch (behind another micro-batch's compute)
 
 
 @dataclass(frozen=True)
@@ -317,6 +392,7 @@ class Assumptions:
     checkpoint_cost: float | None = None  # s
     restart_time: float | None = None  # s
     power_usage_effectiveness: float = 1.0
+    expert_imbalance: Fraction = Fraction(1)  # tokens of the busiest device over the average, where experts are split
 
 
 @dataclass(frozen=True)

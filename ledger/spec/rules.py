@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ledger.spec import rules_device, rules_layout, rules_model
+from ledger.spec import rules_device, rules_layout, rules_model, rules_states
 from ledger.spec.places import Places
 from ledger.spec.problems import Problem
 
@@ -38,6 +38,10 @@ RULES: tuple[Rule, ...] = (
     rules_device.memory_agrees,
     rules_device.peaks_are_dense,
     rules_device.curves_are_complete,
+    rules_states.update_exists,
+    rules_states.every_weight_is_updated,
+    rules_states.update_multiplies,
+    rules_states.states_are_of_a_shape,
 )
 WARNINGS: tuple[Rule, ...] = (
     rules_layout.sequence_needs_tensor,

@@ -12,7 +12,7 @@ import pytest
 import sympy
 
 from ledger.books.evaluate import Exact, exact
-from ledger.model import cross_entropy, fusion, optimizers, sharding  # noqa: F401  # kinds are found as subclasses
+from ledger.model import cross_entropy, fusion, sharding, update  # noqa: F401  # kinds are found as subclasses
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.dims import LETTERS

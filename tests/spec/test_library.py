@@ -11,6 +11,7 @@ from ledger.spec import (
     load_accelerator,
     load_cluster,
     load_model,
+    load_optimizer,
     load_plan,
     load_precision,
     load_stack,
@@ -27,6 +28,7 @@ LOADERS = {
     "accelerator": load_accelerator,
     "cluster": load_cluster,
     "model": load_model,
+    "optimizer": load_optimizer,
     "precision": load_precision,
     "stack": load_stack,
 }

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
+from importlib import import_module
 
 import pytest
 
-from ledger.spec import rules_device, rules_layout, rules_model
+import ledger.spec
 from ledger.spec.rules import RULES, WARNINGS
 from tests.spec.shelf import SMALL, loaded, messages, problems
 
@@ -113,7 +115,10 @@ def test_every_rule_is_in_the_table() -> None:
     """A rule that no table lists would never run."""
     written = {
         function
-        for module in (rules_device, rules_layout, rules_model)
+        for found in pkgutil.iter_modules(ledger.spec.__path__, "ledger.spec.")
+        if found.name.startswith("ledger.spec.rules_")
+        for module in (import_module(found.name),)
         for _, function in inspect.getmembers(module, inspect.isgeneratorfunction)
+        if function.__module__ == found.name and not function.__name__.startswith("_")
     }
     assert written == {*RULES, *WARNINGS}

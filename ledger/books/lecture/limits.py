@@ -159,7 +159,7 @@ def segments(ask: SegmentsAsk, books: Books) -> Found:
 def storage(ask: StorageAsk, books: Books) -> Found:
     """Bytes and seconds of one checkpoint, and the interval at which writing and lost work cost least."""
     plan = ask.plan
-    each = per_parameter(plan.precision, plan.optimizer.name)
+    each = per_parameter(plan.precision, plan.optimizer)
     copy = "master" if plan.precision.master else "weights"
     written = {name: size for name, size in each.items() if name == copy or name not in TITLES}
     size = sum(written.values()) * books(plan).totals["parameters"]
@@ -233,7 +233,7 @@ def _bought(ask: BudgetAsk, offer: Offer, model: Callable[[float], float]) -> tu
     hours = ask.dollars / offer.price
     work = hours * HOUR * offer.accelerator.peak[dtypes.rate(ask.precision.compute)] * ask.mfu
     count = model(work)
-    state = count * float(sum(per_parameter(ask.precision, "adamw").values()))
+    state = count * float(sum(per_parameter(ask.precision, ask.optimizer).values()))
     name, memory = offer.accelerator.title, offer.accelerator.memory_labelled
     return name, offer.price, offer.date, hours, work, count, count * ask.tokens_per_parameter, state, memory
 

@@ -11,32 +11,30 @@ from ledger.books.evaluate import exact
 from ledger.books.lecture.answers import Figure, Found, Grid
 from ledger.books.lecture.operations import fitting, letter
 from ledger.books.notation import text
-from ledger.model import dtypes
+from ledger.model import dtypes, optimizers
 from ledger.model.dims import Dim
-from ledger.model.optimizers import OPTIMIZERS
 from ledger.model.tensors import Tensor
 from ledger.spec.asks import OffloadAsk, OptimizerAsk, SolveAsk, StateAsk
-from ledger.spec.plan import Precision
+from ledger.spec.plan import Optimizer, Precision
 
 TITLES = {"weights": "weights", "gradients": "gradients", "master": "fp32 master weights"}
 
 
-def per_parameter(precision: Precision, optimizer: str) -> dict[str, Fraction]:
+def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fraction]:
     """Bytes a parameter of each copy that training keeps, states by their names in the optimizer's rule."""
     held = {"weights": dtypes.size(precision.weights), "gradients": dtypes.size(precision.gradients)}
     if precision.master:
         held["master"] = dtypes.size(precision.master)
-    states = (state for state in OPTIMIZERS[optimizer].states if not state.factored)
-    return {**held, **{state.name: dtypes.size(precision.states) for state in states}}
+    return {**held, **optimizers.per_parameter(optimizer, precision)}
 
 
 def state(ask: StateAsk) -> Found:
     """Each copy, the optimizer's together, and all of it; of a single parameter where no count is given."""
-    each = per_parameter(ask.precision, ask.optimizer)
+    each, rule = per_parameter(ask.precision, ask.optimizer), ask.optimizer.name
     count, by = ask.parameters, "*N" if ask.parameters > 1 else ""
     unit = "B" if ask.parameters > 1 else "B each"
     figures = [
-        Figure(name, TITLES.get(name, f"{ask.optimizer}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{by}")
+        Figure(name, TITLES.get(name, f"{rule}, {name.replace('_', ' ')}"), size * count, unit, f"{size}{by}")
         for name, size in each.items()
     ]
     states = [size for name, size in each.items() if name not in TITLES]
@@ -57,10 +55,9 @@ def optimizer(ask: OptimizerAsk) -> Found:
     dims = (Dim("rows", letter("rows")), Dim("columns", letter("columns")))
     weight = Tensor("x", dims, ask.dtype, "weight")
     value = exact({letter("rows"): ask.rows, letter("columns"): ask.columns})
-    size = dtypes.size(ask.dtype)
-    rule = OPTIMIZERS[ask.name]
-    elements = sympy.Add(*[kept.elements(weight) for kept in rule.states])
-    amount = sympy.Rational(size.numerator, size.denominator) * elements
+    precision = Precision(ask.dtype, ask.dtype, ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype)
+    one = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
+    amount = sympy.Add(*[kept.bytes() for kept in optimizers.states(one, optimizers.WHOLE, precision, value)])
     whole = Fraction(value(amount))
     each = Figure("per_parameter", "bytes a parameter", whole / value(weight.elements()), "B each")
     form = text(sympy.expand_mul(amount))

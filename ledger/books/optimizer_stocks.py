@@ -1,0 +1,70 @@
+"""What the optimizer keeps from step to step, and what its update holds while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import sympy
+
+from ledger.books.entries import Entry, Lifetime, stock
+from ledger.model.operations import total
+from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
+from ledger.model.program import Program
+from ledger.model.sharding import Sharding
+from ledger.model.tensors import sized
+from ledger.model.update import copies_gradients
+from ledger.spec.optimizer import Temporary
+from ledger.spec.plan import Plan
+
+ONE = sympy.Integer(1)
+Holding = tuple[sympy.Expr, str]  # bytes, and why
+
+
+def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
+    """Master weights and optimizer states, alive all the time."""
+    precision, sharding = plan.precision, program.sharding
+    for one in owned(plan.optimizer, program.units):
+        account = f"{one.unit}/{one.weight.name}"
+        if precision.master:
+            amount = sized(precision.master, sharding.held("optimizer", one.weight))
+            yield Entry(account, stock("master"), when, amount, one.count, "master copy")
+        for state in states(one, sharding, precision, value):
+            why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.source.partition(';')[0]})"
+            name = f"{account}.{state.name}"
+            yield Entry(name, stock("optimizer"), when, state.bytes(), one.count, why)
+
+
+def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
+    """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights."""
+    sharding = program.sharding
+    weights = tuple(owned(plan.optimizer, program.units))
+    if copies_gradients(plan):
+        copied = total(
+            one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
+        )
+        why = "the gradients in the dtype of the master weights"
+        yield Entry("optimizer/gradients.copy", stock("workspace"), when, copied, ONE, why)
+    found = list(_candidates(weights, plan, sharding, value))
+    if found:
+        amount, why = max(found, key=lambda holding: value(holding[0]))
+        yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
+
+
+def _candidates(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:
+    """Rules run one after the other: what each holds of all its weights at once, or of one and the one before."""
+
+    def held(one: Owned, what: Sequence[Temporary]) -> sympy.Expr:
+        return total(temporary(one, each, sharding, plan.precision, value) for each in what)
+
+    for rule in {id(one.rule): one.rule for one in weights}.values():
+        mine = [one for one in weights if one.rule is rule]
+        name, run = implementation(rule, plan.kernels.optimizer)
+        if run.together:
+            yield total(one.count * held(one, run.temporaries) for one in mine), f"{name}: lists of every weight"
+        elif run.temporaries:
+            for one in mine:
+                yield held(one, run.temporaries), f"{name}: {one.weight.name} alone"
+            for before, one in pairwise(mine):
+                both = held(one, run.temporaries) + held(before, run.left)
+                yield both, f"{name}: {one.weight.name}, and what {before.weight.name} left"
