@@ -1,0 +1,162 @@
+"""PyTorch's caching allocator, as far as sizes go: what it asks of the device for a sequence of requests.
+
+The rules are those of c10/cuda/CUDACachingAllocator.cpp (PyTorch 2.x): sizes are rounded to 512 bytes; a request takes
+the smallest free block that holds it, which is split where enough is left; a block that is freed joins its free
+neighbours; where none fits, a segment is asked for. Streams share nothing, nor do small and large requests.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+ROUND = 512
+SMALL = 1 << 20  # requests up to this size share segments of their own
+SMALL_SEGMENT = 2 << 20
+MEDIUM = 10 << 20  # larger requests get a segment of their own size
+MEDIUM_SEGMENT = 20 << 20
+GRAIN = 2 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A stretch of a segment; `before` and `after` are its neighbours there."""
+
+    size: int
+    serial: int
+    free: bool = False
+    before: Block | None = None
+    after: Block | None = None
+
+
+@dataclass(slots=True)
+class Pool:
+    """The free blocks of one stream and size class, smallest first; `reserved` bytes of segments.
+
+    `expandable`: one segment that grows at its end (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).
+    """
+
+    small: bool
+    expandable: bool
+    blocks: list[tuple[int, int, Block]] = field(default_factory=list)
+    reserved: int = 0
+    serial: int = 0
+    last: Block | None = None  # the end of an expandable segment
+
+    def take(self, size: int) -> Block:
+        """The block of a request of `size` rounded bytes."""
+        index = bisect_left(self.blocks, (size,))
+        if index < len(self.blocks):
+            block = self.blocks.pop(index)[2]
+        else:
+            block = self._grown(size) if self.expandable else self._segment(size)
+        block.free = False
+        left = block.size - size
+        if left >= ROUND if self.small or self.expandable else left > SMALL:
+            self._split(block, size)
+        return block
+
+    def give(self, block: Block) -> None:
+        """Frees a block and joins it with free neighbours."""
+        for other in (block.before, block.after):
+            if other is not None and other.free:
+                self._remove(other)
+        if block.before is not None and block.before.free:
+            block.before.size += block.size
+            self._unlink(block)
+            block = block.before
+        if block.after is not None and block.after.free:
+            block.size += block.after.size
+            self._unlink(block.after)
+        block.free = True
+        insort(self.blocks, (block.size, block.serial, block))
+
+    def _segment(self, size: int) -> Block:
+        if self.small:
+            whole = SMALL_SEGMENT
+        elif size < MEDIUM:
+            whole = MEDIUM_SEGMENT
+        else:
+            whole = -(-size // GRAIN) * GRAIN
+        self.reserved += whole
+        return self._new(whole)
+
+    def _grown(self, size: int) -> Block:
+        """The segment's free end, if there is one, made as long as it must be."""
+        grain = SMALL_SEGMENT if self.small else MEDIUM_SEGMENT
+        end = self.last
+        if end is not None and end.free:
+            self._remove(end)
+            more = -(-(size - end.size) // grain) * grain
+            end.size += more
+        else:
+            more = -(-size // grain) * grain
+            end = self._new(more)
+            end.before = self.last
+            if self.last is not None:
+                self.last.after = end
+            self.last = end
+        self.reserved += more
+        return end
+
+    def _new(self, size: int) -> Block:
+        self.serial += 1
+        return Block(size, self.serial)
+
+    def _split(self, block: Block, size: int) -> None:
+        rest = self._new(block.size - size)
+        rest.free, rest.before, rest.after = True, block, block.after
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.size = rest, size
+        if self.last is block:
+            self.last = rest
+        insort(self.blocks, (rest.size, rest.serial, rest))
+
+    def _remove(self, block: Block) -> None:
+        del self.blocks[bisect_left(self.blocks, (block.size, block.serial))]
+
+    def _unlink(self, block: Block) -> None:
+        if block.before is not None:
+            block.before.after = block.after
+        if block.after is not None:
+            block.after.before = block.before
+        if self.last is block:
+            self.last = block.before
+
+
+class Allocator:
+    """Allocates and frees by name; `peak` and `reserved` are the most bytes allocated, and asked of the device."""
+
+    def __init__(self, *, expandable: bool = False) -> None:
+        self.expandable = expandable
+        self.pools: dict[tuple[str, bool], Pool] = {}
+        self.held: dict[str, tuple[Pool, Block]] = {}
+        self.allocated = 0
+        self.peak = 0
+
+    def allocate(self, name: str, size: int, stream: str = "") -> None:
+        """A storage of `size` bytes; one of no bytes is none."""
+        if size <= 0:
+            return
+        rounded = -(-size // ROUND) * ROUND
+        small = rounded <= SMALL
+        pool = self.pools.get((stream, small))
+        if pool is None:
+            pool = self.pools[stream, small] = Pool(small, self.expandable)
+        self.held[name] = pool, pool.take(rounded)
+        self.allocated += rounded
+        self.peak = max(self.peak, self.allocated)
+
+    def free(self, name: str) -> None:
+        """Frees what has this name, if there is such a storage."""
+        found = self.held.pop(name, None)
+        if found is not None:
+            pool, block = found
+            self.allocated -= block.size
+            pool.give(block)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of all segments; none is given back."""
+        return sum(pool.reserved for pool in self.pools.values())
