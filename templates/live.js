@@ -6,10 +6,12 @@ const named = (keys, rows) => rows.map((row) => Object.fromEntries(keys.map((key
 const KERNEL = ["only", "when", "unit", "recurs", "times", "price", "flops", "bytes", "points", "inner"];
 const TRANSFER = ["only", "when", "unit", "recurs", "times", "collective", "axis", "payload", "hides"];
 const STOCK = ["only", "category", "first", "last", "bytes"];
+const PASSING = ["only", "at", "tensors", "steps"];
 for (const ledger of Object.values(PLAN.ledgers)) {
   ledger.kernels = named(KERNEL, ledger.kernels);
   ledger.transfers = named(TRANSFER, ledger.transfers);
   ledger.stocks = named(STOCK, ledger.stocks);
+  ledger.passing = named(PASSING, ledger.passing);
 }
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const largest = (items, key) => items.reduce((best, item) => (key(item) > key(best) ? item : best));
@@ -57,19 +59,21 @@ function stages(chosen) {
     const layers = PLAN.groups.map(() => 0);
     for (let chunk = 0; chunk < chunks; chunk++)
       for (let index = 0; index < size; index++) layers[PLAN.order[(chunk * count + stage) * size + index]]++;
-    return { first: stage === 0, last: stage === count - 1, layers, inFlight: inFlight(chosen, stage) };
+    const first = stage === 0, last = stage === count - 1;
+    return { first, last, layers, inFlight: inFlight(chosen, stage), sends: chunks - last, returns: chunks - first };
   });
 }
 
 function inFlight(chosen, stage) {
   const count = microBatches(chosen), chunks = PLAN.interleave, ahead = chosen.pipeline - stage;
+  if (PLAN.schedule === "gpipe") return count;
   if (chunks === 1) return Math.min(count, ahead);
   return Math.min(count * chunks, 2 * (ahead - 1) + (chunks - 1) * chosen.pipeline + 1) / chunks;
 }
 
 // The value of every symbol in one role (ledger/books/bindings.py).
 function sizes(chosen, role) {
-  const found = { ...PLAN.sizes, A: role.inFlight, M: microBatches(chosen) };
+  const found = { ...PLAN.sizes, A: role.inFlight, M: microBatches(chosen), Sf: role.sends, Sb: role.returns, Q: 0 };
   for (const [name, sign] of Object.entries(PLAN.signs)) found[sign] = chosen[name];
   PLAN.groups.forEach((group, index) => {
     found[group.layers] = role.layers[index];
@@ -86,10 +90,10 @@ function fullest(ledger, values, several) {
   for (const stock of ledger.stocks)
     if (runs(stock, several))
       for (let moment = stock.first; moment <= stock.last; moment++) add(moment, stock.category, stock.bytes);
-  for (const { at, tensors, steps } of ledger.passing) {
+  for (const { at, tensors, steps } of ledger.passing.filter((row) => runs(row, several))) {
     const step = largest(steps, (members) => sum(members.map((index) => values[tensors[index][1]])));
     for (const moment of at)
-      for (const [category, formula] of step.map((index) => tensors[index])) if (category >= 0) add(moment, category, formula);
+      for (const [category, formula] of step.map((index) => tensors[index])) add(moment, category, formula);
   }
   const peak = largest(moments, sum);
   return { bytes: sum(peak), parts: peak, title: ledger.moments[moments.indexOf(peak)] };
@@ -104,6 +108,10 @@ const FORMS = {
   matmul(price, { flops, bytes, points, inner }) {
     const tiles = (PLAN.device.multiprocessors * 128 * 256) / points;
     const compute = (flops / (price.e * price.rate)) * (1 + (price.k0 ?? 0) / inner) * (1 + (price.c ?? 0) * tiles);
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
+  },
+  grouped(price, { flops, bytes, points }) {
+    const compute = (flops / (price.e * price.rate)) * (1 + (price.m0 ?? 0) / points);
     return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
   },
   attention: (price, { flops, points }) => (price.t0 ?? 0) + (flops * (1 + (price.s0 ?? 0) / points)) / (price.e * price.rate),
@@ -162,7 +170,7 @@ function transfer(row, values, chosen) {
   if (crosses) {
     const reach = cards * cluster.scaleout_efficiency;
     bus = where.local > 1 ? Math.min(bus, reach) : reach;
-    start += cluster.scaleout_latency * (where.size - 1);
+    start += cluster.scaleout_latency * (sends ? 1 : where.size - 1);
   }
   const x = sent / bus, seconds = start + x + (sends ? 0 : Math.sqrt(start * x));
   const floor = sent / line;
@@ -171,10 +179,12 @@ function transfer(row, values, chosen) {
 
 // --- time (ledger/books/time.py) ---
 
+const KINDS = ["tensor", "context", "expert", "data"];
 const PASSES = { forward: ["forward"], backward: ["recompute", "backward"] };
+const network = (pass) => sum(KINDS.map((kind) => pass[kind]));
 const spent = (rows) => sum(rows.map((row) => row.seconds * row.times));
 
-function timed(ledger, values, chosen) {
+function timed(ledger, values, chosen, role) {
   const count = microBatches(chosen), several = count > 1, { stack } = PLAN;
   const kernels = ledger.kernels.filter((row) => runs(row, several)).map((row) => kernel(row, values));
   const transfers = ledger.transfers.filter((row) => runs(row, several)).map((row) => transfer(row, values, chosen));
@@ -185,29 +195,31 @@ function timed(ledger, values, chosen) {
     return [...new Set(mine.map((row) => row.unit))].map((unit) =>
       stretch(name, unit, mine.filter((row) => row.unit === unit), count));
   });
-  const waits = stack.sends_wait ? 2 * PLAN.interleave * Math.max(0, ...sends.map((row) => row.seconds)) : 0;
+  const often = Math.max(role.sends, role.returns);
+  const waits = stack.sends_wait ? 2 * often * Math.max(0, ...sends.map((row) => row.seconds)) : 0;
   const once = finish(transfers.filter((row) => !row.recurs), passes);
   return {
     kernels, transfers, passes, sends: waits, once,
     optimizer: spent(kernels.filter((row) => row.when === "optimizer")),
-    microBatch: sum(passes.map((pass) => pass.device + pass.launch + pass.inner + pass.outer + pass.tax)) + waits,
+    microBatch: sum(passes.map((pass) => pass.device + pass.launch + network(pass) + pass.tax)) + waits,
   };
 }
 
 function stretch(name, unit, rows, count) {
   const seconds = (chosen) => spent(chosen) / count;
   const compute = rows.filter((row) => "price" in row), moved = rows.filter((row) => "collective" in row);
-  const inner = moved.filter((row) => cargo(row) === "inner"), outer = moved.filter((row) => cargo(row) !== "inner");
   const { stack } = PLAN;
   const device = seconds(compute);
   const launches = (stack.launch * sum(compute.map((row) => row.times))) / count;
-  const sheltered = seconds(inner.filter((row) => row.hides));
+  const sheltered = seconds(moved.filter((row) => row.hides));
   const behindMatmul = Math.min(sheltered, seconds(compute.filter((row) => row.kind.startsWith("matmul"))));
+  const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));
   const room = stack.hides[name] && unit !== PLAN.root ? device - behindMatmul : 0;
-  const behindUnit = Math.min(seconds(outer), room);
+  const behindUnit = Math.min(shown.data, room);
+  shown.tensor -= behindMatmul;
+  shown.data -= behindUnit;
   return {
-    name, device, launch: Math.max(0, launches - device), tax: stack.overlap_tax * (behindMatmul + behindUnit),
-    inner: seconds(inner) - behindMatmul, outer: seconds(outer) - behindUnit,
+    name, device, launch: Math.max(0, launches - device), tax: stack.overlap_tax * (behindMatmul + behindUnit), ...shown,
   };
 }
 
@@ -229,10 +241,10 @@ function step(times, chosen) {
   const once = Math.max(...times.map((time) => time.once));
   const passes = (key) => count * sum(slowest.passes.map((pass) => pass[key]));
   const kernels = spent(slowest.kernels.filter((row) => row.when !== "optimizer"));
-  const network = passes("inner") + passes("outer") + once + slowest.sends * count;
+  const waited = sum(KINDS.map(passes)) + once + slowest.sends * count;
   const launch = passes("launch");
-  const seconds = kernels + network + passes("tax") + launch + bubble + optimizer;
-  const limits = { network, "pipeline bubble": bubble };
+  const seconds = kernels + waited + passes("tax") + launch + bubble + optimizer;
+  const limits = { network: waited, "pipeline bubble": bubble };
   for (const row of slowest.kernels) limits[row.bound] = (limits[row.bound] ?? 0) + row.seconds * row.times;
   limits["kernel launches"] = launch;
   const [bottleneck] = largest(Object.entries(limits), ([, amount]) => amount);
@@ -246,15 +258,17 @@ function roofline(time) {
   return Math.max(least(time.kernels), ...wire);
 }
 
-// What a transfer moves: activations between stages or within a layer, or weights and their gradients.
+// What a transfer moves: activations within a layer, by axis; those between stages; or weights and their gradients.
 const cargo = ({ collective, axis }) =>
-  collective === "send" ? "pipeline" : axis === "tensor" || axis === "context" ? "inner" : "outer";
+  collective === "send" && axis === "pipeline" ? "pipeline" : KINDS.includes(axis) ? axis : "data";
 
 // One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel. Transfers
 // count with the share of their seconds that the step waits for.
 function deviation(slowest, count, seconds) {
   const shown = (key) => count * sum(slowest.passes.map((pass) => pass[key]));
-  const waited = { inner: shown("inner"), outer: shown("outer") + slowest.once, pipeline: count * slowest.sends };
+  const waited = Object.fromEntries(KINDS.map((kind) => [kind, shown(kind)]));
+  waited.data += slowest.once;
+  waited.pipeline = count * slowest.sends;
   const moved = (kind) => spent(slowest.transfers.filter((row) => cargo(row) === kind));
   const share = Object.fromEntries(Object.entries(waited).map(([kind, part]) => [kind, Math.min(1, part / (moved(kind) || 1))]));
   const errors = {};
@@ -272,10 +286,10 @@ function evaluate(chosen) {
   const found = stages(chosen).map((role) => {
     const key = JSON.stringify(role);
     if (!seen.has(key)) {
-      const held = role.layers.map((layers) => (layers ? 1 : 0)).join("");
+      const held = role.layers.map((layers) => Math.min(layers, PLAN.told_apart)).join(" ");
       const ledger = PLAN.ledgers[`${held}${role.first ? " first" : ""}${role.last ? " last" : ""}`];
       const values = formulas(sizes(chosen, role));
-      seen.set(key, { peak: fullest(ledger, values, several), time: timed(ledger, values, chosen) });
+      seen.set(key, { peak: fullest(ledger, values, several), time: timed(ledger, values, chosen, role) });
     }
     return seen.get(key);
   });

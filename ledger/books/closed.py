@@ -12,6 +12,7 @@ from ledger.books import memory, posting
 from ledger.books.bindings import bindings
 from ledger.books.entries import Ledger, nonzero
 from ledger.books.evaluate import Exact, exact
+from ledger.books.timeline import Timeline, timeline
 from ledger.model.program import Program, Unit, program, whole_program, wrapped
 from ledger.model.schedule import Role
 from ledger.model.tensors import Tensor
@@ -26,6 +27,7 @@ class Books:
     program: Program
     ledger: Ledger
     value: Callable[[sympy.Expr], Exact]
+    line: Timeline
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight this device has a part in, once, with how many layers hold one."""
@@ -40,17 +42,18 @@ class Books:
 
 def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:
     """The books of every role. Roles that differ only in what is in flight share one ledger, bound to other values."""
-    written: dict[tuple[tuple[int, ...], bool, bool], tuple[Program, Ledger]] = {}
+    written: dict[object, tuple[Program, Ledger, Timeline]] = {}
     found = []
     for role in roles:
-        key = (role.layers, role.first, role.last)
+        key = (role.layers, role.first, role.last, role.sends > 0, role.returns > 0)
         value = exact(bindings(plan, role))
         if key not in written:
             mine = program(plan, role)
-            entries = nonzero([*posting.flows(mine, plan), *memory.stocks(mine, plan, value)])
-            written[key] = mine, Ledger(role.name, entries)
-        mine, ledger = written[key]
-        found.append(Books(role, mine, ledger, value))
+            line = timeline(mine, plan, role, value)
+            entries = nonzero([*posting.flows(mine, plan, value), *memory.stocks(mine, plan, value, line)])
+            written[key] = mine, Ledger(role.name, entries), line
+        mine, ledger, line = written[key]
+        found.append(Books(role, mine, ledger, value, line))
     return tuple(found)
 
 

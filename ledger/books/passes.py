@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.entries import MICRO_BATCH, STEP
+from ledger.books.overlap import SEND, cargo, hidden, moves
 from ledger.books.results import KernelTime
+from ledger.model.pipelines import Pace
 from ledger.model.program import ROOT
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
 
-SEND = "send.pipeline"
+KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs
+WEIGHTS = ".weight_gradient"  # how the account of a weight's gradient ends
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
 
@@ -20,13 +23,15 @@ PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 class Stretch:
     """One unit in one pass of one micro-batch: device seconds, what launching costs more, transfers by their fate.
 
-    `shown` are seconds of transfers that nothing hides, `tax` the compute lost beside hidden ones.
+    `shown` are seconds of transfers that nothing hides, `tax` the compute lost beside hidden ones, `weights` the part
+    of `device` that gradients of weights take.
     """
 
     device: float
     launch: float
     shown: Mapping[str, float]
     tax: float
+    weights: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -55,8 +60,16 @@ class RoleTime:
         return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
 
     @property
+    def pace(self) -> Pace:
+        """The micro-batch as a schedule orders it: forward, gradients of inputs with what is rebuilt, those of weights."""
+        forward = sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == "forward")
+        weights = sum(stretch.weights for stretch in self.passes.values())
+        forward += self.sends / 2
+        return Pace(forward, self.micro_batch - forward - weights, weights)
+
+    @property
     def exposed(self) -> Mapping[str, float]:
-        """The share of its transfers' seconds that the step waits for, by what moves: tensor, data or pipeline."""
+        """The share of its transfers' seconds that the step waits for, by what moves."""
         everything: dict[str, float] = defaultdict(float)
         for row in self.kernels:
             if moves(row):
@@ -80,30 +93,13 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
         for unit in dict.fromkeys(_unit(row) for row in recurring if row.when in phases)
     }
     send = max((row.seconds for row in rows if row.kind == SEND), default=0.0)
-    waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * plan.parallelism.interleave * send
+    waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
     return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, _once(rows, passes, plan))
 
 
 def _unit(row: KernelTime) -> str:
     return row.account.split("/")[0]
-
-
-def moves(row: KernelTime) -> bool:
-    """Whether a row is a transfer."""
-    return row.bound == "network"
-
-
-def axis(row: KernelTime) -> str:
-    """The mesh axis a transfer runs over."""
-    return row.kind.split(".")[1]
-
-
-def cargo(row: KernelTime) -> str:
-    """What a transfer moves: activations within a layer, weights and their gradients, or activations between stages."""
-    if row.kind == SEND:
-        return "pipeline"
-    return "tensor" if axis(row) in ("tensor", "context") else "data"
 
 
 def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Stretch:
@@ -114,28 +110,19 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if not moves(row)]
-    inner = [row for row in rows if moves(row) and cargo(row) == "tensor"]
-    outer = [row for row in rows if moves(row) and cargo(row) != "tensor"]
     device = seconds(compute)
     launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
-    sheltered = seconds(row for row in inner if may_hide(row, name, plan))
-    behind_matmul = min(sheltered, seconds(row for row in compute if row.kind.startswith("matmul")))
-    room = device - behind_matmul if weights_hide(name, plan) and unit != ROOT else 0.0
-    behind_unit = min(seconds(outer), room)
-    shown = {"tensor": seconds(inner) - behind_matmul, "data": seconds(outer) - behind_unit}
-    tax = plan.stack.overlap_tax * (behind_matmul + behind_unit)
-    return Stretch(device, max(0.0, launches - device), shown, tax)
-
-
-def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
-    """Whether a tensor-parallel transfer may run beside a contraction.
-
-    `matmul`: the one it feeds or follows. `weight_gradient`: only transfers of a column-parallel input and of its
-    gradient, which need not wait for the other gradient (Korthikanti et al. 2022; Megatron-LM mpu/layers.py).
-    """
-    rule = plan.stack.overlap.tensor if axis(row) == "tensor" else "none"
-    late = row.account.endswith((".all_gather.gradient", ".share.gradient", ".again"))
-    return rule == "matmul" or (rule == "weight_gradient" and name == "backward" and late)
+    shown = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in KINDS}
+    behind = 0.0
+    for kind, sheltered in hidden(name, rows, plan):
+        shown[kind] -= sheltered / count
+        behind += sheltered / count
+    room = max(0.0, device - behind) if weights_hide(name, plan) and unit != ROOT else 0.0
+    behind_unit = min(shown["data"], room)
+    shown["data"] -= behind_unit
+    tax = plan.stack.overlap_tax * (behind + behind_unit)
+    weights = seconds(row for row in compute if row.account.endswith(WEIGHTS))
+    return Stretch(device, max(0.0, launches - device), shown, tax, weights)
 
 
 def weights_hide(name: str, plan: Plan) -> bool:

@@ -211,7 +211,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh
     if crosses:
         reach = cards * cluster.scaleout_efficiency
         bus = min(bus, reach) if where.local > 1 else reach
-        start += cluster.scaleout_latency * (where.size - 1)
+        start += cluster.scaleout_latency * (where.size - 1 if collective != "send" else 1)
     x = sent / bus
     seconds = start + x + (sqrt(start * x) if collective != "send" else 0.0)
     known = found is not None and not crosses

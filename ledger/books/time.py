@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.books.entries import STEP
-from ledger.books.passes import SEND, RoleTime, axis, cargo, moves
+from ledger.books.overlap import SEND, axis, cargo, moves
+from ledger.books.passes import RoleTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import KernelTime, Span
-from ledger.model.schedule import micro_batches
+from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
 
 # What a closed form with the right kernels still misses on a stack that nothing was fitted on: the mean absolute error
@@ -48,7 +49,9 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     count, chunks = micro_batches(plan), plan.parallelism.interleave
     slowest = max(times, key=lambda time: time.micro_batch)
     stages = [time for time in times for _ in time.role.stages]
-    bubble = (sum(time.micro_batch for time in stages) - slowest.micro_batch) / chunks
+    others = [time.pace for time in stages]
+    others.remove(slowest.pace)
+    bubble = schedule(plan.parallelism).bubble(others, slowest.pace, chunks)
     optimizer = max(time.optimizer for time in times)
     once = max((sum(time.once.values()) for time in times), default=0.0)
     spans = _spans(slowest, count, bubble, optimizer, once)
@@ -85,7 +88,9 @@ TITLES = {
     "forward": "forward kernels",
     "recompute": "recomputed kernels",
     "backward": "backward kernels",
-    "comm.tensor": "tensor- and context-parallel transfers not hidden",
+    "comm.tensor": "tensor-parallel transfers not hidden",
+    "comm.context": "context-parallel transfers not hidden",
+    "comm.expert": "tokens to and from experts not hidden",
     "comm.data": "weight and gradient transfers not hidden",
     "comm.pipeline": "sends between stages",
     "tax": "compute slowed by transfers beside it",

@@ -82,6 +82,11 @@ def symbol(name: str, suffix: str = "") -> sympy.Symbol:
     return sympy.Symbol(f"{letter}_{suffix}" if suffix and name in PER_GROUP else letter, positive=True, integer=True)
 
 
+def beside(sign: sympy.Symbol, name: str) -> sympy.Symbol:
+    """The symbol of another row for the layer group that this one belongs to."""
+    return symbol(name, sign.name.partition("_")[2])
+
+
 def dim(name: str, suffix: str = "") -> Dim:
     """The named dimension of a row of the table."""
     return Dim(name, symbol(name, suffix))

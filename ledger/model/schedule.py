@@ -1,20 +1,23 @@
-"""The schedule: which layers each pipeline stage runs, how many micro-batches are in flight, and the bubble."""
+"""Roles: which layers each device of a pipeline runs, how many micro-batches are in flight there, what it sends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby
 
-from ledger.spec.plan import Model, Plan
+from ledger.model.pipelines import PIPELINES, Pipeline, Place, placed
+from ledger.spec.plan import Model, Parallelism, Plan
+from ledger.spec.stages import chunks, slots
 
 
 @dataclass(frozen=True)
 class Role:
     """One kind of device: the stages that hold equal layers and equally many micro-batches.
 
-    `layers` counts layers per group; `in_flight` the micro-batches whose activations of all its layers are held.
+    `layers` counts layers per group; `in_flight` the micro-batches whose activations of all its layers are held, and
+    `waiting` those whose weight gradients are still to come. `sends` and `returns` count the results and the gradients
+    of a micro-batch that go to another stage.
     """
 
     name: str
@@ -24,53 +27,80 @@ class Role:
     first: bool
     last: bool
     in_flight: Fraction
+    waiting: Fraction = Fraction(0)
+    sends: int = 0
+    returns: int = 0
+
+
+def schedule(mesh: Parallelism) -> Pipeline:
+    """The schedule of a pipeline."""
+    return PIPELINES[mesh.scheduled]
 
 
 def micro_batches(plan: Plan) -> int:
-    """Micro-batches that one device runs in a step."""
-    return plan.run.global_batch // (plan.parallelism.data * plan.run.micro_batch)
+    """Micro-batches that each layer of a device runs in a step: half of them where the others enter at the far end."""
+    mesh = plan.parallelism
+    return plan.run.global_batch // (mesh.data * plan.run.micro_batch * schedule(mesh).ways)
 
 
 def roles(plan: Plan) -> tuple[Role, ...]:
     """The roles of a plan's devices, from the first stage to the last."""
     stages = plan.parallelism.pipeline
     per_stage = plan.cluster.devices // stages
-    described = [
-        (stage == 0, stage == stages - 1, _layers(plan.model, stage, plan), _in_flight(plan, stage))
-        for stage in range(stages)
-    ]
-    found = []
-    for key, members in groupby(range(stages), key=lambda stage: described[stage]):
-        held = tuple(members)
-        found.append(Role("", held, per_stage * len(held), key[2], key[0], key[1], key[3]))
+    dealt = _layers(plan.model, plan.parallelism)
+    alike: dict[Role, list[int]] = {}
+    for device in range(stages):
+        alike.setdefault(_described(plan, device, dealt), []).append(device)
+    found = [replace(role, stages=tuple(held), devices=per_stage * len(held)) for role, held in alike.items()]
     return tuple(_named(found))
+
+
+def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
+    """What one device holds and sends, without its name and place."""
+    mesh, rule = plan.parallelism, schedule(plan.parallelism)
+    final = slots(mesh) - 1
+    mine = placed(rule, device, mesh.pipeline, mesh.interleave)
+    place = Place(device, mesh.pipeline, mesh.interleave, micro_batches(plan))
+    layers = [dealt[chunk] for chunk in mine]
+    depths = [sum(counts) for counts in layers]
+    held = rule.held(place)
+    flying = sum(many * depth for many, depth in zip(held, depths, strict=True))
+    return Role(
+        name="",
+        stages=(),
+        devices=0,
+        layers=tuple(sum(counts) for counts in zip(*layers, strict=True)),
+        first=0 in mine,
+        last=final in mine,
+        in_flight=Fraction(flying, sum(depths)) if sum(depths) else Fraction(max(held)),
+        waiting=Fraction(rule.waiting(place), len(mine)),
+        sends=len([chunk for chunk in mine if chunk != final]),
+        returns=len([chunk for chunk in mine if chunk != 0]),
+    )
 
 
 def _named(found: list[Role]) -> Iterator[Role]:
     inner = [role for role in found if not (role.first or role.last)]
     for role in found:
         if role.first and role.last:
-            name = "all"
+            name = "ends" if len(role.stages) > 1 else "all"
         elif role.first:
             name = "first"
         elif role.last:
             name = "last"
         else:
             name = "inner" if len(inner) == 1 else f"inner.{role.stages[0]}"
-        yield Role(name, role.stages, role.devices, role.layers, role.first, role.last, role.in_flight)
+        yield replace(role, name=name)
 
 
-def _layers(model: Model, stage: int, plan: Plan) -> tuple[int, ...]:
-    """Layers of each group on one stage: consecutive chunks, dealt out round robin when the schedule interleaves."""
-    stages, chunks = plan.parallelism.pipeline, plan.parallelism.interleave
-    sequence = order(model)
-    size = len(sequence) // (stages * chunks)
-    mine = [
-        sequence[index]
-        for chunk in range(chunks)
-        for index in range((chunk * stages + stage) * size, (chunk * stages + stage + 1) * size)
-    ]
-    return tuple(mine.count(group) for group in range(len(model.groups)))
+def _layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
+    """Layers of each group in every chunk, from the embedding to the head."""
+    sequence, begin, found = order(model), 0, []
+    for size in chunks(model, mesh):
+        mine = sequence[begin : begin + size]
+        begin += size
+        found.append(tuple(mine.count(group) for group in range(len(model.groups))))
+    return found
 
 
 def order(model: Model) -> list[int]:
@@ -80,12 +110,3 @@ def order(model: Model) -> list[int]:
         pattern = [names.index(name) for name in model.order]
         return [pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in model.groups))]
     return [g for g, group in enumerate(model.groups) for _ in range(group.repeat)]
-
-
-def _in_flight(plan: Plan, stage: int) -> Fraction:
-    """1F1B: the stages still ahead; interleaved: chunks in flight over chunks held (Narayanan et al. 2021, 2.2)."""
-    stages, chunks, count = plan.parallelism.pipeline, plan.parallelism.interleave, micro_batches(plan)
-    if chunks == 1:
-        return Fraction(min(count, stages - stage))
-    warm_up = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
-    return Fraction(min(count * chunks, warm_up), chunks)

@@ -6,22 +6,22 @@ axes that are 1 in the plan stay 1, and the others stay above it; whether micro-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
 
-from ledger.books import kernels, passes, posting, prices
+from ledger.books import kernels, overlap, posting, prices
 from ledger.books.bindings import bindings
 from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import exact
-from ledger.books.liveness import Alive
-from ledger.books.memory import CATEGORIES, Value, lasting, timeline
-from ledger.books.passing import candidates, categories, standing
+from ledger.books.memory import CATEGORIES, Moments, Value, lasting
 from ledger.books.results import KernelTime
+from ledger.books.steps import Held, Step
+from ledger.books.timeline import timeline
 from ledger.model.collectives import Collective
-from ledger.model.operations import Operation
+from ledger.model.operations import Matmul, Operation
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.model.sharding import Exchange
@@ -30,7 +30,12 @@ from ledger.spec.plan import Group, Plan
 
 Row = tuple[Any, ...]
 ALWAYS, ONE, SEVERAL = 0, 1, 2  # the steps in which an entry is there: of one micro-batch, of several, or both
-STANDING = -1  # the category of what is posted elsewhere
+# What the price of each form reads of a matmul's shape, of which there are so many equal pieces.
+READ: Mapping[str, Callable[[Matmul, sympy.Expr], tuple[sympy.Expr, ...]]] = {
+    "matmul": lambda shape, pieces: (shape.batch / pieces * shape.m * shape.n, shape.k),
+    "grouped": lambda shape, _: (shape.group,),
+    "attention": lambda shape, _: (shape.m,),
+}
 
 
 @dataclass
@@ -54,6 +59,7 @@ class Variant:
     plan: Plan
     entries: tuple[Entry, ...]
     value: Value
+    moments: Moments
 
     @property
     def rows(self) -> Iterator[tuple[Entry, KernelTime]]:
@@ -68,13 +74,23 @@ class Variant:
 
 
 def structures(plan: Plan) -> dict[str, Role]:
-    """One role for each ledger that any legal number of pipeline stages needs, by the groups and ends it holds."""
+    """One role for each ledger that any legal number of pipeline stages needs, by the layers and ends it holds."""
     found: dict[str, Role] = {}
     for stages in degrees(plan)["pipeline"]:
         for role in roles(staged(plan, stages)):
-            held = "".join("1" if layers else "0" for layers in role.layers)
+            held = " ".join(str(min(layers, told_apart(plan))) for layers in role.layers)
             found.setdefault(f"{held}{' first' * role.first}{' last' * role.last}", role)
     return found
+
+
+def told_apart(plan: Plan) -> int:
+    """From how many layers of a group on, a device's moments are the same: its first, second, last but one and last.
+
+    Where groups take turns, or some layers are rebuilt, every number has moments of its own.
+    """
+    if plan.model.order or plan.recompute.policy not in ("none", "selective", "full", "keep", "components"):
+        return max(group.repeat for group in plan.model.groups)
+    return 4 if plan.parallelism.zero == 3 else 2
 
 
 def staged(plan: Plan, stages: int) -> Plan:
@@ -116,19 +132,23 @@ def accumulating(plan: Plan) -> tuple[Plan, Plan]:
 def ledger(plan: Plan, role: Role, emission: Emission) -> dict[str, Any]:
     """A role's moments, stocks, kernels and transfers, with the numbers of their formulas."""
     mine = program(plan, role)
-    line = timeline(mine)
-    variants = [
-        Variant(one, nonzero([*posting.flows(mine, one), *lasting(mine, one)]), exact(bindings(one, role)))
-        for one in accumulating(plan)
-    ]
+    variants = [variant(mine, one, role) for one in accumulating(plan)]
     timed = [[timing(variant, entry, row, emission) for entry, row in variant.rows] for variant in variants]
     return {
-        "moments": [line.titles[name] for name in line.names],
+        "moments": [point.title for point in variants[0].moments.line.points],
         "stocks": merged([tuple(stocks(variant, emission)) for variant in variants]),
-        "passing": list(passing(mine, line.names, emission)),
+        "passing": merged([tuple(passing(variant, emission)) for variant in variants]),
         "kernels": merged([tuple(row for moves, row in rows if not moves) for rows in timed]),
         "transfers": merged([tuple(row for moves, row in rows if moves) for rows in timed]),
     }
+
+
+def variant(mine: Program, plan: Plan, role: Role) -> Variant:
+    """The entries and moments of a role under one plan."""
+    value = exact(bindings(plan, role))
+    line = timeline(mine, plan, role, value)
+    entries = nonzero([*posting.flows(mine, plan, value), *lasting(mine, plan, value, line)])
+    return Variant(plan, entries, value, Moments(mine, plan, line))
 
 
 def merged(variants: Sequence[Sequence[Row]]) -> list[Row]:
@@ -148,34 +168,32 @@ def stocks(variant: Variant, emission: Emission) -> Iterator[Row]:
             yield entry.account, category, entry.when.first, entry.when.last, held
 
 
-def passing(mine: Program, names: Sequence[str], emission: Emission) -> Iterator[dict[str, Any]]:
-    """For each unit and pass: its moments, its tensors with their categories, and the tensors alive at each step."""
-    for unit in mine.units:
-        held = categories(unit)
-        moments: dict[tuple[Alive, ...], list[int]] = {}
-        for name, steps in candidates(unit):
-            moments.setdefault(steps, []).append(names.index(name))
-        for steps, at in moments.items():
-            chosen = tuple(widest(steps))
-            tensors = {
-                tensor: index for index, tensor in enumerate(dict.fromkeys(t for s in chosen for t in s.tensors))
-            }
-            yield {
-                "at": at,
-                "tensors": [
-                    (STANDING if standing(t) else CATEGORIES.index(held(t)), emission.formulas.number(t.bytes()))
-                    for t in tensors
-                ],
-                "steps": [[tensors[tensor] for tensor in step.tensors] for step in chosen],
-            }
+def passing(variant: Variant, emission: Emission) -> Iterator[Row]:
+    """For each moment at which something runs: its place, what may be alive then, and what is at each of its steps.
+
+    Moments with the same steps are one row; its account, its first field, is empty.
+    """
+    same: dict[tuple[Step, ...], list[int]] = {}
+    moments = variant.moments
+    for point in moments.points:
+        steps = tuple(widest(tuple(moments.steps(point, moments.alive(point)))))
+        same.setdefault(steps, []).append(moments.line.points.index(point))
+    for steps, at in same.items():
+        things = {held: index for index, held in enumerate(dict.fromkeys(held for step in steps for held in step.held))}
+        amounts = tuple(
+            (CATEGORIES.index(held.category), emission.formulas.number(held.amount * held.times)) for held in things
+        )
+        yield "", tuple(at), amounts, tuple(tuple(things[held] for held in step.held) for step in steps)
 
 
-def widest(steps: Sequence[Alive]) -> Iterator[Alive]:
-    """Steps of which any may be the fullest: one whose tensors are all alive at another step never is."""
-    sets = [frozenset(step.tensors) for step in steps]
-    for index, (step, mine) in enumerate(zip(steps, sets, strict=True)):
-        if not any(mine < other for other in sets) and mine not in sets[:index]:
+def widest(steps: Sequence[Step]) -> Iterator[Step]:
+    """Steps of which any may be the fullest: one whose things are all alive at another step never is."""
+    sets = [frozenset(step.held) for step in steps]
+    seen: set[frozenset[Held]] = set()
+    for step, mine in zip(steps, sets, strict=True):
+        if mine not in seen and not any(mine < other for other in sets):
             yield step
+        seen.add(mine)
 
 
 def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) -> tuple[bool, Row]:
@@ -183,7 +201,7 @@ def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) 
     times = emission.formulas.number(entry.times)
     head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times)
     if isinstance(entry.cause, Collective | Exchange):
-        hides = passes.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
+        hides = overlap.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
         payload = emission.formulas.number(entry.amount)
         return True, (*head, entry.cause.collective, entry.cause.axis, payload, int(hides))
     if entry.cause is None:
@@ -204,6 +222,6 @@ def priced(variant: Variant, operation: Operation, row: KernelTime) -> tuple[dic
     rate = device.peak[posting.matmul_dtype(operation)] if row.flops else device.vector
     price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "error": row.error}
     price |= {"form": curve.form, **curve.parameters}
-    if shape is None or curve.form in ("bandwidth", "typical"):
+    if shape is None or curve.form not in READ:
         return price, ()
-    return price, (shape.m,) if curve.form == "attention" else (shape.batch * shape.m * shape.n, shape.k)
+    return price, READ[curve.form](shape, operation.pieces)

@@ -14,15 +14,23 @@ from ledger.model.dims import symbol
 from ledger.model.program import ROOT
 from ledger.model.schedule import order, roles
 from ledger.report import assets
-from ledger.report.emission import Emission, degrees, ledger, splits, structures
+from ledger.report.emission import Emission, degrees, ledger, splits, structures, told_apart
 from ledger.report.javascript import literal
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Plan, Stages
 
 AXES = ("data", "tensor", "pipeline", "context")
 RUN = ("micro_batch", "seq_len", "global_batch")
 SIGNS = {"micro_batch": "batch", "seq_len": "seq", **{axis: axis for axis in AXES}}  # what a reader moves: its symbol
+LOOPS = ("gpipe", "1f1b", "interleaved")  # schedules that templates/live.js knows
 # What templates/live.js has no rules for, a row each: of which plans that holds, and why they have no panel.
-UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = ()
+UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
+    (
+        lambda plan: plan.parallelism.scheduled not in LOOPS,
+        "its pipeline runs gradients of weights apart, or from both ends",
+    ),
+    (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
+    (lambda plan: plan.parallelism.context_exchange == "ring", "its keys and values go around a ring"),
+)
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 
@@ -59,6 +67,8 @@ def facts(plan: Plan) -> dict[str, Any]:
         "signs": {name: symbol(sign).name for name, sign in SIGNS.items()},
         **shapes(plan),
         "interleave": plan.parallelism.interleave,
+        "told_apart": told_apart(plan),
+        "schedule": plan.parallelism.scheduled,
         "sequence_parallel": plan.parallelism.sequence != "off" and plan.parallelism.tensor > 1,
         "tokens": plan.run.tokens or 0,
         "price": price.per_device_hour if price else 0,
@@ -88,7 +98,7 @@ def own(plan: Plan) -> dict[str, int]:
 def shapes(plan: Plan) -> dict[str, Any]:
     """Sizes of the model by symbol, its groups, and the group of each layer."""
     several = len(plan.model.groups) > 1
-    moved = {symbol(name) for name in (*SIGNS.values(), "micro_batches", "in_flight")}
+    moved = {symbol(name) for name in (*SIGNS.values(), "micro_batches", "in_flight", "waiting", "sends", "returns")}
     groups, own_symbols = [], set()
     for group in plan.model.groups:
         suffix = group.name if several else ""

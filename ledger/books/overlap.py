@@ -1,0 +1,158 @@
+"""What may hide behind what: a row for each kind of transfer and each choice that a software stack has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ledger.books.results import KernelTime
+from ledger.spec.plan import Overlap, Plan
+
+SEND = "send.pipeline"
+NONE = "none"
+# Axes over which activations of a layer move; over others it is weights and their gradients.
+CARGO = ("tensor", "context", "expert")
+
+
+def moves(row: KernelTime) -> bool:
+    """Whether a row is a transfer."""
+    return row.bound == "network"
+
+
+def axis(row: KernelTime) -> str:
+    """The mesh axis a transfer runs over."""
+    return row.kind.split(".")[1]
+
+
+def cargo(row: KernelTime) -> str:
+    """What a transfer moves: activations within a layer, by axis; those between stages (pipeline); or weights (data)."""
+    if row.kind == SEND:
+        return "pipeline"
+    return axis(row) if axis(row) in CARGO else "data"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where a stack says `choice` for a `kind` of transfer, `transfers` may run beside `behind`.
+
+    `moved` picks those transfers from the rows of a unit's pass, `covers` what hides them; neither is there where the
+    rule is about more than one unit. `reach` is the share of the cover that comes after the first transfer.
+    """
+
+    kind: str
+    choice: str
+    transfers: str
+    behind: str
+    source: str
+    moved: Callable[[KernelTime, str], bool] | None = None
+    covers: Callable[[KernelTime], bool] | None = None
+    reach: Callable[[Plan], Fraction] = lambda _: Fraction(1)
+
+
+def _column_parallel(row: KernelTime, name: str) -> bool:
+    late = row.account.endswith((".all_gather.gradient", ".share.gradient", ".again"))
+    return axis(row) == "tensor" and name == "backward" and late
+
+
+RULES = (
+    Rule(
+        "tensor",
+        "matmul",
+        "every tensor-parallel transfer",
+        "the matmuls of the same layer and pass",
+        "Transformer Engine, userbuffers: split into chunks beside the matmul that it feeds or follows",
+        moved=lambda row, _: axis(row) == "tensor",
+        covers=lambda row: row.kind.startswith("matmul"),
+    ),
+    Rule(
+        "tensor",
+        "weight_gradient",
+        "in backward, inputs gathered again and gradients of column-parallel inputs",
+        "the matmuls of the same layer",
+        "Korthikanti et al. 2022, arXiv 2205.05198; Megatron-LM, core/tensor_parallel/layers.py",
+        moved=_column_parallel,
+        covers=lambda row: row.kind.startswith("matmul"),
+    ),
+    Rule(
+        "context",
+        "attention",
+        "blocks of keys and values (and their gradients) that go around a ring",
+        "the attention of the block before; the first one waits for none",
+        "Liu et al. 2023, arXiv 2310.01889",
+        moved=lambda row, _: row.kind == "send.context",
+        covers=lambda row: row.kind.startswith("attention"),
+        reach=lambda plan: 1 - Fraction(1, plan.parallelism.context),
+    ),
+    Rule(
+        "expert",
+        "shared",
+        "tokens to and from their experts",
+        "the shared experts of the same layer and pass",
+        "Megatron-LM, --moe-shared-expert-overlap",
+        moved=lambda row, _: axis(row) == "expert",
+        covers=lambda row: "/shared" in row.account,
+    ),
+    Rule(
+        "expert",
+        "micro_batch",
+        "tokens to and from their experts",
+        "everything that another micro-batch computes meanwhile, as much as one pass of the same layer",
+        "DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1; Megatron-LM, --overlap-moe-expert-parallel-comm",
+        moved=lambda row, _: axis(row) == "expert",
+        covers=lambda _: True,
+    ),
+    Rule(
+        "gather",
+        "layer",
+        "weights gathered for the next layers",
+        "the compute of the layer that runs, as far as nothing else hides there; the root has nothing before it",
+        "Zhao et al. 2023, arXiv 2304.11277; Megatron-LM, --overlap-param-gather",
+    ),
+    Rule(
+        "data",
+        "backward",
+        "gradients that are summed over data",
+        "the backward of earlier layers, as far as nothing else hides there; the last layer's are waited for",
+        "Li et al. 2020, arXiv 2006.15704; Megatron-LM, --overlap-grad-reduce",
+    ),
+    Rule(
+        "pipeline",
+        "compute",
+        "sends between stages",
+        "the chunks of layers that a device has in turn",
+        "Megatron-LM, --overlap-p2p-communication",
+    ),
+)
+
+
+def in_force(overlap: Overlap) -> tuple[Rule, ...]:
+    """The rules of a stack."""
+    return tuple(rule for rule in RULES if getattr(overlap, rule.kind) == rule.choice)
+
+
+def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
+    """Whether some kernel of its own unit may run beside a transfer of a layer."""
+    return any(rule.moved is not None and rule.moved(row, name) for rule in in_force(plan.stack.overlap))
+
+
+def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, float]]:
+    """Seconds of each kind of transfer of one unit's pass that its kernels hide; no kernel hides two transfers at once.
+
+    Seconds are of all times that the rows run in a step.
+    """
+    taken: list[tuple[frozenset[str], float]] = []
+    compute = [row for row in rows if not moves(row)]
+    for rule in in_force(plan.stack.overlap):
+        if rule.moved is None or rule.covers is None:
+            continue
+        cover = [row for row in compute if rule.covers(row)]
+        names = frozenset(row.account for row in cover)
+        room = _seconds(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
+        behind = max(0.0, min(room, _seconds(row for row in rows if moves(row) and rule.moved(row, name))))
+        taken.append((names, behind))
+        yield rule.kind, behind
+
+
+def _seconds(rows: Iterable[KernelTime]) -> float:
+    return sum(row.seconds * row.times for row in rows)

@@ -1,0 +1,164 @@
+"""Schedules of a pipeline, a row each: which chunks a device runs, what it holds meanwhile, and how long it waits.
+
+A micro-batch is forward work (F), the gradients of inputs (B) and those of weights (W). A schedule is the order in
+which the devices run them; its row says what follows from that order, and tests hold the rows to the orders themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Device `device` of the `devices` of a pipeline, each with so many `chunks`; `count` micro-batches a step."""
+
+    device: int
+    devices: int
+    chunks: int
+    count: int
+
+    @property
+    def after(self) -> int:
+        """Devices further from the start."""
+        return self.devices - 1 - self.device
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one device's share of a micro-batch: F, B with what is rebuilt, and W."""
+
+    forward: float
+    inputs: float
+    weights: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.forward + self.inputs + self.weights
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
+
+    `waiting`: micro-batches that have had B but not W at that moment, all chunks together. `bubble`: seconds that the
+    slowest device waits in a step, from the paces of the others and its own. `ways`: 2 where micro-batches enter at
+    both ends, so that every device holds two stages. `delays`: whether W runs apart from B.
+    """
+
+    title: str
+    held: Callable[[Place], tuple[int, ...]]
+    waiting: Callable[[Place], int]
+    bubble: Callable[[Sequence[Pace], Pace, int], float]
+    source: str
+    ways: int = 1
+    delays: bool = False
+    keeps_output: bool = False  # the last stage has done all of F before the first B
+
+
+def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[int, ...]:
+    """The chunks of the model that a device runs: dealt out in turn, or its own and its mirror image's."""
+    if schedule.ways == 2:
+        return (device, devices - 1 - device)
+    return tuple(chunk * devices + device for chunk in range(chunks))
+
+
+# --- what is held -------------------------------------------------------------------------------
+
+
+def _all(place: Place) -> tuple[int, ...]:
+    return (place.count,) * place.chunks
+
+
+def _until_the_first_returns(place: Place) -> tuple[int, ...]:
+    """As many as are ahead, plus the one that runs."""
+    return (min(place.count, place.after + 1),)
+
+
+def _dealt(place: Place, warm_up: int) -> tuple[int, ...]:
+    """Warm-up and the one after it, dealt out to the chunks by rounds of one micro-batch for each device."""
+    started = min(place.count * place.chunks, warm_up + 1)
+    rounds, rest = divmod(started, place.devices * place.chunks)
+    most = place.devices
+    return tuple(rounds * most + min(most, max(0, rest - chunk * most)) for chunk in range(place.chunks))
+
+
+def _interleaved(place: Place) -> tuple[int, ...]:
+    return _dealt(place, (place.chunks - 1) * place.devices + 2 * place.after)
+
+
+def _zero_bubble(place: Place) -> tuple[int, ...]:
+    return _dealt(place, (place.chunks - 1) * place.devices + place.after)
+
+
+def _both_ways(place: Place) -> tuple[int, ...]:
+    """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
+    return place.after + 1, place.device + 1
+
+
+def _none(_: Place) -> int:
+    return 0
+
+
+def _distance(place: Place) -> int:
+    """W falls one step behind B for each device before this one, as far as there are micro-batches."""
+    return min(place.device, place.count * place.chunks - sum(_zero_bubble(place)))
+
+
+# --- how long a device waits --------------------------------------------------------------------
+
+
+def _fill(others: Sequence[Pace], _: Pace, chunks: int) -> float:
+    """One micro-batch of every other device, or a chunk of it."""
+    return sum(pace.seconds for pace in others) / chunks
+
+
+def _fill_with_weights(others: Sequence[Pace], own: Pace, chunks: int) -> float:
+    """While F and B of the others pass by, W that was put off is done, at most as long as F would take."""
+    passing = sum(pace.forward + pace.inputs for pace in others)
+    return max(0.0, passing - len(others) * min(own.forward, own.weights)) / chunks
+
+
+def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> float:
+    """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
+
+    Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
+    """
+    share = (len(others) - 1) / max(1, len(others))
+    passing = sum(pace.forward + 2 * pace.inputs for pace in others)
+    return max(0.0, share * (passing - len(others) * own.weights) / 4)
+
+
+PIPELINES: Mapping[str, Pipeline] = {
+    "gpipe": Pipeline(
+        "all forward, then all backward", _all, _none, _fill, "Huang et al. 2019, arXiv 1811.06965", keeps_output=True
+    ),
+    "1f1b": Pipeline(
+        "one forward, one backward", _until_the_first_returns, _none, _fill, "Narayanan et al. 2021, arXiv 2104.04473"
+    ),
+    "interleaved": Pipeline(
+        "one forward, one backward, of several chunks in turn",
+        _interleaved,
+        _none,
+        _fill,
+        "Narayanan et al. 2021, arXiv 2104.04473, section 2.2",
+    ),
+    "zero_bubble": Pipeline(
+        "gradients of weights fill the waits (ZB-H1)",
+        _zero_bubble,
+        _distance,
+        _fill_with_weights,
+        "Qi et al. 2024, arXiv 2401.10241, table 2",
+        delays=True,
+    ),
+    "dual_pipe": Pipeline(
+        "micro-batches from both ends, every stage held twice",
+        _both_ways,
+        _none,
+        _fill_from_both_ends,
+        "DeepSeek-AI 2024, arXiv 2412.19437, table 2",
+        ways=2,
+    ),
+}

@@ -1,0 +1,38 @@
+"""How many layers each chunk of a pipeline holds, from the embedding to the head."""
+
+from __future__ import annotations
+
+from ledger.spec.plan import Model, Parallelism
+
+
+
+def depth(model: Model) -> int:
+    """Layers of the whole model."""
+    return sum(group.repeat for group in model.groups)
+
+
+def slots(mesh: Parallelism) -> int:
+    """Chunks that the layers of a model are cut into."""
+    return mesh.pipeline * mesh.interleave
+
+
+def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
+    """Layers of each chunk; empty where the layers do not come out even (a rule on the spec refuses such plans)."""
+    count, layers, stated = slots(mesh), depth(model), mesh.stages
+    if stated.each:
+        return stated.each if len(stated.each) == count and sum(stated.each) == layers else ()
+    if stated.ends == "layer":
+        each, rest = divmod(layers + 2, count)
+        return (each - 1, *[each] * (count - 2), each - 1) if count > 1 and not rest else ()
+    first, last = (0, 0) if stated.ends == "own" else (stated.first, stated.last)
+    given = (first or 0) + (last or 0)
+    inner = count - (first is not None) - (last is not None)
+    if inner < 1 or layers < given or (layers - given) % inner:
+        return ()
+    even = (layers - given) // inner
+    sizes = [even] * count
+    if first is not None:
+        sizes[0] = first
+    if last is not None:
+        sizes[-1] = last
+    return tuple(sizes)
