@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -15,11 +15,12 @@ class Pointwise(Operation):
     """Elementwise operations, reductions, casts, copies and norms: bound by what they read and write.
 
     `flops` is per element of the largest operand. Backward reads what was saved and the gradients of the results, and
-    writes the gradients of the inputs.
+    writes the gradients of the inputs, by way of `scratch` temporaries as large as that of the first.
     """
 
     flops: int = 1
     backward_kernel: str = ""
+    scratch: int = 0
 
     def vector(self) -> sympy.Expr:
         """`flops` for each element of the result, or of the first operand where the result is a reduction of it."""
@@ -34,7 +35,9 @@ class Pointwise(Operation):
         saved = {tensor.storage: tensor for tensor in self.saves}
         reads = (*saved.values(), gradient(self.output))
         kernel = self.backward_kernel or self.kernel
-        return (Pointwise(f"{self.name}.gradient", kernel, reads, wanted, flops=2 * self.flops),)
+        passing = tuple(replace(wanted[0], name=f"{self.name}.scratch.{index}") for index in range(self.scratch))
+        made = (*wanted, *passing)
+        return (Pointwise(f"{self.name}.gradient", kernel, (*reads, *passing), made, flops=2 * self.flops),)
 
 
 @dataclass(frozen=True)

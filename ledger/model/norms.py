@@ -40,16 +40,19 @@ def _offset(tape: Tape, name: str, weight: Tensor) -> Tensor:
 
 
 def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
-    """RMSNorm written in Python, in fp32, as transformers ships it."""
+    """RMSNorm written in Python, in fp32, as transformers ships it.
+
+    The gradient of a factor that is one for many elements is a product as large as all of them, before it is summed.
+    """
     wide = tape.cast(x, "fp32")
-    square = tape.pointwise(f"{name}.square", wide, saves=[wide])
+    square = tape.pointwise(f"{name}.square", wide, saves=[wide], scratch=2)  # x^1, and twice that
     rows = x.dims[: len(x.dims) - len(weight.dims)]
     mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel="reduction")
     rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
-    normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd])
+    normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
     if spec.unit_offset:
         offset = _offset(tape, name, tape.cast(weight, "fp32"))
-        scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset])
+        scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset], scratch=1)
         return tape.cast(scaled, x.dtype)
     narrow = tape.cast(normed, x.dtype)
-    return tape.pointwise(f"{name}.weigh", narrow, weight, saves=[narrow])
+    return tape.pointwise(f"{name}.weigh", narrow, weight, saves=[narrow], scratch=1)

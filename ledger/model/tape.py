@@ -152,6 +152,7 @@ class Tape:
         saves: Sequence[Tensor | str] = (),
         extras: Sequence[Tensor] = (),
         backward_kernel: str = "",
+        scratch: int = 0,
         add: bool = False,
     ) -> Tensor:
         """An elementwise operation. `saves` lists inputs, or `out`; `extras` are further results, always saved."""
@@ -175,6 +176,7 @@ class Tape:
                 (*tensors, *extras),
                 flops=flops,
                 backward_kernel=backward_kernel,
+                scratch=scratch,
             )
         )
         return result
