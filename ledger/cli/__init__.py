@@ -15,6 +15,7 @@ VERBS = {
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
     "solve": "ledger.cli.solve",
+    "verify": "ledger.cli.verify",
     "score": "ledger.cli.score",
     "init": "ledger.cli.init",
     "import": "ledger.cli.import_",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, training_loss
 from ledger.spec.plan import Kernels, Precision
@@ -19,11 +20,12 @@ PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
 class FlopCounts:
     """What FlopCounterMode reports for one micro-batch: matmuls and attention, causal masks without a discount.
 
-    `backward` includes what checkpointed layers compute again.
+    `backward` includes what checkpointed layers compute again. `kinds`: (pass, matmul | attention) -> FLOPs.
     """
 
     forward: int
     backward: int
+    kinds: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
@@ -50,8 +52,27 @@ def flop_counts(work: Workload) -> FlopCounts:
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
         checkpoint_layers(built, work.recompute)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
-        with FlopCounterMode(display=False) as forward:
+        with FlopCounterMode(display=False, custom_mapping=_formulas()) as forward:
             loss = training_loss(built, replace(work, precision=PLAIN), tokens)
-        with FlopCounterMode(display=False) as backward:
+        with FlopCounterMode(display=False, custom_mapping=_formulas()) as backward:
             loss.backward()
-    return FlopCounts(forward.get_total_flops(), backward.get_total_flops())
+    kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}
+    return FlopCounts(forward.get_total_flops(), backward.get_total_flops(), kinds)
+
+
+def _formulas() -> dict[Any, Any]:
+    """FLOPs of what the counter does not know: rows in groups, each with its matrix, or all rows for each matrix."""
+    import torch
+
+    def grouped(left: tuple[int, ...], right: tuple[int, ...], *_: Any, **__: Any) -> int:
+        return 2 * left[0] * left[1] * right[-1]  # rows x k x n; towards the weights m x rows x n
+
+    return {torch.ops.aten._grouped_mm: grouped}  # noqa: SLF001  # the operator's own name
+
+
+def _kinds(phase: str, counter: Any) -> dict[tuple[str, str], int]:
+    """FLOPs of one pass in fused attention operators and in all others, which are matrix products."""
+    found = {(phase, "matmul"): 0, (phase, "attention"): 0}
+    for operator, count in counter.get_flop_counts().get("Global", {}).items():
+        found[phase, "attention" if "attention" in str(operator) else "matmul"] += count
+    return found

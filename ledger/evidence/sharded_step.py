@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger.evidence.reference_model import Workload
 
 if TYPE_CHECKING:
-    from ledger.evidence.storage_meter import Held
+    from ledger.evidence.held import Held
 
 
 @dataclass(frozen=True)

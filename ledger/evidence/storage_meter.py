@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -13,20 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ledger.evidence.held import Held
+
 BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes alive at one instant as the allocator counts them; `rounding`: those that only round storages up."""
-
-    bytes: int = 0
-    rounding: int = 0
-
-    @property
-    def asked(self) -> int:
-        """Bytes that tensors asked for."""
-        return self.bytes - self.rounding
 
 
 class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed

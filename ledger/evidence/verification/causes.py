@@ -1,0 +1,130 @@
+"""Named causes for which PyTorch holds other bytes than the ledger says, each worked out from the plan.
+
+They are what transformers and torch.optim hold beside the tensors of the model, and what no plan would state: copies
+of labels, positions, scalars. A cause says how many bytes at which figure, so a cause that is wrong shows as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ledger.books.closed import whole
+from ledger.evidence.verification.layouts import sharded
+from ledger.evidence.verification.verdicts import Cause
+from ledger.model import dtypes
+from ledger.model.program import compute_precision, wrapped
+from ledger.spec.plan import Plan
+
+INDEX = 8  # bytes of an int64
+SCALAR = 4
+WIDE = 4  # bytes of an fp32
+NARROW = 2  # of what autocast casts to
+
+STATIC, AFTER, OPTIMIZER = "static", "after forward", "optimizer"
+LOSS = "forward/loss"
+COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused kernels read the step from the device
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A figure of a plan's step, and the moment at which PyTorch reaches it."""
+
+    plan: Plan
+    moment: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one device."""
+        return self.plan.run.micro_batch * self.plan.run.seq_len
+
+    @property
+    def forward(self) -> bool:
+        """Whether the forward pass runs."""
+        return self.moment.startswith("forward/")
+
+    @property
+    def backward(self) -> bool:
+        """Whether the backward pass runs."""
+        return self.moment.startswith("backward/")
+
+
+def causes(plan: Plan, moment: str) -> Iterator[Cause]:
+    """What explains part of found minus predicted at one moment."""
+    instant = Instant(plan, moment)
+    for name, amount in CAUSES.items():
+        yield Cause(name, amount(instant))
+
+
+def _step_counts(at: Instant) -> int:
+    """The fused optimizer keeps one fp32 count for each parameter tensor on the device."""
+    if at.plan.kernels.optimizer != "fused" or at.plan.optimizer.name not in COUNTING or sharded(at.plan):
+        return 0
+    model = whole(at.plan)
+    return SCALAR * int(sum(model.value(count) * len(weights) for _, count, weights in wrapped(model.units)))
+
+
+def _positions(at: Instant) -> int:
+    """A rotary embedding keeps two lists of frequencies; positions live as long as a checkpoint that was given them.
+
+    The judge of a sharded step hands them in from outside.
+    """
+    rotated = {width for group in at.plan.model.groups if (width := group.attention.rotary_dim)}
+    given = rotated and at.plan.recompute.policy != "none" and (at.moment in (AFTER, LOSS) or at.backward)
+    positions = INDEX * at.plan.run.seq_len if sharded(at.plan) or given else 0
+    return positions + sum(2 * WIDE * (width // 2) for width in rotated)
+
+
+def _labels(at: Instant) -> int:
+    """transformers pads the labels by one column and shifts them; of one sequence the shifted ones are a view."""
+    padded = INDEX * (at.tokens + at.plan.run.micro_batch)
+    if at.plan.run.micro_batch > 1:
+        return padded + INDEX * at.tokens if at.moment == LOSS else 0
+    return {LOSS: padded, AFTER: INDEX}.get(at.moment, 0)
+
+
+def _scalars(at: Instant) -> int:
+    """The loss, its gradient, and while a loss in another dtype is computed the weight of its mean."""
+    precision = compute_precision(at.plan)
+    cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
+    if at.backward:
+        return 2 * SCALAR
+    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: SCALAR}.get(at.moment, 0)
+
+
+def _mask(at: Instant) -> int:
+    """Eager attention adds a mask of sequence by sequence, which the frame of forward holds."""
+    if at.plan.kernels.attention != "eager" or not at.forward:
+        return 0
+    return int(dtypes.size(at.plan.precision.compute)) * at.plan.run.micro_batch * at.plan.run.seq_len**2
+
+
+def _last_hidden(at: Instant) -> int:
+    """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
+    widened = compute_precision(at.plan).autocast
+    return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
+
+
+def _biases(at: Instant) -> int:
+    """Autocast keeps the cast of every bias until forward returns, though no gradient needs it."""
+    if not (compute_precision(at.plan).autocast and at.moment == LOSS):
+        return 0
+    model = whole(at.plan)
+    linear = (
+        model.value(count * weight.elements())
+        for name, count, weights in wrapped(model.units)
+        for weight in weights
+        if weight.name.endswith(".bias") and "norm" not in weight.name
+    )
+    return NARROW * int(sum(linear))
+
+
+CAUSES: Mapping[str, Callable[[Instant], int]] = {
+    "step counts of the fused optimizer": _step_counts,
+    "positions and rotary frequencies": _positions,
+    "labels padded and shifted": _labels,
+    "scalars of the loss": _scalars,
+    "the causal mask of eager attention": _mask,
+    "the last hidden state in fp32": _last_hidden,
+    "biases that autocast has cast": _biases,
+}

@@ -1,0 +1,65 @@
+"""What PyTorch says of a plan: each function runs one of the judges on the plan's model as it is given."""
+
+from __future__ import annotations
+
+from ledger.evidence.held import Held
+from ledger.evidence.reference_model import workload
+from ledger.spec.plan import Plan, Recompute
+
+Found = dict[str, Held]
+
+
+def parameters(plan: Plan) -> Found:
+    """Parameters of the transformers model."""
+    from ledger.evidence.flop_counts import parameter_count
+
+    return {"parameters": Held(parameter_count(plan.model))}
+
+
+def flops(plan: Plan) -> Found:
+    """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
+    from dataclasses import replace
+
+    from ledger.evidence.flop_counts import flop_counts
+
+    work = workload(plan)
+    plain = flop_counts(replace(work, recompute=Recompute()))
+    again = plain if plan.recompute.policy == "none" else flop_counts(work)
+    found = {f"flops.{phase}.{kind}": Held(count) for (phase, kind), count in plain.kinds.items()}
+    return {**found, "flops.recompute": Held(again.backward - plain.backward)}
+
+
+def saved(plan: Plan) -> Found:
+    """Bytes that autograd packs for one unsharded micro-batch: the last layer of each group, and all.
+
+    Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
+    """
+    from ledger.evidence.saved_tensors import saved_storages
+    from ledger.evidence.transformers_config import layer_order
+
+    storages = saved_storages(workload(plan))
+    found = {"saved.total": Held(sum(storage.bytes for storage in storages))}
+    for index, group in enumerate(layer_order(plan.model)):
+        layer = sum(storage.bytes for storage in storages if storage.layer == index)
+        found[f"saved.per_layer.{group.name}"] = Held(layer)
+    return found
+
+
+def one_device(plan: Plan) -> Found:
+    """Bytes of a step on one device, moment by moment."""
+    from ledger.evidence.step_memory import step_memory
+
+    return dict(step_memory(workload(plan)).moments)
+
+
+def one_rank(plan: Plan) -> Found:
+    """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
+    from ledger.evidence.sharded_step import sharded_step
+    from ledger.evidence.verification.layouts import sharding
+
+    step = sharded_step(workload(plan), sharding(plan))
+    found = dict(step.moments)
+    for sent in step.collectives:
+        key = f"comm.{sent.kind}.{sent.axis}.{sent.phase}"
+        found[f"{key}.count"], found[f"{key}.bytes"] = Held(sent.count), Held(sent.bytes)
+    return found

@@ -1,0 +1,100 @@
+"""What the ledger says of a plan, under the names that PyTorch's figures have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ledger.books.closed import Books, Whole, close, whole
+from ledger.books.evaluate import Exact
+from ledger.books.passing import TOKENS, standing
+from ledger.books.results import Compiled
+from ledger.model.layout import WHOLE
+from ledger.model.operations import Operation
+from ledger.model.program import Builder, units
+from ledger.model.schedule import Role, roles
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Plan
+
+Figures = dict[str, int]
+PASSES = ("forward", "backward")
+STATE = ("weights", "master", "optimizer")
+
+
+def parameters(compiled: Compiled) -> Figures:
+    """Parameters of the model."""
+    return {"parameters": int(compiled.totals["parameters"])}
+
+
+def flops(compiled: Compiled) -> Figures:
+    """FLOPs of one unsharded micro-batch as FlopCounterMode counts them: by pass and kind, and what is recomputed."""
+    plan = compiled.plan
+    one = whole(plan)
+    found = dict.fromkeys((f"flops.{phase}.{kind}" for phase in PASSES for kind in ("matmul", "attention")), 0)
+    for unit in one.units:
+        for phase in PASSES:
+            for operation in getattr(unit, phase):
+                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(unit.count * operation.counted()))
+    return {**found, "flops.recompute": _recomputed(plan, one)}
+
+
+def _kind(operation: Operation) -> str:
+    return "attention" if operation.kernel.startswith("attention") else "matmul"
+
+
+def _recomputed(plan: Plan, one: Whole) -> int:
+    """FLOPs that checkpointing adds to the backward pass of the unsharded model."""
+    build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute)
+    again = ((unit.count, operation) for unit in units(build, everything(plan)) for operation in unit.kept.again)
+    return int(sum(one.value(count * operation.counted()) for count, operation in again))
+
+
+def everything(plan: Plan) -> Role:
+    """The role of a device that holds every layer."""
+    counts = tuple(group.repeat for group in plan.model.groups)
+    return Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1))
+
+
+def saved(compiled: Compiled) -> Figures:
+    """Bytes that autograd packs for one unsharded micro-batch without recomputation: a layer of each group, and all."""
+    return {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
+
+
+def memory(compiled: Compiled) -> Figures:
+    """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
+    (book,) = close(compiled.plan, roles(compiled.plan))
+    static = sum(int(compiled.totals[f"memory.static.{part}"]) for part in STATE) + _tokens(book)
+    (role,) = compiled.roles
+    moments = {moment.name: moment.total for moment in role.moments}
+    return {"static": static, "after forward": static + _kept(book), **moments}
+
+
+def _tokens(book: Books) -> int:
+    """Bytes of the token ids of a micro-batch."""
+    return next(int(book.value(tensor.bytes())) for tensor in _inputs(book) if tensor.name == TOKENS)
+
+
+def _kept(book: Books) -> int:
+    """Bytes that forward leaves for backward beside the token ids; tables that layers share count once."""
+    layers: Exact = 0
+    for unit in book.program.units:
+        passing = (tensor for tensor in unit.kept.saved if not standing(tensor))
+        layers += sum(book.value(unit.count * tensor.bytes()) for tensor in passing)
+    tables = {tensor.name: tensor for tensor in _inputs(book) if tensor.role == "table"}
+    return int(layers + sum(book.value(tensor.bytes()) for tensor in tables.values()))
+
+
+def _inputs(book: Books) -> Iterator[Tensor]:
+    return (tensor for unit in book.program.units for operation in unit.forward for tensor in operation.inputs)
+
+
+def collectives(compiled: Compiled) -> Figures:
+    """Count and bytes of each collective by axis and pass; what is recomputed runs in backward."""
+    found: Figures = {}
+    for account in compiled.accounts:
+        if account.resource.startswith("comm."):
+            phase = "backward" if account.when == "recompute" else account.when
+            for name, amount in (("count", account.times), ("bytes", account.times * int(account.amount))):
+                key = f"{account.resource}.{phase}.{name}"
+                found[key] = found.get(key, 0) + amount
+    return found

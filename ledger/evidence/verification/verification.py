@@ -1,0 +1,91 @@
+"""One plan before the judge: what is asked, in which form, and everything that was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from ledger.evidence.verification.checks import verdicts
+from ledger.evidence.verification.depth import FEW, Sample, at_most, samples
+from ledger.evidence.verification.outcome import JudgeOrigin, Verification
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How deep PyTorch runs a model: `layers` of each group of a plan that is cut to them, all, or few for all."""
+
+    layers: int | None = None
+    full: bool = False
+
+
+def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], None]) -> Verification:
+    """Every figure of `plan` that PyTorch can find, beside the ledger's."""
+    asked, notes = judged(plan if depth.layers is None else replace(plan, model=at_most(plan.model, depth.layers)))
+    runs = depths(asked, depth)
+    return Verification(
+        name=plan.name,
+        title=plan.title,
+        model=plan.model.title,
+        digest=plan.digest,
+        layers=said(asked, runs, depth),
+        verdicts=tuple(verdicts(asked, runs, progress)),
+        origin=JudgeOrigin(version("torch"), version("transformers"), datetime.now(UTC).date().isoformat(), command),
+        judged_as=tuple(notes),
+    )
+
+
+def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:
+    """The runs that stand for the plan's model."""
+    if depth.full or depth.layers is not None or uneven(plan):
+        return (Sample(tuple(group.repeat for group in plan.model.groups), 1),)
+    return samples(plan.model, FEW)
+
+
+def uneven(plan: Plan) -> bool:
+    """Whether layers of a group differ by where they stand, so that none stands for another."""
+    return plan.recompute.policy in ("every", "layers", "segment", "square_root")
+
+
+def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
+    """How deep PyTorch ran the model, and what stands for the rest."""
+    all_of_them = sum(group.repeat for group in plan.model.groups)
+    if len(runs) == 1:
+        cut = " of each group at most, and so has the plan" if depth.layers is not None else ""
+        return f"{all_of_them} layers{cut}"
+    ran = " and ".join(str(sum(run.layers)) for run in runs)
+    return f"{ran} layers ran, and their difference stands for each further one of {all_of_them}"
+
+
+def judged(plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan in the form in which PyTorch can run it, and what was changed for that."""
+    notes = []
+    for row in FORMS:
+        if row.applies(plan):
+            plan = row.change(plan)
+            notes.append(row.note)
+    return plan, notes
+
+
+@dataclass(frozen=True)
+class Form:
+    """A plan that the judge runs in another form: which, how, and in words."""
+
+    applies: Callable[[Plan], bool]
+    change: Callable[[Plan], Plan]
+    note: str
+
+
+def _eager(plan: Plan) -> Plan:
+    return replace(plan, stack=replace(plan.stack, compiled=False))
+
+
+FORMS = (
+    Form(
+        lambda plan: plan.stack.compiled,
+        _eager,
+        "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
+    ),
+)
