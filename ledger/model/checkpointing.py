@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -39,10 +39,9 @@ def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: i
         if redone == 0:
             return (Part("", count, "none"),)
         return _two(symbol("redone", suffix), count, all_of_them=redone == layers)
-    if recompute.policy == "segment" and segment(recompute, layers, chunks) > 1:
-        length = symbol("segment", suffix)
-        ends = chunks * CeilDiv(count / chunks, length)
-        return Part(f".{WITHIN}", count - ends, WITHIN), Part("", ends, "full", length - 1)
+    length = segment(recompute, layers, chunks) if recompute.policy == "segment" else 1
+    if length > 1:
+        return tuple(_segments(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
     return (Part("", count, "full" if whole_layers else recompute.policy),)
 
@@ -51,6 +50,21 @@ def _two(again: sympy.Expr, count: sympy.Expr, *, all_of_them: bool) -> tuple[Pa
     if all_of_them:
         return (Part("", count, "full"),)
     return Part(".recomputed", again, "full"), Part("", count - again, "none")
+
+
+def _segments(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:
+    """The layers inside segments, and the last of each, whose backward pass begins by rebuilding all of them.
+
+    The last segment of a chunk may be shorter than the others.
+    """
+    count, length = symbol("layers", suffix), symbol("segment", suffix)
+    segments = CeilDiv(count / chunks, length)
+    yield Part(f".{WITHIN}", count - chunks * segments, WITHIN)
+    if even:
+        yield Part("", chunks * segments, "full", length - 1)
+        return
+    yield Part("", chunks * (segments - 1), "full", length - 1)
+    yield Part(".short", sympy.Integer(chunks), "full", count / chunks - length * (segments - 1) - 1)
 
 
 def segment(recompute: Recompute, layers: int, chunks: int) -> int:

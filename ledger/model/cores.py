@@ -120,7 +120,9 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
         capped = tape.pointwise("attention/softcap.divide", scores)
         tanh = tape.pointwise("attention/softcap.tanh", capped, flops=6, saves=["out"])
         scores = tape.pointwise("attention/softcap.multiply", tanh)
-    scores = tape.pointwise("attention/mask", scores, add=True)
+    seq, key_dim = scores.named("seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
+    mask = Tensor("attention/mask.table", (seq, key_dim), scores.dtype, "table", tape.layout.inputs)
+    scores = tape.pointwise("attention/mask", scores, mask, dtype=scores.dtype, add=True)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)
