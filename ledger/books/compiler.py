@@ -10,9 +10,10 @@ from ledger.books import bare, kernels, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
-from ledger.books.memory import CATEGORIES, Timeline, timeline
+from ledger.books.memory import CATEGORIES
 from ledger.books.notation import text
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
+from ledger.books.timeline import Timeline
 from ledger.books.verdict import verdict
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
@@ -87,7 +88,7 @@ def peak_bytes(book: Books) -> int:
 
 def moments(book: Books) -> tuple[Moment, ...]:
     """Every candidate for the peak, with what is alive then."""
-    line = timeline(book.program)
+    line = book.line
     parts = [dict.fromkeys(CATEGORIES, 0) for _ in line.names]
     alive: list[list[tuple[str, int]]] = [[] for _ in line.names]
     for when, category, account, amount in stocks(book):
@@ -107,7 +108,7 @@ def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
 
 def accounts(book: Books) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
-    line = timeline(book.program)
+    line = book.line
     for entry in book.ledger.entries:
         yield Account(
             account=entry.account,

@@ -9,7 +9,6 @@ import sympy
 
 from ledger.books.closed import Books, close
 from ledger.books.entries import STOCK, Lifetime
-from ledger.books.memory import timeline
 from ledger.books.notation import text
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
@@ -60,7 +59,7 @@ def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedF
 
 
 def _of(book: Books, sign: sympy.Symbol) -> Iterator[ClosedForm]:
-    line = timeline(book.program)
+    line = book.line
     stocks = [entry for entry in book.ledger.entries if entry.resource.kind == STOCK]
     amounts = [(entry.when, _bound(entry.amount * entry.times, sign, book)) for entry in stocks]
     for index, name in enumerate(line.names):

@@ -12,7 +12,6 @@ from ledger.model.operations import Operation, gradient, total
 from ledger.model.program import Unit
 from ledger.model.tensors import Tensor
 
-
 ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
 
 
@@ -39,17 +38,18 @@ def forward(unit: Unit) -> tuple[Alive, ...]:
     return _run(unit.forward, entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
 
 
-def backward(unit: Unit) -> tuple[Alive, ...]:
+def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     """Backward: what was kept, then what is rebuilt, then gradients; each is freed after its last reader.
 
     A segment is rebuilt when the first of its tensors is asked for, and its inputs wait until the last one was read.
+    `added`: gradients of weights are there from earlier micro-batches, and a new one is freed once it is added.
     """
     upstream = gradient(unit.forward[-1].output)
     entry = _entry(unit)
     inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
     start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, upstream)}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
-    lasting = {gradient(weight).name for weight in unit.weights}
+    lasting = set() if added else {gradient(weight).name for weight in unit.weights}
     operations = tuple(_rebuilding(unit))
     waits = {
         tensor.storage: {other.storage for other in segment.rebuilt}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import sympy
-
 from ledger.books.liveness import Alive, backward, forward
 from ledger.model.program import LOSS, OUTPUT, Unit
 from ledger.model.tensors import Tensor
@@ -13,15 +11,10 @@ from ledger.model.tensors import Tensor
 TOKENS = "embedding/tokens.index"
 
 
-def candidates(unit: Unit) -> Iterator[tuple[str, tuple[Alive, ...]]]:
-    """The moments of a unit with the steps that run then; the sizes say at which of them most is alive."""
-    if not unit.forward:
-        return
-    back = backward(unit)
-    yield f"forward/{unit.name}", forward(unit)
-    yield f"backward/{unit.name}", back
-    if unit.count != sympy.Integer(1):
-        yield f"backward/{unit.name}/end", back
+def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[Alive, ...]]]:
+    """The two passes of a unit with what is alive at their steps; `added` as in `liveness.backward`."""
+    yield "forward", forward(unit)
+    yield "backward", backward(unit, added=added)
 
 
 def category(unit: Unit) -> str:

@@ -72,6 +72,11 @@ def compute_precision(plan: Plan) -> Precision:
     return plan.precision
 
 
+def _kernels(operations: Sequence[Operation], kept: Sequence[Tensor], *, compiled: bool) -> tuple[Operation, ...]:
+    """What runs on the device."""
+    return tuple(kernels(tuple(executed(operations)), kept, compiled=compiled))
+
+
 @dataclass(frozen=True)
 class Builder:
     """Writes the units of a model under one precision, layout, choice of kernels and recompute policy."""
@@ -83,7 +88,7 @@ class Builder:
     recompute: Recompute
     staged: bool = False  # cut into pipeline stages
     chunks: int = 1  # of layers on one device
-    compiled: bool = False  # runs of elementwise operations are one kernel
+    compiled: bool = False  # runs of elementwise operations of a layer are one kernel
 
     def tape(self, suffix: str = "") -> Tape:
         """An empty tape."""
@@ -94,15 +99,12 @@ class Builder:
         operations = tuple(tape.operations)
         kept = POLICIES[policy](operations, self.recompute)
         gradients = [gradient(weight) for weight in tape.weights.values()]
-        steps = self._kernels(backward(operations), gradients)
-        forward = self._kernels(operations, kept.saved)
-        segments = (replace(s, again=self._kernels(s.again, s.rebuilt)) for s in kept.segments)
+        compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
+        steps = _kernels(backward(operations), gradients, compiled=compiled)
+        forward = _kernels(operations, kept.saved, compiled=compiled)
+        segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()), operations)
-
-    def _kernels(self, operations: Sequence[Operation], kept: Sequence[Tensor]) -> tuple[Operation, ...]:
-        """What runs on the device."""
-        return tuple(kernels(tuple(executed(operations)), kept, compiled=self.compiled))
 
     def entry(self) -> Tensor:
         """The residual stream as a layer receives it."""

@@ -6,7 +6,7 @@ splits, so it is summed over that axis; where the sum is held split as well, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import sympy
@@ -36,6 +36,11 @@ class Sharding:
     def _within(self, weight: Tensor) -> tuple[str, ...]:
         """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
         return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == "expert"))
+
+    def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+        """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
+        if self.axes:
+            yield "data", tuple(weights)
 
     def splits(self, what: str) -> bool:
         """Whether `optimizer`, `gradients` or `weights` are held split."""

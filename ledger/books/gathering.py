@@ -1,0 +1,146 @@
+"""The steps of a moment where weights are held split: those of its unit, and the transfers before and after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.books.liveness import Alive
+from ledger.books.steps import Held, Step, tensors, weight_gradients
+from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline
+from ledger.books.timeline import Alive as Counted
+from ledger.books.transfers import Buffers, Root, over
+from ledger.model.exchanges import gathers_again
+from ledger.model.operations import ONE, ZERO
+from ledger.model.program import Unit
+from ledger.model.wrapping import INPUT, LOSS, OUTPUT, ROOT
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """The moments of one device whose weights are gathered for use and freed after it."""
+
+    buffers: Buffers
+    line: Timeline
+
+    @property
+    def root(self) -> Root:
+        """The weights of the two ends of the model."""
+        return Root(self.buffers, self.line)
+
+    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Alive]) -> Iterator[Step]:
+        """All steps of a moment; of those of the unit itself, `alive`, only the `running` ones."""
+        gathers = self.forward if point.phase == FORWARD else self.backward
+        arriving = tuple(tensors(unit, alive[0]))
+        for name, held in gathers(point):
+            yield Step(name, (*arriving, *held))
+        beside = tuple(self.beside(point))
+        for step in running:
+            yield Step(step.step, (*tensors(unit, step), *beside))
+        if point.phase == BACKWARD:
+            yield from self.reductions(point, unit, alive[-1])
+
+    def forward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
+        """The gather before a set runs: the output of the one before it is still there."""
+        mine = self.buffers.of(point.unit)
+        if mine == ROOT and point.unit == INPUT:
+            yield "the root is gathered", (*self.buffers.arriving(ROOT), *self.buffers.accumulated(ROOT))
+        elif mine != ROOT and point.beside.inside == 0:
+            last = point.beside.before or (ROOT if self.root.there else "")
+            earlier = (self.buffers.gathered(last, ".before"),) if last else ()
+            held = (*self.root.beside(point), *earlier, *self.buffers.arriving(mine))
+            yield f"weights of {mine} are gathered", held
+
+    def backward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
+        """The copy of what was gathered ahead, then the gather of the set that follows."""
+        mine, rest = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
+        if mine == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
+            sums = tuple(self.buffers.accumulated(ROOT))
+            yield "the root is gathered", (*self.buffers.arriving(ROOT), *sums)
+            yield "the root is copied out", (self.buffers.gathered(ROOT), *rest)
+        if mine != ROOT and point.beside.inside == 0:
+            rest = (*rest, *self.buffers.accumulated(mine), self.buffers.whole(mine))
+            if self.buffers.again:
+                yield f"weights of {mine} are copied out", (*rest, self.buffers.gathered(mine))
+        if point.beside.inside == 0 and point.unit != LOSS:
+            for ahead in self.ahead(point):
+                yield f"weights of {ahead} are gathered ahead", (*rest, *self.buffers.arriving(ahead, ".ahead"))
+
+    def beside(self, point: Point) -> Iterator[Held]:
+        """What stands beside the steps of a unit."""
+        mine = self.buffers.of(point.unit)
+        yield from self.root.beside(point)
+        if mine != ROOT:
+            yield self.buffers.whole(mine)
+        if point.phase == FORWARD:
+            if point.unit != LOSS:
+                yield self.buffers.gathered(mine if mine != ROOT else point.beside.before or ROOT)
+            return
+        if point.unit != LOSS:
+            yield from self.gathered_ahead(point)
+        yield from self.pending(point)
+        if mine != ROOT:
+            yield from self.buffers.accumulated(mine)
+            yield from self.left_inside(point)
+
+    def ahead(self, point: Point) -> Iterator[str]:
+        """The set that backward gathers while this one runs."""
+        if point.beside.after and self.buffers.again:
+            yield point.beside.after
+
+    def gathered_ahead(self, point: Point) -> Iterator[Held]:
+        """The output of that gather."""
+        for name in self.ahead(point):
+            yield self.buffers.gathered(name, ".ahead")
+
+    def pending(self, point: Point) -> Iterator[Held]:
+        """The input of the reduction of the set before."""
+        if point.phase == BACKWARD and point.beside.before:
+            yield self.buffers.to_reduce(point.beside.before, ".before")
+
+    def left_inside(self, point: Point) -> Iterator[Held]:
+        """Whole gradients of the layers of this set that backward left behind."""
+        if point.beside.inside and not self.buffers.added:
+            yield self.buffers.fresh(self.buffers.of(point.unit), times=sympy.Integer(point.beside.inside))
+
+    def reductions(self, point: Point, unit: Unit, after: Alive) -> Iterator[Step]:
+        """The reduction after the last layer of a set; at the end of backward, that of the root."""
+        mine, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
+        results = tuple(tensors(unit, after, written))
+        if mine != ROOT and point.beside.closes:
+            rest = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(mine))
+            whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
+            yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole))
+            yield Step(f"gradients of {mine} are reduced", (*rest, *buffers.reduced(mine)))
+        if self.root.there and point is self.last:
+            rest = (*results, buffers.to_reduce(ROOT))
+            whole = tuple(buffers.accumulated(ROOT)) or (
+                *self.root.gradients(point),
+                *(self.fresh(unit, after) if mine == ROOT else ()),
+            )
+            yield Step("whole gradients of the root are copied for their reduction", (*rest, *whole))
+            yield Step("gradients of the root are reduced", (*rest, *buffers.reduced(ROOT)))
+
+    def reduced(self, unit: Unit) -> Counted:
+        """Layers of a unit whose gradients are reduced: those of sets that are through; of the root, at the end."""
+        if self.buffers.of(unit.name) == ROOT:
+            return lambda point: unit.count if point.phase == OPTIMIZER else ZERO
+        through, done = self.line.through(unit.name), over(unit.name, ONE)
+        return lambda point: through(point) if point.phase == OPTIMIZER else done(point)
+
+    def fresh(self, unit: Unit, after: Alive) -> Iterator[Held]:
+        """Whole gradients of the unit's weights, those aside that were there before it ran (of a tied embedding)."""
+        written = weight_gradients(unit)
+        before = {
+            name for other in self.buffers.program.units if other.name == OUTPUT for name in weight_gradients(other)
+        }
+        kept = written - before if unit.name == INPUT else written
+        fresh = tuple(tensor for tensor in after.tensors if tensor.name in kept)
+        yield from tensors(unit, Alive(after.step, fresh))
+
+    @property
+    def last(self) -> Point:
+        """The moment at which backward ends."""
+        return [point for point in self.line.points if point.phase == BACKWARD][-1]

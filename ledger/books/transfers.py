@@ -1,0 +1,187 @@
+"""What weights held split occupy while they are used: PyTorch's fully_shard (FSDP2), buffer by buffer.
+
+Forward gathers a set of weights into a buffer and copies it out into the weights; the buffer is freed when the next
+one has arrived. Backward gathers one set ahead and frees each buffer at the copy. After a set's backward its whole
+gradients are copied into the input of the reduction, which is held until the next set gets there
+(torch/distributed/fsdp/_fully_shard, torch 2.13: _fsdp_param_group.py, _fsdp_collectives.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sympy
+
+from ledger.books.entries import Entry
+from ledger.books.steps import Held
+from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
+from ledger.model.exchanges import gathers_again, sent
+from ledger.model.operations import ONE, ZERO
+from ledger.model.program import Program
+from ledger.model.wrapping import LOSS, ROOT, Wrap
+from ledger.spec.plan import Plan
+
+CATEGORY = "unsharded"
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The buffers of each set of weights. `several`: more than one micro-batch a step."""
+
+    program: Program
+    plan: Plan
+    sets: dict[str, Wrap]
+    several: bool
+
+    # --- rules ---
+
+    @property
+    def again(self) -> bool:
+        """Whether backward gathers layers that forward freed."""
+        return gathers_again(self.plan, "")
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether whole gradients are added up over micro-batches before one reduction."""
+        return self.several and self.plan.parallelism.reduces_once
+
+    @property
+    def added(self) -> bool:
+        """Whether autograd itself adds to whole gradients that are there: where they are summed in its own dtype."""
+        return self.accumulates and self.plan.precision.reduction == self.plan.precision.compute
+
+    def of(self, unit: str) -> str:
+        """The set that a unit's weights belong to."""
+        return unit if unit in self.sets else ROOT
+
+    # --- buffers ---
+
+    def whole(self, name: str) -> Held:
+        """Weights of a set, put together."""
+        amount = self.sets[name].whole(self.program.sharding, sent(self.plan))
+        return Held(f"{name}/weights.whole", CATEGORY, amount, "gathered weights of the set that runs")
+
+    def gathered(self, name: str, which: str = "") -> Held:
+        """The output of an all-gather, before and while it is copied out."""
+        return Held(f"{name}/weights.gathered{which}", CATEGORY, self.whole(name).amount, "output of an all-gather")
+
+    def arriving(self, name: str, which: str = "") -> Iterator[Held]:
+        """A gather: its output, and this device's share in the dtype that is sent, where it is held in another."""
+        yield self.gathered(name, which)
+        if self.plan.precision.weights != sent(self.plan):
+            amount = self.sets[name].share(self.program.sharding, sent(self.plan))
+            yield Held(f"{name}/weights.cast", CATEGORY, amount, "this device's share, cast for the all-gather")
+
+    def to_reduce(self, name: str, which: str = "") -> Held:
+        """The input of a reduction."""
+        amount = self.sets[name].whole(self.program.sharding, self.plan.precision.reduction)
+        why = "input of a reduce-scatter, held until the next one"
+        return Held(f"{name}/gradient.to_reduce{which}", CATEGORY, amount, why)
+
+    def reduced(self, name: str) -> Iterator[Held]:
+        """The output of a reduction, and its cast to the dtype of gradients."""
+        share, precision = self.sets[name].share, self.plan.precision
+        amount = share(self.program.sharding, precision.reduction)
+        yield Held(f"{name}/gradient.reduced", CATEGORY, amount, "output of the reduce-scatter")
+        if precision.gradients != precision.reduction:
+            amount = share(self.program.sharding, precision.gradients)
+            yield Held(f"{name}/gradient.cast", CATEGORY, amount, "the reduced gradient in the dtype it is kept in")
+
+    def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Held:
+        """Whole gradients of one layer of a set as autograd leaves them."""
+        layer = Wrap(name, ONE, ((ONE, self.sets[name].parts[part][1]),))
+        amount, why = layer.unpadded(self.plan.precision.compute), "whole gradients that wait for the rest of their set"
+        return Held(f"{name}/gradient.whole", CATEGORY, amount, why, times)
+
+    def accumulated(self, name: str) -> Iterator[Held]:
+        """Whole gradients that earlier micro-batches left."""
+        if self.accumulates:
+            amount = self.sets[name].unpadded(self.plan.precision.reduction)
+            yield Held(f"{name}/gradient.accumulated", CATEGORY, amount, "whole gradients of earlier micro-batches")
+
+
+@dataclass(frozen=True)
+class Root:
+    """The weights of the two ends of the model: gathered for a whole pass, reduced at the end of backward.
+
+    Where one set holds the whole model, it is this one.
+    """
+
+    buffers: Buffers
+    line: Timeline
+
+    @property
+    def there(self) -> bool:
+        """Whether this device has any."""
+        return ROOT in self.buffers.sets
+
+    def beside(self, point: Point) -> Iterator[Held]:
+        """What stands beside every step of a moment but its last reduction: weights, and gradients so far."""
+        if not self.there:
+            return
+        if point.unit != LOSS or not gathers_again(self.buffers.plan, ROOT):
+            yield self.buffers.whole(ROOT)
+        yield from self.buffers.accumulated(ROOT)
+        if point.phase == BACKWARD:
+            yield from self.gradients(point)
+
+    def gradients(self, point: Point) -> Iterator[Held]:
+        """Whole gradients of the units that backward left behind."""
+        if self.buffers.added:
+            return
+        for unit in self.buffers.program.units:
+            done = self.line.through(unit.name)(point)
+            if self.buffers.of(unit.name) == ROOT and done != ZERO and unit.weights:
+                amount = Wrap(ROOT, ONE, ((ONE, unit.weights),)).unpadded(self.buffers.plan.precision.compute)
+                why = "whole gradients that wait for the end of backward"
+                yield Held(f"{unit.name}/gradient.whole", CATEGORY, amount, why, done)
+
+
+# --- what stays from set to set -----------------------------------------------------------------
+
+
+def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
+    """Weights that stay gathered between the passes, whole gradients that wait for the last micro-batch's reduction.
+
+    With copies of the shares, the input of their all-reduce is held to the end of backward (FSDPParamGroup,
+    `_all_reduce_state`); it is the gradient itself where that has its dtype.
+    """
+    precision, sharding = buffers.plan.precision, buffers.program.sharding
+    for name, each in buffers.sets.items():
+        if name == ROOT:
+            continue
+        size = each.parts[0][0]
+        if not buffers.again:
+            held, why = buffers.whole(name), "not freed after forward"
+            yield from posted(line, f"{name}/weights.kept", CATEGORY, held.amount, waiting(line, name, size), why)
+        for held in buffers.accumulated(name):
+            there = waiting(line, name, size, since=OPTIMIZER)
+            yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
+        if sharding.replicated and precision.gradients != precision.reduction:
+            amount = each.share(sharding, precision.reduction)
+            done = over(name, size)
+            yield from posted(line, f"{name}/gradient.summed", CATEGORY, amount, done, "input of an all-reduce")
+
+
+def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> Alive:
+    """Sets that wait for backward, from their forward on or `since` the last step; the one that runs is not counted."""
+
+    def count(point: Point) -> sympy.Expr:
+        if point.phase == OPTIMIZER:
+            return ZERO
+        if point.phase == FORWARD:
+            return (line.counts[name] if since == OPTIMIZER else _left(point, name)) / size
+        return (line.counts[name] - _left(point, name)) / size - (1 if point.unit == name else 0)
+
+    return count
+
+
+def over(name: str, size: sympy.Expr) -> Alive:
+    """Sets whose backward is over, until it ends."""
+    return lambda point: _left(point, name) / size if point.phase == BACKWARD else ZERO
+
+
+def _left(point: Point, name: str) -> sympy.Expr:
+    """Layers of the sets that a pass left behind, whole sets only."""
+    return point.left[name] - (point.beside.inside if point.unit == name else 0)

@@ -1,0 +1,76 @@
+"""Transfers of weights and gradients between devices that share them: which there are, how often, and in which pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import sympy
+
+from ledger.model.operations import ONE
+from ledger.model.sharding import Exchange, Sharding, exchange
+from ledger.model.tensors import Tensor
+from ledger.model.wrapping import ROOT, Wrap, wraps
+from ledger.spec.plan import Plan
+
+if TYPE_CHECKING:
+    from ledger.model.program import Unit
+
+Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of them, phase, what
+
+
+def exchanges(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[Exchanged]:
+    """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
+    for whole in sets:
+        for axis, part in whole.over(sharding):
+            yield from _gathers(plan, part, sharding, axis)
+            yield from _reductions(plan, part, sharding, axis)
+
+
+def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+    """Of weights held split, before each pass that does not find them gathered; else of what was updated, once."""
+    if sharding.stage == 0:
+        return
+    amount = whole.whole(sharding, sent(plan))
+    if not sharding.splits("weights"):
+        yield whole.name, whole.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
+        return
+    yield whole.name, whole.count, "forward", exchange("all_gather", axis, amount, per_step=False)
+    if gathers_again(plan, whole.name):
+        yield whole.name, whole.count, "backward", exchange("all_gather", axis, amount, per_step=False)
+
+
+def _reductions(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+    """Whole gradients to every device, or to each its share; over copies of the shares, each share is summed again."""
+    once, dtype = plan.parallelism.reduces_once, plan.precision.reduction
+    if sharding.stage == 0:
+        amount = whole.unpadded(dtype)
+        yield whole.name, whole.count, "backward", exchange("all_reduce", axis, amount, per_step=once)
+        return
+    amount = whole.whole(sharding, dtype)
+    yield whole.name, whole.count, "backward", exchange("reduce_scatter", axis, amount, per_step=once)
+    if sharding.replicated:
+        amount = whole.share(sharding, dtype)
+        yield whole.name, whole.count, "backward", exchange("all_reduce", "replicate", amount, per_step=once)
+
+
+def sent(plan: Plan) -> str:
+    """The dtype in which weights are gathered: FSDP casts its shares to that of the matmuls before."""
+    return plan.precision.compute if plan.parallelism.zero == 3 else plan.precision.weights
+
+
+def gathers_again(plan: Plan, name: str) -> bool:
+    """Whether a set of weights is freed after forward, so that backward gathers it again."""
+    kept = plan.parallelism.reshard
+    return kept == "all" or (kept == "layers" and name != ROOT)
+
+
+def tied(weight: Tensor, dtype: str) -> Exchanged:
+    """A tied embedding is held by both end stages, so its gradient is summed over the two."""
+    amount = Wrap(ROOT, ONE, ((ONE, (weight,)),)).unpadded(dtype)
+    return ROOT, ONE, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
+
+
+def sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> tuple[Wrap, ...]:
+    """What moves as one on this device: sets of layers where weights are held split, else layer by layer."""
+    return wraps(mine, plan.parallelism.wrap if sharding.splits("weights") else 1)

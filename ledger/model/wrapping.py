@@ -1,0 +1,85 @@
+"""What moves as one: the weights that are gathered, and whose gradients are reduced, together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import sympy
+
+from ledger.model.operations import total
+from ledger.model.sharding import Sharding, gathered
+from ledger.model.tensors import Tensor, sized
+
+if TYPE_CHECKING:
+    from ledger.model.program import Unit
+
+INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
+ENDS = (INPUT, OUTPUT, LOSS)
+ROOT = "root"  # the weights of these units, which move together
+MODEL = 0  # layers in a wrap that holds all of them
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """`count` equal sets of weights on one device, each of which moves as one: weights, and how many layers have them.
+
+    `name` is the unit whose layers it wraps, or the root.
+    """
+
+    name: str
+    count: sympy.Expr
+    parts: tuple[tuple[sympy.Expr, tuple[Tensor, ...]], ...]
+
+    def over(self, sharding: Sharding) -> Iterator[tuple[str, Wrap]]:
+        """The axes over which its weights are shared, each with the set of those that are."""
+        found: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
+        for times, weights in self.parts:
+            for axis, shared in sharding.shared(weights):
+                found.setdefault(axis, []).append((times, shared))
+        for axis, parts in found.items():
+            yield axis, replace(self, parts=tuple(parts))
+
+    def whole(self, sharding: Sharding, dtype: str) -> sympy.Expr:
+        """Bytes of the weights put together, padding included."""
+        return total(times * gathered(weights, sharding, dtype) for times, weights in self.parts)
+
+    def share(self, sharding: Sharding, dtype: str) -> sympy.Expr:
+        """Bytes of one device's part of them, padding included."""
+        return total(
+            times * sized(dtype, sharding.held("optimizer", weight))
+            for times, weights in self.parts
+            for weight in weights
+        )
+
+    def unpadded(self, dtype: str) -> sympy.Expr:
+        """Bytes of the whole weights or their gradients as autograd has them."""
+        return total(times * sized(dtype, weight.elements()) for times, weights in self.parts for weight in weights)
+
+
+def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+    """Weights of several units, a shared one once."""
+    return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+
+
+def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:
+    """All weights once: those of each layer with their number, and those of the two ends of the model, the root."""
+    ends = [unit for unit in mine if unit.name in ENDS]
+    for unit in mine:
+        if unit not in ends:
+            yield unit.name, unit.count, unit.weights
+    if ends:
+        yield ROOT, sympy.Integer(1), distinct(ends)
+
+
+def wraps(mine: Sequence[Unit], layers: int) -> tuple[Wrap, ...]:
+    """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root."""
+    one = sympy.Integer(1)
+    if layers == MODEL:
+        return (Wrap(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
+    found = []
+    for name, count, weights in wrapped(mine):
+        held = one if name == ROOT else sympy.Integer(layers)
+        found.append(Wrap(name, count / held, ((held, weights),)))
+    return tuple(found)
