@@ -90,10 +90,20 @@ def layer_types() -> Field:
     return Field(None, accepts, f"a list of {' and '.join(LAYER_TYPES)}")
 
 
+def one_of(*values: str) -> Field:
+    """One of these texts, the first being that of an absent field."""
+    return Field(values[0], lambda value: value in values, " or ".join(json.dumps(value) for value in values))
+
+
 def only(*values: object) -> Field:
     """A field of which one meaning is understood, the first value being that of an absent one."""
     spelt = " or ".join(json.dumps(value) for value in values)
     return Field(values[0], lambda given: any(type(given) is type(value) and given == value for value in values), spelt)
+
+
+def anything(default: Any) -> Field:
+    """A field that shapes no parameter by itself."""
+    return Field(default, lambda _: True, "anything")
 
 
 def rotary_parameters(partial: bool) -> Field:
@@ -115,6 +125,23 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, Field]:
+    """The fields that every decoder has."""
+    return {
+        "hidden_size": size(width),
+        "num_hidden_layers": size(layers),
+        "num_attention_heads": size(heads),
+        "max_position_embeddings": size(positions),
+        "vocab_size": size(vocabulary),
+    }
+
+
+ROTARY = {
+    "rope_parameters": rotary_parameters(partial=False),
+    "rope_scaling": rotary_parameters(partial=False),
+    "partial_rotary_factor": only(1.0, 1),
+}
+UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 # Fields of every class that would make another model than a decoder with one head over its vocabulary.
 FIXED: Mapping[str, Field] = {
     "is_encoder_decoder": only(False),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.config_families import FAMILIES
+from ledger.spec.config_families import FAMILIES, WRAPPED
 from ledger.spec.config_fields import Family
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST, Node, read
@@ -32,12 +32,12 @@ def import_config(path: str | Path) -> str:
 
 def import_text(text: str, file: str) -> str:
     """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
-    config = _parse(text, file)
-    family = _family(config)
+    whole = _parse(text, file)
+    config, family = _decoder(whole)
     problems = list(family.problems(config)) or list(_mismatches(config, family))
     if problems:
         raise SpecError(problems)
-    name = _title(config, file)
+    name = _title(whole, file)
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
     return _write({"spec": "ledger/1", "model": name, "source": source, **family.build(family.values(config))})
 
@@ -57,16 +57,24 @@ def _parse(text: str, file: str) -> Node:
     return read(text.replace("\t", " "), file)  # JSON may indent with tabs, and has them nowhere else
 
 
-def _family(config: Node) -> Family:
-    names = ", ".join(FAMILIES)
+def _decoder(config: Node) -> tuple[Node, Family]:
+    """The decoder's own configuration, and what it is."""
+    names = ", ".join((*FAMILIES, *WRAPPED))
     if "model_type" not in config.fields:
         raise SpecError([Problem(config.where, "no `model_type`", f"known are {names}")])
-    name = config.fields["model_type"].plain()
-    if isinstance(name, str) and name in FAMILIES:
-        return FAMILIES[name]
-    close = difflib.get_close_matches(str(name), FAMILIES, 1)
+    name = str(config.fields["model_type"].plain())
+    if name in WRAPPED:
+        key, inner = WRAPPED[name]
+        if isinstance(config.fields.get(key, Node(None, config.where)).value, Mapping):
+            return config.fields[key], FAMILIES[inner]
+        raise SpecError(
+            [Problem(config.keys["model_type"], f"`{name}` without `{key}`", "the decoder is described there")]
+        )
+    if name in FAMILIES:
+        return config, FAMILIES[name]
+    close = difflib.get_close_matches(name, (*FAMILIES, *WRAPPED), 1)
     meant = f"is `{close[0]}` meant? " if close else ""
-    message = f"`model_type` is {json.dumps(name)}, of which no model can be made"
+    message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
 
 
@@ -86,6 +94,8 @@ def _mismatches(config: Node, family: Family) -> Iterator[Problem]:
     if heads % kv_heads:
         message = f"{heads} query heads cannot share {kv_heads} key and value heads"
         yield Problem(written.get("num_key_value_heads", by_heads), message, "a divisor of the number of query heads")
+    if values.get("num_experts_per_tok", heads) is None:
+        yield Problem(config.where, "no `num_experts_per_tok`", "how many experts a token uses")
     types, layers = values.get("layer_types"), values["num_hidden_layers"]
     if types is not None and len(types) != layers:
         yield Problem(written["layer_types"], f"{len(types)} layer types for {layers} layers", "one for each layer")

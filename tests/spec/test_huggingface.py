@@ -174,9 +174,78 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "final_logit_softcapping": None,
         "layer_types": ["full_attention", "full_attention"],
     },
+    "qwen3-biases-some-local": {
+        "model_type": "qwen3",
+        "hidden_size": 6 * 19,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 34,
+        "intermediate_size": 167,
+        "num_hidden_layers": 5,
+        "vocab_size": 283,
+        "attention_bias": True,
+        "use_sliding_window": True,
+        "sliding_window": 31,
+        "max_window_layers": 3,
+    },
+    "gemma3_text-own-order": {
+        "model_type": "gemma3_text",
+        "hidden_size": 4 * 17,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 38,
+        "intermediate_size": 173,
+        "num_hidden_layers": 8,
+        "vocab_size": 293,
+        "sliding_window": 37,
+        "sliding_window_pattern": 3,
+    },
+    "deepseek_v2-queries-from-the-stream": {
+        "model_type": "deepseek_v2",
+        "hidden_size": 6 * 23,
+        "num_attention_heads": 6,
+        "num_hidden_layers": 3,
+        "intermediate_size": 179,
+        "moe_intermediate_size": 41,
+        "n_routed_experts": 14,
+        "num_experts_per_tok": 3,
+        "n_shared_experts": 3,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": None,
+        "kv_lora_rank": 43,
+        "qk_nope_head_dim": 22,
+        "qk_rope_head_dim": 10,
+        "v_head_dim": 26,
+        "vocab_size": 307,
+    },
+    "deepseek_v3-odd": {
+        "model_type": "deepseek_v3",
+        "hidden_size": 139,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "num_hidden_layers": 3,
+        "intermediate_size": 181,
+        "moe_intermediate_size": 47,
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 3,
+        "n_group": 4,
+        "topk_group": 2,
+        "first_k_dense_replace": 2,
+        "q_lora_rank": 53,
+        "kv_lora_rank": 43,
+        "qk_nope_head_dim": 22,
+        "qk_rope_head_dim": 10,
+        "v_head_dim": 26,
+        "vocab_size": 311,
+        "attention_bias": True,
+    },
 }
 # Every field of these is absent: the class's defaults alone, cut to two layers.
-DEFAULTS = {name: {"model_type": name, "n_layer" if name == "gpt2" else "num_hidden_layers": 2} for name in FAMILIES}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    name: {"model_type": name, "n_layer" if name == "gpt2" else "num_hidden_layers": 2}
+    | ({"num_experts_per_tok": 2} if name == "deepseek_v2" else {})  # without a default
+    for name in FAMILIES
+}
 EVERY = (
     {path.stem: json.loads(path.read_text()) for path in PUBLISHED}
     | INVENTED
@@ -197,22 +266,45 @@ def parameters(spec: Mapping[str, Any]) -> int:
         vocabulary * width * (1 if embedding["tied"] else 2) + embedding.get("learned_positions", 0) * width + one_norm
     )
     for group in spec["layers"]:
-        attention, mlp = group["attention"], group["mlp"]
-        queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
-        into = {"plain": 1, "gated": 2}[mlp["kind"]]
-        layer = width * (2 * queries + 2 * keys) + (into + 1) * width * mlp["d_ff"]
-        layer += (queries + 2 * keys) * bool(attention.get("qkv_bias")) + width * bool(attention.get("out_bias"))
-        layer += (into * mlp["d_ff"] + width) * bool(mlp.get("bias"))
+        layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
         total += group["repeat"] * (layer + one_norm * {"pre": 2, "sandwich": 4}[group["norms"]])
     return total
 
 
+def of_attention(attention: Mapping[str, Any], width: int) -> int:
+    """Projections, biases, and norms of heads or latents."""
+    biases, last = bool(attention.get("qkv_bias")), width * bool(attention.get("out_bias"))
+    if attention.get("kind") == "latent":
+        heads, rank, rope = attention["heads"], attention["kv_rank"], attention["rope_head_dim"]
+        straight, values = attention["nope_head_dim"], attention["v_head_dim"]
+        narrow = attention.get("q_rank", 0)
+        queries = heads * (straight + rope)
+        into = width * narrow + narrow + narrow * biases + narrow * queries if narrow else width * queries
+        keys = (width + biases) * (rank + rope) + rank + rank * heads * (straight + values)
+        return int(into + keys + width * heads * values + last)
+    queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
+    norms = 2 * attention["head_dim"] if attention.get("qk_norm") == "head" else 0
+    return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms)
+
+
+def of_mlp(mlp: Mapping[str, Any], width: int) -> int:
+    """Projections and biases; of experts all, the shared ones, and the router."""
+    if mlp["kind"] == "experts":
+        shared = mlp["shared"]["d_ff"] * mlp["shared"]["count"]
+        return int(3 * width * (mlp["experts"] * mlp["d_ff"] + shared) + width * mlp["experts"])
+    into = {"plain": 1, "gated": 2}[mlp["kind"]]
+    return int((into + 1) * width * mlp["d_ff"] + (into * mlp["d_ff"] + width) * bool(mlp.get("bias")))
+
+
 def windows(spec: Mapping[str, Any]) -> list[int | None]:
     """The window of every layer, in order."""
-    groups = [[group["attention"].get("window")] * group["repeat"] for group in spec["layers"]]
-    if not spec.get("alternating"):
-        return [window for group in groups for window in group]
-    return [window for turn in zip(*groups, strict=True) for window in turn]
+    seen = {group["group"]: group["attention"].get("window") for group in spec["layers"]}
+    if not (spec.get("alternating") or "order" in spec):
+        return [seen[group["group"]] for group in spec["layers"] for _ in range(group["repeat"])]
+    counted = [entry.split(" ") for entry in spec.get("order", seen)]
+    pattern = [entry[-1] for entry in counted for _ in range(int(entry[0]) if len(entry) == 2 else 1)]
+    layers = sum(group["repeat"] for group in spec["layers"])
+    return [seen[pattern[layer % len(pattern)]] for layer in range(layers)]
 
 
 def refused(config: Mapping[str, Any]) -> SpecError:
@@ -247,7 +339,9 @@ def test_every_imported_model_is_a_valid_spec(name: str, tmp_path: Path) -> None
     assert load_model(spec).groups
 
 
-@pytest.mark.parametrize("name", sorted(name for name in EVERY if name.startswith(("qwen2", "gemma-2", "gemma2"))))
+@pytest.mark.parametrize(
+    "name", sorted(name for name in EVERY if name.startswith(("qwen", "gemma-2", "gemma2", "gemma-3", "gemma3")))
+)
 def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> None:
     """Layer kinds survive the grouping into equal layers, in order."""
     from transformers import AutoConfig
@@ -260,8 +354,9 @@ def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> N
 
 def test_groups_of_equal_layers_have_names_of_their_own() -> None:
     """Accounts begin with the group's name, so a name stands once."""
-    names = [group["group"] for group in imported(INVENTED["qwen2-layer-types-tied"])["layers"]]
-    assert names == ["global_1", "local", "global_2"]
+    spec = imported(INVENTED["qwen2-layer-types-tied"])
+    assert [group["group"] for group in spec["layers"]] == ["global", "local"]
+    assert spec["order"] == ["global", "2 local", "global"]  # and the fifth layer is the first again
 
 
 def test_dropout_and_what_makes_gemma_are_kept() -> None:
@@ -365,3 +460,37 @@ def test_a_missing_file_is_a_problem_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         import_config(tmp_path / "nowhere.json")
     assert caught.value.problems[0].where.file.endswith("nowhere.json")
+
+
+def test_a_model_of_text_and_images_is_its_decoder() -> None:
+    """Gemma 3's published files describe the decoder inside `text_config`; what stands around it is left out."""
+    inner = {"hidden_size": 68, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 6}
+    wrapped = imported({"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152}})
+    alone = imported({"model_type": "gemma3_text", **inner})
+    assert {**wrapped, "source": ""} == {**alone, "source": ""}
+    assert "`gemma3` without `text_config`" in str(refused({"model_type": "gemma3"}))
+
+
+def test_bases_of_rotation_are_read_in_both_spellings() -> None:
+    """Files of before and after transformers 5 say the same in other fields."""
+    before = {"rope_theta": 500_000.0, "rope_local_base_freq": 20_000.0}
+    after = {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 20_000.0},
+        }
+    }
+    first, second = (imported({"model_type": "gemma3_text", **fields}) for fields in (before, after))
+    assert first == second
+    assert [group["attention"]["rotary_base"] for group in first["layers"]] == [20_000, 500_000]
+
+
+def test_weights_of_8_bits_are_those_of_the_model() -> None:
+    """DeepSeek-V3 is published quantized: its shapes are those of the trained model. How many experts a token uses is
+    never guessed.
+    """
+    quantized = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    assert imported({"model_type": "deepseek_v3", "quantization_config": quantized}) == imported(
+        {"model_type": "deepseek_v3"}
+    )
+    assert "no `num_experts_per_tok`" in str(refused({"model_type": "deepseek_v2"}))

@@ -1,0 +1,105 @@
+"""Architectures with experts. Defaults of absent fields: transformers 5.23, configuration_<family>.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.spec import config_latent as latent
+from ledger.spec.config_fields import (
+    ROTARY,
+    UNSHAPED,
+    Family,
+    activation,
+    anything,
+    decoder,
+    dropout,
+    flag,
+    layer_index,
+    one_of,
+    only,
+    size,
+    size_or_null,
+)
+
+# What DeepSeek's configurations say beside shapes: losses of routers, how experts were spread, 8-bit weights.
+DEEPSEEK = {
+    "ep_size": anything(1),
+    "aux_loss_alpha": anything(None),
+    "seq_aux": anything(True),
+    "routed_scaling_factor": anything(1.0),
+    "topk_group": anything(None),
+    "auto_map": anything(None),
+    "quantization_config": anything(None),
+    "output_router_logits": only(False),
+    "moe_layer_freq": only(1),
+}
+
+EXPERTS: Mapping[str, Family] = {
+    "deepseek_v2": Family(
+        config="DeepseekV2Config",
+        architecture="DeepseekV2ForCausalLM",
+        build=latent.deepseek_v2,
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=102400),
+            **ROTARY,
+            **DEEPSEEK,
+            "intermediate_size": size(11008),
+            "moe_intermediate_size": size(1407),
+            "hidden_act": activation("silu"),
+            "attention_bias": flag(False),
+            "mlp_bias": flag(False),
+            "attention_dropout": dropout(0.0),
+            "num_key_value_heads": size_or_null(None),
+            "q_lora_rank": size_or_null(1536),
+            "kv_lora_rank": size(512),
+            "qk_nope_head_dim": size(128),
+            "qk_rope_head_dim": size(64),
+            "v_head_dim": size(128),
+            "first_k_dense_replace": layer_index(0),
+            "n_routed_experts": size(64),
+            "n_shared_experts": size(2),
+            "num_experts_per_tok": size_or_null(None),
+            "n_group": size_or_null(None),
+            "norm_topk_prob": flag(False),
+            "topk_method": one_of("greedy", "group_limited_greedy"),
+            "scoring_func": only("softmax"),
+            "tie_word_embeddings": flag(False),
+        },
+        aliases={"num_experts": "n_routed_experts"},
+        ignored=UNSHAPED | {"head_dim"},
+    ),
+    "deepseek_v3": Family(
+        config="DeepseekV3Config",
+        architecture="DeepseekV3ForCausalLM",
+        build=latent.deepseek_v3,
+        divides=False,
+        fields={
+            **decoder(width=7168, layers=61, heads=128, positions=4096, vocabulary=129280),
+            **ROTARY,
+            **DEEPSEEK,
+            "rope_interleave": flag(True),
+            "intermediate_size": size(18432),
+            "moe_intermediate_size": size(2048),
+            "hidden_act": activation("silu"),
+            "attention_bias": flag(False),
+            "attention_dropout": dropout(0.0),
+            "num_key_value_heads": size_or_null(128),
+            "q_lora_rank": size_or_null(1536),
+            "kv_lora_rank": size(512),
+            "qk_nope_head_dim": size(128),
+            "qk_rope_head_dim": size(64),
+            "v_head_dim": size(128),
+            "first_k_dense_replace": layer_index(3),
+            "n_routed_experts": size(256),
+            "n_shared_experts": size(1),
+            "num_experts_per_tok": size(8),
+            "n_group": size(8),
+            "norm_topk_prob": flag(True),
+            "topk_method": only("noaux_tc"),
+            "scoring_func": only("sigmoid"),
+            "tie_word_embeddings": flag(False),
+        },
+        aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+        ignored=UNSHAPED | {"head_dim", "num_nextn_predict_layers"},
+    ),
+}
