@@ -486,9 +486,7 @@ def test_bases_of_rotation_are_read_in_both_spellings() -> None:
 
 
 def test_weights_of_8_bits_are_those_of_the_model() -> None:
-    """DeepSeek-V3 is published quantized: its shapes are those of the trained model. How many experts a token uses is
-    never guessed.
-    """
+    """DeepSeek-V3 is published quantized, with the shapes of the trained model; a count of experts is never guessed."""
     quantized = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     assert imported({"model_type": "deepseek_v3", "quantization_config": quantized}) == imported(
         {"model_type": "deepseek_v3"}
