@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import ceil
 
+import sympy
+
 from ledger.books.closed import Books, Whole, whole
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.model import dtypes
+from ledger.model.dims import beside
 from ledger.model.operations import Operation, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.program import ENDS, Unit, wrapped
+from ledger.model.tensors import Tensor
 from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]
@@ -30,11 +34,8 @@ def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
 
 def used(weight: Tensor) -> sympy.Expr:
     """Elements of a weight that one token uses: of experts, the few that it is sent to."""
-    for dim in weight.dims:
-        if dim.name == "experts":
-            _, _, suffix = str(dim.symbol).partition("_")
-            return weight.elements() * symbol("top_k", suffix) / dim.symbol
-    return weight.elements()
+    experts = [dim.symbol for dim in weight.dims if dim.name == "experts"]
+    return weight.elements() * beside(experts[0], "top_k") / experts[0] if experts else weight.elements()
 
 
 def flops(plan: Plan, books: Sequence[Books]) -> Totals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,23 +44,33 @@ class SavedBytes:
         return self.per_layer * layers + self.outside
 
 
+@dataclass(eq=False)
+class _Packed:
+    """What autograd holds in place of a tensor, for as long as the node lives that saved it."""
+
+    index: int
+
+
 @dataclass
 class _Recorder:
     """Collects packed tensors; keeps each alive, so that no storage's identity is used twice."""
 
     tensors: list[torch.Tensor] = field(default_factory=list)
+    held: list[weakref.ref[_Packed]] = field(default_factory=list)
     layers: list[int] = field(default_factory=list)
     layer: int = BEFORE
     unpacked: int = -1
 
-    def pack(self, tensor: torch.Tensor) -> int:
+    def pack(self, tensor: torch.Tensor) -> _Packed:
+        packed = _Packed(len(self.tensors))
         self.tensors.append(tensor)
         self.layers.append(self.layer)
-        return len(self.tensors) - 1
+        self.held.append(weakref.ref(packed))
+        return packed
 
-    def unpack(self, index: int) -> torch.Tensor:
-        self.unpacked = index
-        return self.tensors[index]
+    def unpack(self, packed: _Packed) -> torch.Tensor:
+        self.unpacked = packed.index
+        return self.tensors[packed.index]
 
 
 def saved_bytes(work: Workload) -> SavedBytes:
@@ -130,7 +141,7 @@ def _storages(recorder: _Recorder, root: Any, parameters: set[int]) -> tuple[Sav
                 users[recorder.unpacked].append((order, f"{node.name()}.{slot.removeprefix('_saved_')}"))
     packs: dict[int, list[int]] = defaultdict(list)
     for index, tensor in enumerate(recorder.tensors):
-        if _identity(tensor) not in parameters:
+        if _identity(tensor) not in parameters and recorder.held[index]() is not None:  # a choice has no gradient
             packs[_identity(tensor)].append(index)
     return tuple(_storage(recorder, indices, users) for indices in packs.values())
 

@@ -31,6 +31,7 @@ _EVERY: dict[str, object] = {
     "rotary bases": 1,
     "norms of queries and keys": "none",
     "chunks": False,
+    "capacity": False,
 }
 _LAYER_NORM: dict[str, object] = _EVERY | {
     "norm": "layer",
@@ -68,6 +69,15 @@ _PLAIN_RMS: dict[str, object] = _RMS_NORM | {
 }
 _NO_BIAS: dict[str, object] = {"qkv bias": False, "output bias": False, "mlp bias": False}
 _GEMMA: dict[str, object] = _NO_BIAS | {"norms": "sandwich", "unit offset": True, "scaled embedding": True}
+_EXPERTS: dict[str, object] = _PLAIN_RMS | {
+    "mlp": "experts",
+    "mlp bias": False,
+    "router bias": False,
+    "router in": "compute",
+    "groups of experts": False,
+    "gated shared experts": False,
+    "clamped": False,
+}
 _LATENT: dict[str, object] = _PLAIN_RMS | {"attention": "latent", "window": False, "equal attention biases": True}
 
 FAMILIES = {
@@ -140,6 +150,54 @@ FAMILIES = {
         "DeepseekV2ForCausalLM",
         "model.layers",
         _LATENT | {"rotary form": "complex"},
+        settings.deepseek_v2,
+    ),
+    "mixtral": Family(
+        "MixtralConfig",
+        "MixtralForCausalLM",
+        "model.layers",
+        _EXPERTS
+        | _NO_BIAS
+        | {"scores": "softmax", "weights of chosen": "fp32", "normalized": True}
+        | {"shared experts": False, "dense layers": False},
+        settings.mixtral,
+    ),
+    "qwen2_moe": Family(
+        "Qwen2MoeConfig",
+        "Qwen2MoeForCausalLM",
+        "model.layers",
+        _EXPERTS
+        | {"qkv bias": True, "output bias": False, "window": False, "shared experts": True}
+        | {"gated shared experts": True, "weights of chosen": "input", "scores": "softmax"},
+        settings.qwen2_moe,
+    ),
+    "qwen3_moe": Family(
+        "Qwen3MoeConfig",
+        "Qwen3MoeForCausalLM",
+        "model.layers",
+        _EXPERTS
+        | {"equal attention biases": True, "norms of queries and keys": "head", "shared experts": False}
+        | {"weights of chosen": "input", "scores": "softmax"},
+        settings.qwen3_moe,
+    ),
+    "deepseek_v3, experts": Family(
+        "DeepseekV3Config",
+        "DeepseekV3ForCausalLM",
+        "model.layers",
+        _LATENT
+        | {"mlp": "experts", "rotary form": "pairs", "mlp bias": False, "shared experts as wide as others": True}
+        | {"gated shared experts": False, "scores": "sigmoid", "weights of chosen": "fp32", "router in": "fp32"}
+        | {"dense layers first": True, "groups of experts": True},
+        settings.deepseek_v3,
+    ),
+    "deepseek_v2, experts": Family(
+        "DeepseekV2Config",
+        "DeepseekV2ForCausalLM",
+        "model.layers",
+        _LATENT
+        | {"mlp": "experts", "rotary form": "complex", "mlp bias": False, "shared experts as wide as others": True}
+        | {"gated shared experts": False, "scores": "softmax", "weights of chosen": "fp32", "router in": "fp32"}
+        | {"dense layers first": True, "normalized": False},
         settings.deepseek_v2,
     ),
 }

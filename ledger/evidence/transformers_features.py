@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ledger.model.schedule import order
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Group, Model
+    from ledger.spec.plan import MLP, Group, Model
 
 
 def layer_order(model: Model) -> tuple[Group, ...]:
@@ -16,11 +16,28 @@ def layer_order(model: Model) -> tuple[Group, ...]:
     return tuple(model.groups[index] for index in order(model))
 
 
+def mlp_of(model: Model) -> MLP:
+    """The feed-forward part of the model: that of its experts where some layers have them."""
+    return next((group.mlp for group in model.groups if group.mlp.experts), model.groups[0].mlp)
+
+
+def dense(model: Model) -> tuple[bool, ...]:
+    """Of each layer, first to last, whether it has no experts."""
+    return tuple(not group.mlp.experts for group in layer_order(model))
+
+
+def _alike(group: Group, mlp: MLP) -> MLP:
+    """The feed-forward part of a layer; classes with experts take gated layers without biases among them."""
+    return mlp if mlp.experts and group.mlp.kind == "gated" and not group.mlp.bias else group.mlp
+
+
 def features(model: Model) -> dict[str, object]:
     """What a class either has or has not; sizes and probabilities that every class takes are left out."""
     group = model.groups[0]
-    attention, mlp = group.attention, group.mlp
-    parts = {(replace(g.attention, window=None, rotary_base=0), g.mlp, g.norms, g.residual) for g in model.groups}
+    attention, mlp = group.attention, mlp_of(model)
+    parts = {
+        (replace(g.attention, window=None, rotary_base=0), _alike(g, mlp), g.norms, g.residual) for g in model.groups
+    }
     return {
         "kinds of layer": len(parts),
         "norm": model.norm.kind,
@@ -53,5 +70,18 @@ def features(model: Model) -> dict[str, object]:
         "a rotary base for each kind of window": len({g.attention.rotary_base for g in model.groups})
         == len({bool(g.attention.window) for g in model.groups}),
         "norms of queries and keys": attention.qk_norm,
+        "scores": mlp.router.scores,
+        "normalized": mlp.router.normalize,
+        "weights of chosen": mlp.router.weights,
+        "router in": mlp.router.dtype,
+        "router bias": mlp.router.bias,
+        "groups of experts": mlp.router.groups > 1,
+        "shared experts": bool(mlp.shared),
+        "shared experts as wide as others": bool(mlp.shared and mlp.shared.d_ff == mlp.d_ff),
+        "gated shared experts": bool(mlp.shared and mlp.shared.gated),
+        "capacity": mlp.capacity_factor is not None,
+        "clamped": mlp.activation == "clamped_swiglu",
+        "dense layers": any(dense(model)) and bool(mlp.experts),
+        "dense layers first": tuple(sorted(dense(model), reverse=True)) == dense(model),
         "chunks": any(g.attention.chunk is not None for g in model.groups),
     }

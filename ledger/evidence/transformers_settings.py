@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.transformers_features import layer_order
+from ledger.evidence.transformers_features import dense, layer_order, mlp_of
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
@@ -110,14 +110,71 @@ def gemma3(model: Model) -> dict[str, Any]:
     }
 
 
+def mixtral(model: Model) -> dict[str, Any]:
+    """MixtralConfig: experts in every layer."""
+    mlp = mlp_of(model)
+    return mistral(model) | {
+        "intermediate_size": mlp.d_ff,
+        "num_local_experts": mlp.experts,
+        "num_experts_per_tok": mlp.top_k,
+    }
+
+
+def qwen2_moe(model: Model) -> dict[str, Any]:
+    """Qwen2MoeConfig: experts in every layer but those that are named, and a gated shared one."""
+    return _among_dense(model) | {"shared_expert_intermediate_size": mlp_of(model).shared_d_ff}
+
+
+def qwen3_moe(model: Model) -> dict[str, Any]:
+    """Qwen3MoeConfig: experts in every layer but those that are named, one window for all."""
+    attention = model.groups[0].attention
+    window = {"use_sliding_window": attention.window is not None, "sliding_window": attention.window}
+    return _among_dense(model) | window | {"attention_bias": attention.qkv_bias}
+
+
+def _among_dense(model: Model) -> dict[str, Any]:
+    """What both of Qwen's configurations with experts name alike."""
+    mlp = mlp_of(model)
+    layers = dense(model)
+    return grouped(model) | {
+        "intermediate_size": next((group.mlp.d_ff for group in model.groups if not group.mlp.experts), 1),
+        "moe_intermediate_size": mlp.d_ff,
+        "num_experts": mlp.experts,
+        "num_experts_per_tok": mlp.top_k,
+        "norm_topk_prob": mlp.router.normalize,
+        "mlp_only_layers": [index for index, plain in enumerate(layers) if plain],
+    }
+
+
 def deepseek_v3(model: Model) -> dict[str, Any]:
-    """DeepseekV3Config whose layers are all dense; its defaults are for experts, of which there are none."""
-    return _latent(model) | {"rope_interleave": model.groups[0].attention.rotary_form == "pairs"}
+    """DeepseekV3Config; where no layer has experts its defaults for them shape nothing."""
+    own = {"rope_interleave": model.groups[0].attention.rotary_form == "pairs"}
+    return _latent(model) | own | _deepseek_experts(model)
 
 
 def deepseek_v2(model: Model) -> dict[str, Any]:
-    """DeepseekV2Config whose layers are all dense."""
-    return _latent(model) | {"mlp_bias": model.groups[0].mlp.bias}
+    """DeepseekV2Config; where no layer has experts its defaults for them shape nothing."""
+    greedy = "group_limited_greedy" if mlp_of(model).router.groups > 1 else "greedy"
+    own = {"mlp_bias": model.groups[0].mlp.bias, "topk_method": greedy}
+    return _latent(model) | own | _deepseek_experts(model)
+
+
+def _deepseek_experts(model: Model) -> dict[str, Any]:
+    """Experts after the dense layers; how many groups a token may use shapes nothing."""
+    mlp = mlp_of(model)
+    if not mlp.experts or not mlp.shared:
+        return {}
+    return {
+        "intermediate_size": next((group.mlp.d_ff for group in model.groups if not group.mlp.experts), 1),
+        "moe_intermediate_size": mlp.d_ff,
+        "n_routed_experts": mlp.experts,
+        "num_experts_per_tok": mlp.top_k,
+        "n_shared_experts": mlp.shared.count,
+        "n_group": mlp.router.groups,
+        "topk_group": max(1, mlp.router.groups // 2),
+        "norm_topk_prob": mlp.router.normalize,
+        "first_k_dense_replace": sum(dense(model)),
+    }
 
 
 def _latent(model: Model) -> dict[str, Any]:

@@ -52,6 +52,7 @@ LETTERS = (
     Letter("window", "W", "tokens a query may look back", "model.layers.{group}.attention.window"),
     Letter("chunk", "U", "tokens of a chunk that attention does not leave", "model.layers.{group}.attention.chunk"),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
+    Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
     Letter("redone", "Lr", "layers on one device that are recomputed", "recompute.layers"),
     Letter("segment", "Ls", "layers that are rebuilt together", "recompute.segment"),
     Letter("data", "dp", "data-parallel degree", "parallelism.data"),

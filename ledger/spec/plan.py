@@ -316,6 +316,31 @@ class Recompute:
 
 
 @dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters: their rank, and the contractions that have one (`q`, `up`, ...)."""
+
+    rank: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Which weights are trained.
+
+    `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
+    """
+
+    kind: str = "all"
+    names: tuple[str, ...] = ()
+    lora: Lora | None = None
+
+    @property
+    def rank(self) -> int:
+        """The rank of the adapters; 0: there are none."""
+        return self.lora.rank if self.lora else 0
+
+
+@dataclass(frozen=True)
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
@@ -324,7 +349,7 @@ class Kernels:
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
     residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
-    loss: str = "eager"  # eager | fused (one kernel that leaves the gradient in place of the logits)
+    loss: str = "eager"  # eager | fused (gradient in place of the logits) | softmax_in_place | compiled
     optimizer: str = "foreach"  # foreach | fused | loop
     experts: str = "grouped_mm"  # grouped_mm | batched_mm (a copy of its expert for each token) | eager (a loop)
 
@@ -356,7 +381,10 @@ class Stack:
     matmul_level: float = 1.0  # ratio of this stack's matmul rate to the calibrated library's
     context: int = 0  # bytes the CUDA context, NCCL and cuBLAS hold outside the allocator
     fragmentation: float = 1.0  # reserved over allocated
-    accumulation: str = "add"  # gradients of micro-batches: a kernel of their own, or `fused` into the matmul
+    accumulation: str = "add"  # gradients of micro-batches: a kernel each, `fused` into the matmul, or `after_backward`
+    buckets: bool = False  # gradients are reduced in buckets that are a second copy of all of them
+    gathers: str = "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
+    expandable: bool = False  # the allocator's segments grow in place
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node
     overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses
@@ -422,6 +450,7 @@ class Plan:
     kernels: Kernels
     run: Run
     assumptions: Assumptions = field(default_factory=Assumptions)
+    train: Train = field(default_factory=Train)
     expect: tuple[Expectation, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     digest: str = ""  # sha256 of the plan's canonical content

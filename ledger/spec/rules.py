@@ -6,7 +6,15 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ledger.spec import rules_device, rules_layout, rules_model, rules_states
+from ledger.spec import (
+    rules_context,
+    rules_device,
+    rules_experts,
+    rules_layout,
+    rules_model,
+    rules_pipeline,
+    rules_states,
+)
 from ledger.spec.places import Places
 from ledger.spec.problems import Problem
 
@@ -14,16 +22,31 @@ Rule = Callable[..., Iterator[Problem]]
 RULES: tuple[Rule, ...] = (
     rules_layout.devices_are_the_product,
     rules_layout.nodes_are_whole,
-    rules_layout.experts_subdivide,
-    rules_layout.experts_exist,
     rules_layout.heads_split,
     rules_layout.hidden_splits,
     rules_layout.vocabulary_splits,
-    rules_layout.layers_split,
-    rules_layout.interleave_needs_pipeline,
     rules_layout.sequence_splits,
     rules_layout.batch_splits,
     rules_layout.zero_needs_replicas,
+    rules_experts.experts_subdivide,
+    rules_experts.experts_split,
+    rules_experts.shared_experts_split,
+    rules_experts.fields_belong_to_experts,
+    rules_experts.tokens_find_experts,
+    rules_experts.activations_exist,
+    rules_experts.experts_have_a_kernel,
+    rules_experts.rows_are_aligned,
+    rules_experts.imbalance_is_possible,
+    rules_pipeline.layers_fill_the_stages,
+    rules_pipeline.stages_are_stated_once,
+    rules_pipeline.interleave_needs_pipeline,
+    rules_pipeline.schedule_needs_pipeline,
+    rules_pipeline.schedule_fits_the_chunks,
+    rules_pipeline.both_ends_share_the_work,
+    rules_context.exchange_needs_context,
+    rules_context.exchange_needs_a_fused_kernel,
+    rules_context.rings_see_everything,
+    rules_context.heads_split_over_context,
     rules_model.heads_share_keys,
     rules_model.rotary_is_even,
     rules_model.groups_have_names_of_their_own,
@@ -45,6 +68,7 @@ RULES: tuple[Rule, ...] = (
 )
 WARNINGS: tuple[Rule, ...] = (
     rules_layout.sequence_needs_tensor,
+    rules_experts.imbalance_has_an_effect,
     rules_device.fp16_is_risky,
     rules_device.fp8_gradients_are_risky,
     rules_model.sequences_are_longer_than_the_model,

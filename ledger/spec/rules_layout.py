@@ -30,21 +30,6 @@ def nodes_are_whole(cluster: Cluster, at: Places) -> Iterator[Problem]:
         yield Problem(at("cluster.devices"), message, multiples(cluster.devices, cluster.devices_per_node))
 
 
-def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Expert parallelism subdivides data x context."""
-    shards = parallelism.data * parallelism.context
-    if shards % parallelism.expert:
-        message = f"expert = {parallelism.expert} does not divide data x context = {shards}"
-        yield Problem(at("parallelism.expert"), message, f"divisors of {shards} are possible")
-
-
-def experts_exist(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Expert parallelism splits experts, and a dense model has none."""
-    if parallelism.expert > 1 and not model.bare:
-        message = f"expert = {parallelism.expert}, but no layer of the model has experts"
-        yield Problem(at("parallelism.expert"), message, "leave `expert` out")
-
-
 def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device whole query heads and whole key-value heads."""
     for group in model.groups:
@@ -70,21 +55,6 @@ def vocabulary_splits(model: Model, parallelism: Parallelism, at: Places) -> Ite
         message = f"vocab = {model.vocab} does not split over tensor = {parallelism.tensor}"
         help_text = f"frameworks pad it: `--set model.vocab={padded}` (Megatron-LM's multiple of 128 x tensor)"
         yield Problem(at("parallelism.tensor"), message, help_text)
-
-
-def layers_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Every pipeline stage, and every chunk of an interleaved one, has the same number of layers."""
-    layers, chunks = sum(group.repeat for group in model.groups), parallelism.pipeline * parallelism.interleave
-    if layers % chunks:
-        message = f"{layers} layers do not split into pipeline x interleave = {chunks} equal chunks"
-        yield Problem(at("parallelism.pipeline"), message, divisors(layers))
-
-
-def interleave_needs_pipeline(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Interleaving gives a pipeline stage several chunks."""
-    if parallelism.interleave > 1 and parallelism.pipeline == 1:
-        message = f"interleave = {parallelism.interleave} without a pipeline"
-        yield Problem(at("parallelism.interleave"), message, "`interleave: 1`, or a `pipeline` of 2 or more")
 
 
 def sequence_needs_tensor(parallelism: Parallelism, at: Places) -> Iterator[Problem]:

@@ -23,6 +23,13 @@ FAMILIES = {
     "deepseek_v2, dense": plans.LATENT_COMPLEX,
     "deepseek_v3, dense, queries from the stream, biases": plans.LATENT_KEYS,
 }
+EXPERTS = {
+    "mixtral": plans.MIXTRAL,
+    "qwen3_moe": plans.QWEN3_EXPERTS,
+    "qwen2_moe": plans.QWEN2_EXPERTS,
+    "deepseek_v3": plans.DEEPSEEK3,
+    "deepseek_v2": plans.DEEPSEEK2,
+}
 PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
 CORES = ("flash", "cudnn", "efficient", "math", "eager")
 HALF_ONLY = ("flash", "cudnn")
@@ -37,14 +44,18 @@ class Case:
     attention: str
     norm: str
     activation: str
+    experts: str = ""
 
     def __str__(self) -> str:
-        return f"{self.family}, {self.precision}, {self.attention}, norm {self.norm}, activation {self.activation}"
+        core = f"{self.attention}, norm {self.norm}, activation {self.activation}"
+        return ", ".join(part for part in (self.family, self.precision, core, self.experts) if part)
 
     def compiled(self) -> Compiled:
         """The plan through the public interface."""
         kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
-        return plans.compiled(model=FAMILIES[self.family], precision=self.precision, kernels=kernels)
+        if self.experts:
+            kernels["experts"] = self.experts
+        return plans.compiled(model=(FAMILIES | EXPERTS)[self.family], precision=self.precision, kernels=kernels)
 
 
 def cases() -> Iterator[Case]:
@@ -62,6 +73,17 @@ def cases() -> Iterator[Case]:
                     yield Case(family, precision, attention, "eager", "eager")
         yield Case(family, "bf16-true", "flash", "fused", "eager")
         yield Case(family, "bf16-autocast", "flash", "eager", "fused")
+
+
+def expert_cases() -> Iterator[Case]:
+    """Experts as groups of rows where weights are in bf16, and as copies for each row in every precision."""
+    for family in EXPERTS:
+        for activation in ("fused", "eager"):
+            yield Case(family, "bf16-true", "flash", "fused", activation, "grouped_mm")
+            yield Case(family, "bf16-true", "flash", "fused", activation, "batched_mm")
+        yield Case(family, "bf16-autocast", "flash", "fused", "fused", "batched_mm")
+        yield Case(family, "bf16-autocast", "eager", "eager", "eager", "batched_mm")
+        yield Case(family, "fp32", "math", "fused", "fused", "batched_mm")
 
 
 def predicted(compiled: Compiled) -> dict[str, int]:

@@ -147,6 +147,47 @@ NEOX: Mapped = {
     ],
 }
 
+# Widths are multiples of 8, as the kernel over groups of rows needs them.
+MIXTRAL = layer(
+    {**LLAMA, "model": "small Mixtral", "d_model": 104},
+    mlp={"kind": "experts", "d_ff": 272, "experts": 5, "top_k": 2, "router": {"normalize": True}},
+)
+QWEN3_EXPERTS = layer(
+    MIXTRAL, attention={"qk_norm": "head"}, mlp={"d_ff": 88, "router": {"normalize": True, "weights": "input"}}
+)
+QWEN2_EXPERTS = layer(
+    MIXTRAL,
+    attention={"qkv_bias": True},
+    mlp={"d_ff": 88, "router": {"weights": "input"}, "shared": {"d_ff": 120, "gated": True}},
+)
+
+_SIGMOID = {"scores": "sigmoid", "normalize": True, "dtype": "fp32", "groups": 3}
+_ROUTED: Mapped = {"experts": 6, "top_k": 2, "shared": {"d_ff": 88, "count": 2}}
+DEEPSEEK3: Mapped = {
+    **LATENT,
+    "d_model": 120,
+    "layers": [
+        {**LATENT["layers"][0], "group": "dense", "repeat": 2},
+        {
+            **LATENT["layers"][0],
+            "group": "sparse",
+            "mlp": {"kind": "experts", "d_ff": 88, "activation": "silu", "router": _SIGMOID, **_ROUTED},
+        },
+    ],
+}
+DEEPSEEK2: Mapped = {
+    **LATENT_COMPLEX,
+    "d_model": 120,
+    "layers": [
+        {**LATENT_COMPLEX["layers"][0], "group": "dense", "repeat": 2},
+        {
+            **LATENT_COMPLEX["layers"][0],
+            "group": "sparse",
+            "mlp": {"kind": "experts", "d_ff": 88, "activation": "silu", "router": {"dtype": "fp32", "groups": 3}, **_ROUTED},
+        },
+    ],
+}
+
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",
     "plan": "a small plan",

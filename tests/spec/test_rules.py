@@ -10,6 +10,8 @@ import ledger.spec
 from ledger.spec.rules import RULES, WARNINGS
 from tests.spec.shelf import SMALL, loaded, messages, problems
 
+SPARSE = ["model.layers.0.mlp={kind: experts, d_ff: 2048, activation: silu, experts: 6, top_k: 2}"]
+SPLIT = ["parallelism.expert=2"]
 CASES = [
     (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
@@ -18,6 +20,24 @@ CASES = [
     ),
     (["parallelism.expert=3"], "expert = 3 does not divide data x context = 4"),
     (["parallelism.expert=2"], "expert = 2, but no layer of the model has experts"),
+    ([*SPARSE, "parallelism={data: 4, tensor: 2, expert: 4}"], "experts = 6 of `decoder` do not split over expert = 4"),
+    ([*SPARSE, "model.layers.0.mlp.top_k=7"], "top_k = 7 of `decoder`, which has 6 experts"),
+    ([*SPARSE, "model.layers.0.mlp.router.groups=4"], "6 experts of `decoder` are no 4 equal groups"),
+    ([*SPARSE, "model.layers.0.mlp.shared={d_ff: 85}"], "shared experts 85 wide of `decoder` do not split over tensor"),
+    ([*SPARSE, "model.layers.0.mlp.d_ff=2040"], "grouped_mm experts need rows of whole 16 bytes, and d_ff is 1020"),
+    ([*SPARSE, *SPLIT, "kernels.experts=batched_mm"], "batched_mm experts do not split over devices (expert = 2)"),
+    (
+        [*SPARSE, "kernels.experts=eager", "model.layers.0.mlp.capacity_factor=1.25"],
+        "eager experts take all tokens that come, and know no capacity",
+    ),
+    (
+        [*SPARSE, "precision.weights=fp32", "precision.autocast=true", "parallelism.zero=1"],
+        "grouped_mm experts cannot run in fp32",
+    ),
+    ([*SPARSE, *SPLIT, "assumptions.expert_imbalance=2.5"], "expert_imbalance = 2.5 over expert = 2 devices"),
+    (["assumptions.expert_imbalance=90 %"], "expert_imbalance = 0.9 over expert = 1 devices"),
+    (["model.layers.0.mlp.activation=clamped_swiglu"], "clamped_swiglu in `decoder`, which has no experts"),
+    (["model.layers.0.mlp.top_k=2"], "`top_k` in `decoder`, whose mlp is gated"),
     (["model.layers.decoder.mlp.d_ff=2047"], "d_ff = 2047 of `decoder` does not split over tensor = 2"),
     (["model.vocab=50257"], "vocab = 50257 does not split over tensor = 2"),
     (

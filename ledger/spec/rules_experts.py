@@ -1,0 +1,137 @@
+"""Rules on mixtures of experts: what a model may say of them, how they split over devices, which kernels run them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ledger.spec.places import Places, divisors, multiples
+from ledger.spec.plan import Assumptions, Group, Kernels, Model, Parallelism, Precision
+from ledger.spec.problems import Problem
+
+HALF = ("bf16", "fp16")
+ROW = 16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
+
+
+def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Expert parallelism subdivides data x context."""
+    shards = parallelism.data * parallelism.context
+    if shards % parallelism.expert:
+        message = f"expert = {parallelism.expert} does not divide data x context = {shards}"
+        yield Problem(at("parallelism.expert"), message, divisors(shards))
+
+
+def experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Expert parallelism gives every device equally many whole experts of each layer that has some."""
+    degree = parallelism.expert
+    if degree > 1 and not _sparse(model):
+        message = f"expert = {degree}, but no layer of the model has experts"
+        yield Problem(at("parallelism.expert"), message, "leave `expert` out")
+    for group in _sparse(model):
+        if group.mlp.experts % degree:
+            message = f"experts = {group.mlp.experts} of `{group.name}` do not split over expert = {degree}"
+            yield Problem(at("parallelism.expert"), message, divisors(group.mlp.experts))
+
+
+def shared_experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Tensor parallelism gives every device an equal part of the shared experts."""
+    for group in _sparse(model):
+        if group.mlp.shared_d_ff % parallelism.tensor:
+            width = group.mlp.shared_d_ff
+            message = f"shared experts {width} wide of `{group.name}` do not split over tensor = {parallelism.tensor}"
+            yield Problem(at("parallelism.tensor"), message, divisors(width))
+
+
+def fields_belong_to_experts(model: Model, at: Places) -> Iterator[Problem]:
+    """Only experts have what says how many there are and how tokens find them."""
+    for group in model.groups:
+        path = f"model.layers.{group.name}.mlp"
+        given = [
+            key for key in ("experts", "top_k", "router", "shared", "capacity_factor") if f"{path}.{key}" in at.origins
+        ]
+        if given and group.mlp.kind != "experts":
+            message = f"{', '.join(f'`{key}`' for key in given)} in `{group.name}`, whose mlp is {group.mlp.kind}"
+            yield Problem(at(f"{path}.{given[0]}"), message, "`kind: experts`, or leave them out")
+
+
+def tokens_find_experts(model: Model, at: Places) -> Iterator[Problem]:
+    """A token uses at most all experts, and groups of experts are equal."""
+    for group in _sparse(model):
+        experts, path = group.mlp.experts, f"model.layers.{group.name}.mlp"
+        if group.mlp.top_k > experts:
+            message = f"top_k = {group.mlp.top_k} of `{group.name}`, which has {experts} experts"
+            yield Problem(at(f"{path}.top_k"), message, f"at most `top_k: {experts}`")
+        if experts % group.mlp.router.groups:
+            message = f"{experts} experts of `{group.name}` are no {group.mlp.router.groups} equal groups"
+            yield Problem(at(f"{path}.router.groups"), message, divisors(experts))
+
+
+def activations_exist(model: Model, at: Places) -> Iterator[Problem]:
+    """The clamped activation takes gate and up together, as only experts hold them."""
+    for group in model.groups:
+        if group.mlp.activation == "clamped_swiglu" and not group.mlp.experts:
+            message = f"clamped_swiglu in `{group.name}`, which has no experts"
+            yield Problem(at(f"model.layers.{group.name}.mlp.activation"), message, "`silu`, `gelu` or `relu`")
+
+
+def experts_have_a_kernel(
+    model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
+) -> Iterator[Problem]:
+    """Only the kernel over groups of rows takes rows from other devices or padded ones; it needs 16-bit weights."""
+    sparse, name = _sparse(model), kernels.experts
+    where, instead = at("kernels.experts"), "`kernels: {experts: grouped_mm}`"
+    if sparse and name != "grouped_mm":
+        if parallelism.expert > 1:
+            yield Problem(where, f"{name} experts do not split over devices (expert = {parallelism.expert})", instead)
+        if any(group.mlp.capacity_factor is not None for group in sparse):
+            yield Problem(where, f"{name} experts take all tokens that come, and know no capacity", instead)
+    operand = _operand(precision, parallelism)
+    if sparse and name == "grouped_mm" and operand in ("fp32", "tf32"):
+        message = f"grouped_mm experts cannot run in {operand}, and autocast casts nothing for them"
+        yield Problem(where, message, "`kernels: {experts: batched_mm}`, `zero: 3`, or weights in bf16")
+
+
+def rows_are_aligned(
+    model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
+) -> Iterator[Problem]:
+    """The kernel over groups of rows reads rows of whole 16 bytes."""
+    if kernels.experts != "grouped_mm" or _operand(precision, parallelism) not in HALF:
+        return
+    for group in _sparse(model):
+        own = group.mlp.d_ff // parallelism.tensor
+        for field, width in (("model.d_model", model.d_model), (f"model.layers.{group.name}.mlp.d_ff", own)):
+            if width % (ROW // 2):
+                message = f"grouped_mm experts need rows of whole {ROW} bytes, and {field.split('.')[-1]} is {width}"
+                yield Problem(at(field), message, multiples(width, ROW // 2))
+
+
+def imbalance_is_possible(parallelism: Parallelism, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
+    """The busiest device has at least the average of tokens, and at most all of them."""
+    given, degree = assumptions.expert_imbalance, parallelism.expert
+    if given < 1 or (degree > 1 and given > degree):
+        message = f"expert_imbalance = {float(given):g} over expert = {degree} devices"
+        yield Problem(at("assumptions.expert_imbalance"), message, f"the busiest over the average: 1 to {degree}")
+
+
+def imbalance_has_an_effect(
+    model: Model, parallelism: Parallelism, assumptions: Assumptions, at: Places
+) -> Iterator[Problem]:
+    """Only tokens that travel to experts on other devices, as many as come, make one device busier than another."""
+    if assumptions.expert_imbalance == Fraction(1) or not _sparse(model):
+        return
+    if parallelism.expert == 1:
+        message = "expert_imbalance has no effect where every device holds all experts"
+        yield Problem(at("assumptions.expert_imbalance"), message, "`parallelism: {expert: 8}` splits them")
+    elif all(group.mlp.capacity_factor is not None for group in _sparse(model)):
+        message = "expert_imbalance has no effect where every expert takes its capacity"
+        yield Problem(at("assumptions.expert_imbalance"), message, "`capacity_factor` says how many tokens that is")
+
+
+def _sparse(model: Model) -> tuple[Group, ...]:
+    return tuple(group for group in model.groups if group.mlp.kind == "experts")
+
+
+def _operand(precision: Precision, parallelism: Parallelism) -> str:
+    """The dtype in which weights reach a kernel that autocast does not know; FSDP gathers them in the compute dtype."""
+    kept = precision.autocast and parallelism.zero != 3
+    return precision.weights if kept else precision.compute
