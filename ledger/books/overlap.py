@@ -26,7 +26,7 @@ def axis(row: KernelTime) -> str:
 
 
 def cargo(row: KernelTime) -> str:
-    """What a transfer moves: activations within a layer, by axis; those between stages (pipeline); or weights (data)."""
+    """What a transfer moves: activations of a layer, by axis; those between stages (pipeline); or weights (data)."""
     if row.kind == SEND:
         return "pipeline"
     return axis(row) if axis(row) in CARGO else "data"

@@ -61,7 +61,7 @@ class RoleTime:
 
     @property
     def pace(self) -> Pace:
-        """The micro-batch as a schedule orders it: forward, gradients of inputs with what is rebuilt, those of weights."""
+        """A micro-batch as a schedule orders it: forward, gradients of inputs with what is rebuilt, those of weights."""
         forward = sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == "forward")
         weights = sum(stretch.weights for stretch in self.passes.values())
         forward += self.sends / 2

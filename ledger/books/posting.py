@@ -13,8 +13,9 @@ from ledger.model.dims import symbol
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program, Unit
+from ledger.model.ring import Pass
 from ledger.model.sharding import Exchange
-from ledger.model.update import accumulations, gathers, update
+from ledger.model.update import accumulations, exchanges, update
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
@@ -24,8 +25,8 @@ COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
     "reduce_scatter": "contracted over a split dim, result held split: a reduce-scatter; bytes of its input",
     "all_reduce": "contracted over a split dim: a reduction; bytes of its input",
-    "all_to_all": "tokens to the devices of their experts, or back; bytes that the busiest of them gets",
-    "send": "the residual stream between pipeline stages",
+    "all_to_all": "parts to the devices that need them whole (tokens, heads, matrices), or back; bytes of the busiest",
+    "send": "to the next device: the residual stream of a pipeline, blocks of a ring",
 }
 
 
@@ -35,7 +36,7 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         yield from _phase(unit, "forward", unit.forward)
         yield from _phase(unit, "recompute", unit.kept.again)
         yield from _phase(unit, "backward", unit.backward)
-    late = gathers(plan, program.units, program.sharding)
+    late = exchanges(plan, program.units, program.sharding)
     for unit_name, count, phase, transfer in (*program.exchanges, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(f"{unit_name}/{transfer.name}", phase, transfer, count, per)
@@ -90,6 +91,5 @@ def matmul_dtype(operation: Operation) -> str:
 
 def _communication(account: str, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
     resource = flow(f"comm.{moved.collective}.{moved.axis}")
-    return Entry(
-        account, resource, phase, moved.payload(), _times(count, per), COLLECTIVE[moved.collective], per, moved
-    )
+    times = _times(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
+    return Entry(account, resource, phase, moved.payload(), times, COLLECTIVE[moved.collective], per, moved)

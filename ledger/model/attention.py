@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import sympy
 
-from ledger.model.cores import CORES
+from ledger.model.context import mixed
 from ledger.model.dims import Dim
 from ledger.model.latent import latent
 from ledger.model.norms import norm
@@ -32,8 +32,7 @@ def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tenso
     if spec.rotary:
         query = rotated(tape, "attention/rotary_q", query, spec)
         key = rotated(tape, "attention/rotary_k", key, spec)
-    key, value = tape.everywhere(key, "context"), tape.everywhere(value, "context")
-    context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
+    context = mixed(tape, query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"

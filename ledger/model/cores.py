@@ -10,6 +10,8 @@ import sympy
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, symbol
 from ledger.model.fused_attention import FusedAttention
+from ledger.model.operations import ONE
+from ledger.model.ring import around
 from ledger.model.tape import Tape
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Attention
@@ -47,6 +49,14 @@ def density(tape: Tape, spec: Attention) -> sympy.Expr:
     return window * (2 * seq - window + 1) / (2 * seq**2)
 
 
+def slowest(tape: Tape, query: Tensor) -> sympy.Expr:
+    """The points that a causal mask leaves the last part of a cut sequence, over the average of all parts."""
+    if tape.layout.balanced or ("seq", "context") not in query.split:
+        return ONE
+    seq, parts = symbol("seq"), symbol("context")
+    return (seq * (2 * parts - 1) / parts + 1) / (seq + 1)
+
+
 def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> tuple[Contraction, Contraction]:
     """The two contractions inside a fused kernel, over the heads of the query."""
     batch, seq, heads, _ = query.dims
@@ -80,17 +90,17 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         words = Dim("words", sympy.Integer(kernel.random_state))
         state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
         extras = (sums, state)
-        out = tape.record(
-            FusedAttention(
-                name,
-                f"attention.{kind}.forward",
-                (query, key, value),
-                (out, *extras),
-                (query, key, value, out, *extras),
-                parts=_parts(tape, query, key, value, spec),
-                skips=kernel.skips,
-            )
+        attention = FusedAttention(
+            name,
+            f"attention.{kind}.forward",
+            (query, key, value),
+            (out, *extras),
+            (query, key, value, out, *extras),
+            parts=_parts(tape, query, key, value, spec),
+            skips=kernel.skips,
+            slowest=slowest(tape, query) if kernel.skips else ONE,
         )
+        out = around(tape, attention) if ("seq", "context") in key.split else tape.record(attention)
         if padded:
             return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel="copy")
         return _copied(tape, out) if kernel.follows and spec.joined else out

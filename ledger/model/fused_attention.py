@@ -16,12 +16,18 @@ class FusedAttention(Operation):
     """Scores, softmax and context in one kernel: FLOPs of its parts, only external traffic.
 
     `parts` are the two contractions inside; a kernel that skips masked blocks runs only `density` of them. The
-    backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work.
+    backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work. `slowest` is what the
+    busiest device does over the average, where a cut sequence leaves them unequal shares of a mask.
     """
 
     parts: tuple[Contraction, ...] = ()
     skips: bool = True  # masked blocks are not computed
     density: sympy.Expr = ONE
+    slowest: sympy.Expr = ONE
+
+    def spent(self) -> sympy.Expr:
+        """What the busiest device runs, for which the others wait."""
+        return product(self.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
         """The FLOPs of both contractions that the mask leaves."""
@@ -54,6 +60,10 @@ class AttentionBackward(Operation):
     """The backward kernel of fused attention: the gradients of both contractions, and the scores once more."""
 
     forward: FusedAttention = field(kw_only=True)
+
+    def spent(self) -> sympy.Expr:
+        """What the busiest device runs."""
+        return product(self.forward.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
         """Twice the forward FLOPs, and the scores."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ledger.model.cores import CORES
+from ledger.model.context import mixed
 from ledger.model.dims import Dim
 from ledger.model.norms import norm
 from ledger.model.rotary import turned
@@ -17,8 +17,7 @@ def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
     query = _query(tape, x, spec, norms)
     key, value = _key_and_value(tape, x, spec, norms)
-    key, value = tape.everywhere(key, "context"), tape.everywhere(value, "context")
-    context = CORES[tape.kernels.attention](tape.inside("core"), query, key, value, spec)
+    context = mixed(tape, query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads v_head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads v_head_dim, d_model heads v_head_dim -> batch seq d_model"

@@ -24,12 +24,15 @@ class Layout:
 
     Context parallelism is no more than a stream whose seq is cut: only attention needs all keys and values.
 
-    `regather`: backward gathers a held input again instead of keeping the gathered one.
+    `regather`: backward gathers a held input again instead of keeping the gathered one. `exchange`: how attention sees
+    a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work.
     """
 
     splits: Mapping[str, str]
     stream: Split = ()
     regather: bool = False
+    exchange: str = "all_gather"
+    balanced: bool = True
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -59,6 +62,11 @@ def layout(parallelism: Parallelism) -> Layout:
     degrees = {"tensor": parallelism.tensor, "expert": parallelism.expert}
     splits = {dim: axis for axis, dims in SPLITS.items() if degrees[axis] > 1 for dim in dims}
     context: Split = (("seq", "context"),) if parallelism.context > 1 else ()
-    if parallelism.sequence == "off" or parallelism.tensor == 1:
-        return Layout(splits, context)
-    return Layout(splits, (*context, ("seq", "tensor")), parallelism.sequence == "regather")
+    parallel = parallelism.sequence != "off" and parallelism.tensor > 1
+    return Layout(
+        splits,
+        (*context, ("seq", "tensor")) if parallel else context,
+        regather=parallel and parallelism.sequence == "regather",
+        exchange=parallelism.context_exchange,
+        balanced=parallelism.context_balance == "zigzag",
+    )

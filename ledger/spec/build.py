@@ -17,6 +17,7 @@ from ledger.spec.plan import (
     Assumptions,
     Expectation,
     Kernels,
+    Lora,
     Origin,
     Parallelism,
     Plan,
@@ -25,6 +26,7 @@ from ledger.spec.plan import (
     Recompute,
     Run,
     Stack,
+    Train,
     Stages,
 )
 from ledger.spec.problems import Location, Problem
@@ -140,6 +142,17 @@ def _recompute(whole: View, _: str, __: Parts) -> Recompute:
     return Recompute("segment") if policy == "square_root" else Recompute(policy)
 
 
+def _train(whole: View, _: str, __: Parts) -> Train:
+    view = whole.inner("train")
+    if view.has("lora"):
+        lora = view.inner("lora")
+        return Train("lora", lora=Lora(lora.size("rank"), _texts(lora, "targets")))
+    for kind in ("only", "frozen"):
+        if view.has(kind):
+            return Train(kind, _texts(view, kind))
+    return Train()
+
+
 def _texts(view: View, key: str) -> tuple[str, ...]:
     return tuple(str(item.value) for item in view.inner(key).node.items)
 
@@ -197,6 +210,7 @@ BUILDERS: Mapping[str, tuple[Callable[[View, str, Parts], Any], tuple[str, ...]]
     "kernels": (_kernels, ("stack", "optimizer")),
     "parallelism": (_parallelism, ("cluster",)),
     "recompute": (_recompute, ()),
+    "train": (_train, ()),
     "run": (_run, ("parallelism",)),
     "assumptions": (_assumptions, ()),
     "expect": (_expect, ("model",)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ledger.spec.plan import Model, Parallelism
 
 
-
 def depth(model: Model) -> int:
     """Layers of the whole model."""
     return sum(group.repeat for group in model.groups)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from ledger.books.overlap import RULES
+from ledger.model.context import EXCHANGES
 from ledger.model.cores import CORES
 from ledger.model.cross_entropy import LOSSES
 from ledger.model.feed_forward import MLPS
+from ledger.model.pipelines import PIPELINES
 from ledger.model.update import PASSES
 from ledger.spec import schema
+from ledger.spec.rules_pipeline import CHUNKS
 
 
 def choices(node: object, name: str) -> set[str]:
@@ -35,6 +39,20 @@ def offers(node: object) -> list[set[str]]:
     for value in values:
         found.extend(one for one in offers(value) if one not in found)
     return found
+
+
+def test_every_schedule_and_exchange_is_compiled() -> None:
+    """A schedule that the schema offers has a row, and a rule on its chunks; an exchange of context has a function."""
+    mesh = schema("plan")["$defs"]["parallelism"]
+    assert choices(mesh, "schedule") == set(PIPELINES) == set(CHUNKS)
+    assert choices(mesh, "context_exchange") == set(EXCHANGES) - {"none"}
+
+
+def test_every_overlap_has_its_rule() -> None:
+    """What a stack may say of a kind of transfer is `none` or a row that says what hides it."""
+    for kind, offered in schema("stack")["properties"]["overlap"]["properties"].items():
+        if kind != "source":
+            assert set(offered["enum"]) - {"none"} == {rule.choice for rule in RULES if rule.kind == kind}
 
 
 def test_every_mlp_is_compiled() -> None:
