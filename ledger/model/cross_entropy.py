@@ -48,6 +48,23 @@ class InPlaceLoss(Pointwise):
         return ((gradient(self.inputs[0]).name, self.inputs[0].storage),)
 
 
+@dataclass(frozen=True)
+class InPlaceSoftmax(Pointwise):
+    """Softmax that is kept for backward, which turns it into the gradient where it stands.
+
+    `_VocabParallelCrossEntropy` of Megatron-LM and `_ShardedCrossEntropy` of nanotron.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel over the softmax: less one at the target, times the upstream gradient."""
+        reads = (*self.saves, gradient(self.output))
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (gradient(self.inputs[0]),), flops=2),)
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is in the storage of the softmax."""
+        return ((gradient(self.inputs[0]).name, self.outputs[1].storage),)
+
+
 def loss(tape: Tape, logits: Tensor) -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
@@ -75,7 +92,32 @@ def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     return tape.record(InPlaceLoss(result.name, "cross_entropy", kept, (result, inside), kept, flops=8))
 
 
-LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {"eager": _eager, "fused": _fused}
+def _softmax_in_place(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """Logits in fp32, and their softmax, which becomes their gradient."""
+    logits = tape.cast(logits, tape.precision.logits)
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of="")
+    kept = (shares, labels)
+    return tape.record(InPlaceSoftmax(result.name, "cross_entropy", (logits, labels), (result, shares), kept, flops=8))
+
+
+def _compiled(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+    """What Inductor makes of it: fp32 inside its kernels alone, so that the head's own logits are what is kept."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    sums = Tensor("cross_entropy/logsumexp", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
+    return tape.record(
+        Pointwise(result.name, "cross_entropy", (logits, labels), (result, sums), (logits, labels, sums), flops=8)
+    )
+
+
+LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {
+    "eager": _eager,
+    "fused": _fused,
+    "softmax_in_place": _softmax_in_place,
+    "compiled": _compiled,
+}
 
 
 def _axes(logits: Tensor) -> list[str]:

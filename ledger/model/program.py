@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import sympy
 
@@ -13,9 +13,10 @@ from ledger.model.checkpointing import Part, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
+from ledger.model.freezing import fixed, frozen
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, gradient
+from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.recompute import POLICIES, Kept
 from ledger.model.schedule import Role
 from ledger.model.sharding import Sharding
@@ -27,7 +28,7 @@ from ledger.model.wrapping import LOSS as LOSS
 from ledger.model.wrapping import OUTPUT as OUTPUT
 from ledger.model.wrapping import ROOT as ROOT
 from ledger.model.wrapping import wrapped as wrapped
-from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute
+from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Train
 
 SEND = "send.pipeline"
 
@@ -86,30 +87,33 @@ class Builder:
     layout: Layout
     kernels: Kernels
     recompute: Recompute
+    train: Train = field(default_factory=Train)
     staged: bool = False  # cut into pipeline stages
     chunks: int = 1  # of layers on one device
     compiled: bool = False  # runs of elementwise operations of a layer are one kernel
 
     def tape(self, suffix: str = "") -> Tape:
         """An empty tape."""
-        return Tape(self.precision, self.layout, self.kernels, suffix)
+        return Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora)
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
         """Closes a tape."""
-        operations = tuple(tape.operations)
+        still = fixed(self.train, name)
+        operations = frozen(tape.operations, still)
+        weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
         kept = POLICIES[policy](operations, self.recompute)
-        gradients = [gradient(weight) for weight in tape.weights.values()]
+        gradients = [gradient(weight) for weight in weights]
         compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         steps = _kernels(backward(operations), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
-        return Unit(name, count, forward, steps, kept, tuple(tape.weights.values()), operations)
+        return Unit(name, count, forward, steps, kept, weights, operations)
 
-    def entry(self) -> Tensor:
-        """The residual stream as a layer receives it."""
+    def entry(self, *, still: bool = False) -> Tensor:
+        """The residual stream as a layer receives it; `still`: no gradient flows into it."""
         tape = self.tape()
-        return components.embedding(tape, self.model).on(self.layout.stream, "stream")
+        return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
 
     def input(self) -> Unit:
         """Tokens to residual stream."""
@@ -117,26 +121,41 @@ class Builder:
         components.embedding(tape, self.model)
         return self.unit(INPUT, sympy.Integer(1), tape)
 
-    def output(self) -> tuple[Unit, Unit]:
+    def output(self, *, still: bool) -> tuple[Unit, Unit]:
         """Residual stream to logits, and logits to loss."""
         tape, after = self.tape(), self.tape()
-        cross_entropy.loss(after, components.head(tape, self.entry(), self.model))
+        cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
         one = sympy.Integer(1)
         return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
 
-    def layers(self, role: Role) -> Iterator[Unit]:
-        """One layer of each group that the role holds; several units where a policy treats its layers differently."""
+    def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
+        """One layer of each group that the role holds; several units where a policy treats its layers differently.
+
+        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own.
+        """
         again = redone(self.recompute, role.layers, self.chunks)
         for group, held, count in zip(self.model.groups, role.layers, again, strict=True):
             suffix = group.name if len(self.model.groups) > 1 else ""
             for part in parts(self.recompute, suffix, held, count, self.chunks) if held else ():
-                yield self._layer(group, suffix, part)
+                first = self._layer(group, suffix, part, still=still)
+                if not still or closed(first):
+                    yield first
+                    continue
+                still = False
+                yield self._layer(group, suffix, part.apart(1), still=True)
+                if part.held > 1:
+                    yield self._layer(group, suffix, part.apart(0), still=False)
 
-    def _layer(self, group: Group, suffix: str, part: Part) -> Unit:
+    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
         tape = self.tape(suffix)
-        components.layer(tape, self.entry(), group, self.model)
+        components.layer(tape, self.entry(still=still), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
         return replace(unit, kept=replace(unit.kept, beside=part.beside))
+
+
+def closed(unit: Unit) -> bool:
+    """Whether no gradient flows into a unit's result."""
+    return not differentiable(unit.written[-1].output)
 
 
 def builder(plan: Plan) -> Builder:
@@ -147,6 +166,7 @@ def builder(plan: Plan) -> Builder:
         layout(plan.parallelism),
         plan.kernels,
         plan.recompute,
+        plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,
         compiled=plan.stack.compiled,
@@ -155,7 +175,7 @@ def builder(plan: Plan) -> Builder:
 
 def whole(plan: Plan) -> Builder:
     """The same plan on one device without recompute: what PyTorch's counters are compared with."""
-    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute())
+    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train)
 
 
 def units(build: Builder, role: Role) -> tuple[Unit, ...]:
@@ -163,8 +183,8 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
     if build.model.bare:
         return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role))
-    return (*found, *build.output()) if role.last else tuple(found)
+    found.extend(build.layers(role, still=bool(found) and closed(found[0])))
+    return (*found, *build.output(still=bool(found) and closed(found[-1]))) if role.last else tuple(found)
 
 
 def _bare(build: Builder) -> Unit:
@@ -182,7 +202,9 @@ def program(plan: Plan, role: Role) -> Program:
     build = builder(plan)
     mine = units(build, role)
     axes = tuple(axis for axis in ("data", "context") if getattr(plan.parallelism, axis) > 1)
-    sharding = Sharding(plan.parallelism.zero, axes, plan.parallelism.replicate > 1)
+    degrees = plan.parallelism
+    scattered = degrees.data * degrees.context == degrees.replicate * degrees.expert
+    sharding = Sharding(degrees.zero, axes, degrees.replicate > 1, scattered)
     if plan.model.bare:
         return Program(mine, (), (), sharding)
     scattered = plan.stack.scatter_sends and plan.parallelism.tensor > 1

@@ -45,7 +45,7 @@ class Streaming(Operation):
 
 def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
     """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written."""
-    if plan.stack.accumulation != "add" or plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
+    if plan.stack.accumulation == "fused" or plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else plan.precision.weights
     for name, count, weights in wrapped(mine):
@@ -65,9 +65,9 @@ def copies_gradients(plan: Plan) -> bool:
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
 
 
-def gathers(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+def exchanges(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
     """Transfers that the update itself needs."""
-    return orthogonal.gathers(tuple(owned(plan.optimizer, tuple(mine))), sharding)
+    return orthogonal.exchanges(tuple(owned(plan.optimizer, tuple(mine))), sharding)
 
 
 def update(
@@ -92,7 +92,7 @@ def update(
         suffix = "" if rule is plan.optimizer else f".{rule.name}"
         yield sympy.Integer(1), _streamed(f"optimizer/update{suffix}", rule, mine_alone, plan, sharding, value)
         for one in mine_alone:
-            yield from orthogonal.products(one, value)
+            yield from orthogonal.products(one, sharding, value)
 
 
 def _streamed(  # noqa: PLR0913 - what an update is of

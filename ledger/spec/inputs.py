@@ -40,6 +40,7 @@ SPELT: Mapping[str, str] = {
     "stack.graphs": "stack.launch.graphs",
     "stack.context": "stack.allocator.context",
     "stack.fragmentation": "stack.allocator.fragmentation",
+    "stack.expandable": "stack.allocator.expandable",
 }
 # The base unit of an input, by the last word of its path as specs write it, by the one before, or by its whole path.
 UNITS: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ledger.evidence.published.facts import Facts
-from ledger.evidence.published.sources import SOFTWARE, Software
+from ledger.evidence.published.sources import Software, software
 from ledger.spec.library import Library
 from ledger.spec.near import nearest
 
@@ -38,12 +38,12 @@ def document(row: Facts, library: Library) -> Document:
     """The plan of a row; raises Skipped with the reason where the row has none."""
     if row.kind not in KINDS:
         raise Skipped(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
-    software = SOFTWARE.get(row.source_id or row.source, UNKNOWN)
+    made = software(row.source_id, row.source, row.hardware) or UNKNOWN
     assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
-    if software is UNKNOWN:
+    if made is UNKNOWN:
         assumed.append(f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}")
     _complete(row)
-    parts = Parts(row, software, library, assumed)
+    parts = Parts(row, made, library, assumed)
     layout = parts.parallelism()
     plan = {
         "spec": "ledger/1",
@@ -52,13 +52,13 @@ def document(row: Facts, library: Library) -> Document:
         "cluster": {"devices": row.n_gpus, "devices_per_node": PER_NODE},
         "model": parts.model(layout["tensor"]),
         "precision": parts.precision(),
-        "optimizer": software.optimizer,
+        "optimizer": made.optimizer,
         "parallelism": layout,
         "recompute": parts.recompute(),
         "stack": parts.stack(),
         "run": parts.run(layout["data"]),
     }
-    return Document(plan, tuple(assumed), software)
+    return Document(plan, tuple(assumed), made)
 
 
 def _complete(row: Facts) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import yaml
 
 from ledger.books import compile_plan
-from ledger.books.results import Compiled
+from ledger.books.results import Compiled, RoleResult
 from ledger.evidence.published.documents import Document, Skipped, document
 from ledger.evidence.published.facts import GIB, Facts, Unreadable, facts
 from ledger.evidence.published.sources import ALLOCATED, DRIVER
 from ledger.evidence.published.table import Row
+from ledger.evidence.replay.step import replayed
+from ledger.model.schedule import roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan
@@ -108,13 +110,21 @@ def measured_step(row: Facts) -> float | None:
 
 
 def published_memory(made: Document, compiled: Compiled) -> int:
-    """Bytes of the quantity and the rank that the publication prints."""
-    roles = compiled.roles[:1] if made.software.rank == "first" else compiled.roles
-    peak = max(role.peak.total for role in roles)
+    """Bytes of the quantity and the rank that the publication prints.
+
+    Of several ranks the fullest is that of the role whose books peak highest.
+    """
+    found = compiled.roles[0] if made.software.rank == "first" else max(compiled.roles, key=_peak)
     if made.software.memory == ALLOCATED:
-        return peak
-    outside = compiled.plan.stack.context if made.software.memory == DRIVER else 0
-    return int(peak * compiled.plan.stack.fragmentation) + outside
+        return found.peak.total
+    plan = compiled.plan
+    role = next(role for role in roles(plan) if role.name == found.name)
+    outside = plan.stack.context if made.software.memory == DRIVER else 0
+    return replayed(plan, role).reserved + outside
+
+
+def _peak(role: RoleResult) -> int:
+    return role.peak.total
 
 
 # --- plans --------------------------------------------------------------------------------------

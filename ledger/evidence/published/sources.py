@@ -6,7 +6,7 @@ The rows are facts about code bases, found in their public code; none is chosen 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 ALLOCATED, RESERVED, DRIVER = "allocated", "reserved", "driver"
@@ -33,7 +33,8 @@ class Software:
     optimizer: str = "adamw"
 
 
-SELECTIVE_OPERATIONS: Mapping[str, Any] = {"keep": ["matmul", "attention"]}
+# torchtitan, _apply_ac_to_transformer_block: results of attention and reduce-scatters are kept, and of every second mm
+SELECTIVE_OPERATIONS: Mapping[str, Any] = {"keep": ["matmul", "attention", "reduce_scatter"], "matmuls": "every_second"}
 TORCHTITAN = Software(
     stack="pytorch-fsdp2-2025",
     compiled="pytorch-fsdp2-compile-2025",
@@ -42,15 +43,31 @@ TORCHTITAN = Software(
     recompute={"selective-op": SELECTIVE_OPERATIONS, "selective-layer": {"every": 2}},
     sequence="save_gathered",
 )
+BEFORE_APRIL_2025 = replace(TORCHTITAN, stack="torchtitan-2024", compiled="torchtitan-compile-2024")
 MEGATRON = Software(
     stack="megatron-te-2024",
     why="NVIDIA/dgxc-benchmarking and the NeMo recipes it runs: distributed optimizer, fp32 main gradients",
     precisions={"bf16": "bf16-fp32-gradients"},
 )
+# Publications whose rows were made at different times: a word of the source and one of the hardware, and the software.
+DATED: Mapping[str, tuple[tuple[str, str, Software], ...]] = {
+    # pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled)
+    "torchao": (("workflows/training.md", "H100", BEFORE_APRIL_2025),),
+}
+
+
+def software(source_id: str, source: str, hardware: str) -> Software | None:
+    """The software of a row; None where its publication is not known."""
+    for word, device, made in DATED.get(source_id, ()):
+        if word in source and device in hardware:
+            return made
+    return SOFTWARE.get(source_id or source)
+
+
 SOFTWARE: Mapping[str, Software] = {
-    "torchtitan-202412": TORCHTITAN,
+    "torchtitan-202412": BEFORE_APRIL_2025,
     "torchtitan-202506": TORCHTITAN,
-    "torchtitan-2024-history": TORCHTITAN,
+    "torchtitan-2024-history": BEFORE_APRIL_2025,
     "torchtitan-nvfp4": TORCHTITAN,
     "torchao": TORCHTITAN,
     "nanotron": Software(

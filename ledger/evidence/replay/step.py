@@ -27,10 +27,10 @@ class Replayed:
     reserved: int
 
 
-def replayed(plan: Plan, role: Role, *, expandable: bool) -> Replayed:
+def replayed(plan: Plan, role: Role) -> Replayed:
     """The first steps of one device of a role."""
     value = exact(bindings(plan, role))
-    run = _Run(plan, role, program(plan, role), value, Allocator(expandable=expandable))
+    run = _Run(plan, role, program(plan, role), value, Allocator(expandable=plan.stack.expandable))
     run.begin()
     for step in range(STEPS):
         run.step(first=step == 0)
@@ -82,7 +82,7 @@ class _Run:
                 self.memory.allocate(f"m {name}", self._bytes(precision.master, held))
 
     def _buckets(self) -> bool:
-        return self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1 and not self.plan.precision.autocast
+        return self.plan.stack.buckets and self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1
 
     def _main_gradients(self) -> bool:
         return self.plan.precision.gradients != self.plan.precision.weights
@@ -195,7 +195,7 @@ class _Run:
             for name, _, _, held in self._weights():
                 for state in range(2):
                     self.memory.allocate(f"s{state} {name}", self._bytes(precision.states, held))
-        if self.plan.parallelism.zero in (1, 2) and self.plan.stack.accumulation == "after_backward":
+        if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
             self._flat_gather()
         for index, one in enumerate(self.instances):
             for name in one.weights:
