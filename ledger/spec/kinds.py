@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 SCHEMAS = Path(__file__).with_name("schemas")
-KINDS = ("plan", "accelerator", "cluster", "model", "precision", "optimizer", "stack", "evidence", "lecture")
+KINDS = ("plan", "accelerator", "cluster", "model", "precision", "optimizer", "stack", "evidence", "lecture", "suite")
 
 
 @cache

@@ -22,6 +22,7 @@ FOLDERS: Mapping[str, str] = {
     "stack": "stacks",
     "evidence": "evidence",
     "lecture": "lecture",
+    "suite": "verify",
 }
 
 

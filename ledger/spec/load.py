@@ -71,6 +71,7 @@ def load_plan(
 TELLING: Mapping[str, str] = {
     "lecture": "lecture",
     "questions": "lecture",
+    "suite": "suite",
     "evidence": "evidence",
     "layers": "model",
     "peak": "accelerator",
