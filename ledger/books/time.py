@@ -149,7 +149,7 @@ def _floor(time: RoleTime, plan: Plan) -> float:
         if not moves(row):
             resources["hbm"] += row.bytes * row.times / plan.accelerator.bandwidth
             resources["matmul"] += row.compute * row.times
-    return max(_wire(time), *resources.values())
+    return max([_wire(time), *resources.values()])
 
 
 def _error(slowest: RoleTime, estimate: float) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,10 +115,21 @@ class Parts:
         found: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
         found["zero"] = stage if data * context > 1 else 0
         found["interleave"] = row.interleave or 1
+        found.update(self._stages(pipeline, pipeline * (row.interleave or 1)))
         found["sequence"] = self._sequence(tensor)
         if row.ep and row.ep > 1:
             found["expert"] = row.ep
         return found
+
+    def _stages(self, pipeline: int, chunks: int) -> dict[str, Any]:
+        """How many layers each stage holds, where they are not all alike."""
+        layers = self.row.layers or 1
+        if self.software.balanced and pipeline > 1:
+            return {"stages": list(by_compute(self.row, pipeline))}
+        if layers % chunks and not (layers + 2) % chunks:
+            self.assumed.append("embedding and head count as a layer each")
+            return {"ends": "layer"}
+        return {}
 
     def _sequence(self, tensor: int) -> str:
         if tensor == 1:
@@ -194,6 +205,22 @@ class Parts:
             self.assumed.append("micro_batch not stated: 1")
         whole = row.global_batch or data * micro * (row.grad_accum or 1)
         return {"seq_len": row.seq_len or 1, "micro_batch": micro, "global_batch": whole}
+
+
+def by_compute(row: Facts, pipeline: int) -> Iterator[int]:
+    """Layers of each stage as nanotron cuts a model: a stage is full once it has its share of the matmuls, head included.
+
+    nanotron/models/base.py (build_model) and models/llama.py (get_block_compute_costs).
+    """
+    hidden, layers = row.hidden or 1, row.layers or 1
+    layer = 4 * hidden * hidden + 3 * hidden * (row.ffn_hidden or 1)
+    whole = layers * layer + hidden * (row.vocab or 1)
+    placed = 0
+    for stage in range(1, pipeline):
+        held = min(layers, -(-stage * whole // (pipeline * layer))) - placed
+        placed += held
+        yield held
+    yield layers - placed
 
 
 # --- the architectures that the columns do not spell out ------------------------------------------

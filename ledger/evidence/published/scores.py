@@ -149,13 +149,16 @@ def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf:
 
     Rows that differ in sizes of the layout and the batch alone are read once; the rules hold for each.
     """
-    key = json.dumps({name: part for name, part in made.plan.items() if name not in SIZED}, sort_keys=True)
+    layout = {name: value for name, value in made.plan["parallelism"].items() if name not in SHAPES}
+    shape = [part for name, part in made.plan["parallelism"].items() if name in SHAPES]
+    parts = {name: part for name, part in made.plan.items() if name not in SIZED}
+    key = json.dumps([parts, shape], sort_keys=True)
     if overrides or key not in shelf:
         plan = load_plan(text(made), overrides, library=library)
         shelf[key] = plan
         return plan
     read = shelf[key]
-    layout, run, devices = made.plan["parallelism"], made.plan["run"], made.plan["cluster"]["devices"]
+    run, devices = made.plan["run"], made.plan["cluster"]["devices"]
     plan = replace(
         read,
         title=made.plan["plan"],
@@ -169,7 +172,8 @@ def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf:
     return plan
 
 
-SIZED = ("plan", "cluster", "parallelism", "run")
+SIZED = ("plan", "cluster", "parallelism", "run")  # of a plan
+SHAPES = ("stages", "ends")  # of its layout
 
 
 def summary(errors: Iterable[float]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ class Software:
 
     `compiled` is the stack of rows with torch.compile; `precisions` goes from a row's dtype to a spec; `memory` is what
     is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
-    `recompute` says what the words of the table mean; `model` and `parallelism` are what its columns leave out.
+    `recompute` says what the words of the table mean, `sequence` how sequence parallelism is done, `balanced` whether
+    stages are cut by their matmuls; `architecture` and `optimizer` are what the columns leave out.
     """
 
     stack: str
@@ -29,6 +30,7 @@ class Software:
     rank: str = "worst"
     recompute: Mapping[str, Any] = field(default_factory=dict)
     sequence: str = "regather"
+    balanced: bool = False
     architecture: str = "llama"
     optimizer: str = "adamw"
 
@@ -75,6 +77,8 @@ SOFTWARE: Mapping[str, Software] = {
         why="huggingface/nanotron, nanotron/helpers.py: the table's memory is torch.cuda.max_memory_reserved / 2**30",
         precisions={"bf16": "bf16-fp32-gradients"},
         rank="first",
+        sequence="save_gathered",
+        balanced=True,
     ),
     "internevo": Software(stack="internevo-2023", why="InternLM/InternEvo", precisions={"bf16": "bf16-mixed"}),
     "nvidia-dgxc": MEGATRON,
