@@ -51,6 +51,9 @@ def flops(plan: Plan, books: Sequence[Books]) -> Totals:
     yield "flops.step", step
     if plan.run.tokens:
         yield "flops.run", step * steps(plan)
+    update = sum(book.role.devices * book.value(book.ledger.total("matmul", "optimizer")) for book in books)
+    if update:
+        yield "flops.update", update
 
 
 def steps(plan: Plan) -> int:

@@ -78,6 +78,8 @@ MEANINGS: tuple[Meaning, ...] = (
             ("flops.forward", "flops.backward", "flops.recompute"), exact=True),
     Meaning("flops.run", f"flops.step * {STEPS}", "whole steps; the last one may be short",
             ("flops.step", *BATCH), exact=True),
+    Meaning("flops.update", "sum over devices of matmul FLOPs of the optimizer's update", "5 iterations of 3 products"
+            " a matrix (Jordan et al. 2024, Muon); no part of flops.step", ("optimizer.name",)),
     Meaning("flops.counter.forward", "matmul FLOPs of one micro-batch, unsharded and unmasked",
             "as torch.utils.flop_counter counts: attention in full, whatever its mask", SHAPE),
     Meaning("flops.counter.step", "flops.counter.forward + those of backward, which attention kernels enlarge",

@@ -11,14 +11,15 @@ from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
 from ledger.model.operations import total
 from ledger.model.optimizers import Owned, Value, matrix
-from ledger.model.sharding import Exchange, Sharding, gathered
-from ledger.model.tensors import Tensor
+from ledger.model.sharding import Exchange, Sharding
+from ledger.model.tensors import CeilDiv, Tensor, sized
 
 
-def products(one: Owned, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
+def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
     """The three products of an iteration, each with how often a step has it: X X', its square, and that times X.
 
-    X has the shorter side first (torch/optim/_muon.py); every device computes all of its matrix.
+    X has the shorter side first (torch/optim/_muon.py). Where states are held split, whole matrices are dealt out to
+    the devices that share them, and this is the device with most.
     """
     schulz = one.rule.newton_schulz
     if schulz is None:
@@ -36,24 +37,29 @@ def products(one: Owned, value: Value) -> Iterator[tuple[sympy.Expr, Contraction
         ("square", "gram", "short other", "gram", "other third", "short third"),
         ("apply", "square", "short other", "x", "other long", "short long"),
     )
+    matrices = one.count * count
+    dealt = CeilDiv(matrices, sharding.degree(one.weight)) if sharding.splits("optimizer") else matrices
     kernel = f"matmul.{dtypes.rate(schulz.dtype)}"
     for step, first, left, second, right, out in steps:
         operands = (over(first, left), over(second, right))
         einsum = f"{left}, {right} -> {out}"
         product = Contraction(f"{name}.{step}", kernel, operands, (over(step, out),), einsum=einsum)
-        yield one.count * count * schulz.iterations, product
+        yield dealt * schulz.iterations, product
 
 
-def gathers(mine: tuple[Owned, ...], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
-    """What is held split is gathered before its products (Liu et al. 2025, arXiv 2502.16982, algorithm 1, line 3)."""
+def exchanges(mine: tuple[Owned, ...], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, str, Exchange]]:
+    """What is held split is brought together on the device that a matrix is dealt to, and its update brought back.
+
+    Ahn et al. 2025, Dion, arXiv 2504.05295 (microsoft/dion, dion/muon.py): every device sends its part of each matrix.
+    """
     if not sharding.splits("optimizer"):
         return
-    units = dict.fromkeys((one.unit, one.count) for one in mine if one.rule.newton_schulz)
-    for unit, count in units:
-        found = [one for one in mine if one.unit == unit and one.rule.newton_schulz]
-        amount = total(
-            gathered([one.weight], sharding, one.rule.newton_schulz.dtype) for one in found if one.rule.newton_schulz
-        )
-        name = "update/all_gather"
-        moved = Exchange(name, "all_gather.data", (), (), collective="all_gather", amount=amount, per_step=True)
-        yield unit, count, "optimizer", moved
+    for unit, count in dict.fromkeys((one.unit, one.count) for one in mine):
+        found = [(one.weight, one.rule.newton_schulz) for one in mine if one.unit == unit]
+        sent = total(sized(s.dtype, sharding.held("optimizer", weight)) for weight, s in found if s is not None)
+        for way in ("together", "back") if sent != 0 else ():
+            yield unit, count, "optimizer", _to_all(f"update/{way}", sent)
+
+
+def _to_all(name: str, amount: sympy.Expr) -> Exchange:
+    return Exchange(name, "all_to_all.data", (), (), collective="all_to_all", amount=amount, per_step=True)

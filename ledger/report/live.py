@@ -30,6 +30,11 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     ),
     (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
     (lambda plan: plan.parallelism.context_exchange == "ring", "its keys and values go around a ring"),
+    (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),
+    (
+        lambda plan: any(state.scales for state in plan.optimizer.states.values()),
+        "which weights are small enough for whole states depends on sizes",
+    ),
 )
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers

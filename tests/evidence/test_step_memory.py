@@ -12,7 +12,6 @@ import pytest
 from ledger.evidence.reference_model import Workload
 from ledger.evidence.saved_tensors import saved_storages
 from ledger.evidence.step_memory import step_memory
-from ledger.evidence.transformers_config import NoReferenceError
 from ledger.spec.plan import Kernels, Precision, Recompute
 from tests.evidence.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B, SMALL_LLAMA
 
@@ -91,9 +90,3 @@ def test_activations_are_the_saved_storages(precision: Precision) -> None:
     rounded = sum(-(-storage.bytes // 512) * 512 for storage in saved if storage is not ids)
     loss = 512  # the loss itself, a scalar
     assert step_memory(work).activations == rounded + loss
-
-
-def test_master_weights_have_no_reference() -> None:
-    """torch.optim keeps no master weights, so a plan with them is not judged by a step that has none."""
-    with pytest.raises(NoReferenceError, match="master"):
-        step_memory(replace(GPT2_1x1024, precision=replace(BF16, master="fp32")))
