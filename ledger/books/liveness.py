@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import sympy
 
-from ledger.model.operations import Operation, gradient, total
+from ledger.model.operations import Operation, differentiable, gradient, total
 from ledger.model.program import Unit
 from ledger.model.tensors import Tensor
 
@@ -44,10 +44,11 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     A segment is rebuilt when the first of its tensors is asked for, and its inputs wait until the last one was read.
     `added`: gradients of weights are there from earlier micro-batches, and a new one is freed once it is added.
     """
-    upstream = gradient(unit.forward[-1].output)
+    result = unit.written[-1].output
+    upstream = (gradient(result),) if differentiable(result) else ()
     entry = _entry(unit)
     inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
-    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, upstream)}
+    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream)}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = set() if added else {gradient(weight).name for weight in unit.weights}
     operations = tuple(_rebuilding(unit))
@@ -115,6 +116,12 @@ def _run(
         for name in done:
             del alive[name]
     return (*found, Alive(LEFT, tuple(alive.values())))
+
+
+def storages(unit: Unit) -> Callable[[Tensor], str]:
+    """The storage of each tensor of a unit, also of gradients that live in one of another name."""
+    aliases = _aliases(unit)
+    return lambda tensor: _storage(tensor, aliases)
 
 
 def _storage(tensor: Tensor, aliases: dict[str, str]) -> str:

@@ -16,11 +16,12 @@ from ledger.books.liveness import Alive
 from ledger.books.passing import TOKENS, category, passes, standing
 from ledger.books.steps import Step, running
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
+from ledger.books.waiting import waiting
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
 from ledger.model.operations import ZERO
 from ledger.model.program import ENDS, INPUT, LOSS, OUTPUT, Program, Unit, wrapped
-from ledger.model.schedule import micro_batches
+from ledger.model.schedule import micro_batches, schedule
 from ledger.model.tensors import CeilDiv, sized
 from ledger.spec.plan import Plan
 
@@ -116,8 +117,9 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
     yield from _inputs(program, line)
     for unit in program.units:
         if unit.forward:
-            yield from _saved(unit, line)
+            yield from _saved(unit, line, plan)
             yield from _rebuilt(unit, line)
+    yield from waiting(program, plan, line)
     moments = Moments(program, plan, line)
     yield from _gradients(moments)
     if moments.gathering:
@@ -157,12 +159,12 @@ def _with_layers(point: Point) -> sympy.Expr:
     return ZERO if point.phase == OPTIMIZER or point.unit == INPUT else ONE
 
 
-def _saved(unit: Unit, line: Timeline) -> Iterator[Entry]:
+def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     """What backward needs of each layer, for this micro-batch and for those still in flight.
 
     The share of the layer that runs is counted with the step it runs in, so here are the layers that wait.
     """
-    held, why, others = category(unit), "saved for backward: each storage once", _others(unit)
+    held, why, others = category(unit), "saved for backward: each storage once", _others(unit, plan)
     for tensor in unit.kept.saved:
         if standing(tensor):
             continue
@@ -184,14 +186,14 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
             yield from posted(line, account, category(unit), tensor.bytes(), together, "rebuilt with its segment")
 
 
-def _others(unit: Unit) -> sympy.Expr:
+def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     """Micro-batches in flight beside the current one, times the layers that hold each.
 
-    The output is computed when its backward pass follows at once. The input belongs to one chunk of layers, which has
+    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk of layers, which has
     at most its even share of the chunks in flight, rounded up.
     """
-    if unit.name in (OUTPUT, LOSS):
-        return sympy.Integer(0)
+    if unit.name in (OUTPUT, LOSS) and not schedule(plan.parallelism).keeps_output:
+        return ZERO
     if unit.name == INPUT:
         return CeilDiv(symbol("in_flight") * symbol("chunks"), symbol("chunks")) - 1
     return (symbol("in_flight") - 1) * unit.count

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.overlap import SEND, cargo, hidden, moves
 from ledger.books.results import KernelTime
+from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.pipelines import Pace
 from ledger.model.program import ROOT
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
 
 KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs
-WEIGHTS = ".weight_gradient"  # how the account of a weight's gradient ends
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
 
@@ -61,7 +61,7 @@ class RoleTime:
 
     @property
     def pace(self) -> Pace:
-        """A micro-batch as a schedule orders it: forward, gradients of inputs with what is rebuilt, those of weights."""
+        """A micro-batch as a schedule orders it: forward, gradients of inputs and what is rebuilt, those of weights."""
         forward = sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == "forward")
         weights = sum(stretch.weights for stretch in self.passes.values())
         forward += self.sends / 2
@@ -121,7 +121,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     behind_unit = min(shown["data"], room)
     shown["data"] -= behind_unit
     tax = plan.stack.overlap_tax * (behind + behind_unit)
-    weights = seconds(row for row in compute if row.account.endswith(WEIGHTS))
+    weights = seconds(row for row in compute if row.account.endswith(WEIGHT_GRADIENT))
     return Stretch(device, max(0.0, launches - device), shown, tax, weights)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
+from ledger.model.schedule import schedule
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -167,15 +168,28 @@ class Mesh:
 
 # Mesh axes from the innermost, whose ranks are neighbours, to the outermost.
 ORDER = ("tensor", "context", "data", "pipeline")
+# Axes within data x context (`shards` devices, twice as many where a pipeline holds every stage twice): stride and
+# size. Copies are outermost, different experts innermost.
+WITHIN: Mapping[str, Callable[[Parallelism, int], tuple[int, int]]] = {
+    "data": lambda p, shards: (p.tensor, shards // p.replicate),
+    "replicate": lambda p, shards: (p.tensor * shards // p.replicate, p.replicate),
+    "expert": lambda p, _: (p.tensor, p.expert),
+    "expert_data": lambda p, shards: (p.tensor * p.expert, shards // (p.replicate * p.expert)),
+}
 
 
 def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster) -> Mesh:
-    """How an axis lies on the nodes when axes are dealt out in ORDER; weights are shared over data and context."""
-    stride, size = 1, getattr(degrees, axis)
-    for inner in ORDER[: ORDER.index(axis)]:
-        stride *= getattr(degrees, inner)
-    if axis == "data":
-        stride, size = stride // degrees.context, size * degrees.context
+    """How an axis lies on the nodes when axes are dealt out in ORDER; weights are shared over data and context.
+
+    Within data and context, devices that hold different experts are neighbours.
+    """
+    shards = degrees.data * degrees.context * schedule(degrees).ways
+    if axis in WITHIN:
+        stride, size = WITHIN[axis](degrees, shards)
+    else:
+        stride, size = 1, getattr(degrees, axis)
+        for inner in ORDER[: ORDER.index(axis)]:
+            stride *= getattr(degrees, inner)
     domain = max(device.scaleup_domain, cluster.devices_per_node)
     local = max(1, min(size, domain // stride))
     return Mesh(size, local, local * stride)
@@ -195,15 +209,19 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh
     """The price of one collective over an axis, or of one send.
 
     Within a domain: a + x + sqrt(a x), x the bytes over the bus bandwidth. Across domains, the bus is as fast as the
-    slower of its fabric and of the network cards of the ranks inside, and each step of the ring adds latency.
+    slower of its fabric and of the network cards of the ranks inside, and each step of the ring adds latency. In an
+    all-to-all every rank has bytes of its own for every other, so each has its own card for those that leave the node.
     """
     if where.size == 1 or payload == 0:
         return Price(0.0, 0.0, "network", 0.0, calibrated=True)
+    crosses = where.domains > 1
+    alone = collective in ("send", "all_to_all")  # no two devices of a node send the same
     sent = payload * FACTOR[collective](where.size)
+    if collective == "all_to_all" and crosses:  # what stays in the node goes beside it
+        sent = payload * (where.size - where.local) / where.size
     linked = device.scaleup_bandwidth and where.span <= device.scaleup_domain
     inside = device.scaleup_bandwidth if linked else device.host_bandwidth
-    cards = cluster.scaleout_bandwidth * (where.local if collective != "send" else 1)
-    crosses = where.domains > 1
+    cards = cluster.scaleout_bandwidth * (1 if alone else where.local)
     floor = sent / (min(inside, cards) if crosses and where.local > 1 else cards if crosses else inside)
     found = curve(device, collective, ranks=where.local if where.local > 1 else where.size)
     bus = found.parameters["B"] if found else TYPICAL_BUS * inside
@@ -211,7 +229,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh
     if crosses:
         reach = cards * cluster.scaleout_efficiency
         bus = min(bus, reach) if where.local > 1 else reach
-        start += cluster.scaleout_latency * (where.size - 1 if collective != "send" else 1)
+        start += cluster.scaleout_latency * (1 if alone else where.size - 1)
     x = sent / bus
     seconds = start + x + (sqrt(start * x) if collective != "send" else 0.0)
     known = found is not None and not crosses

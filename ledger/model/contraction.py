@@ -98,6 +98,7 @@ class Contraction(Operation):
         found.extend(
             Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
             for bias in self.inputs[2:]
+            if differentiable(bias)
         )
         return tuple(found)
 
@@ -120,6 +121,9 @@ class Grouped(Contraction):
     def shape(self) -> Matmul:
         """As a batched product; how many rows a group has sets its speed."""
         return replace(super().shape(), group=self.sizes()["slots"])
+
+
+WEIGHT_GRADIENT = ".weight_gradient"  # how the name of the contraction that gives a weight's gradient ends
 
 
 def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:

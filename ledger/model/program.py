@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.recompute import POLICIES, Kept
-from ledger.model.schedule import Role
+from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -201,9 +202,10 @@ def program(plan: Plan, role: Role) -> Program:
     """Everything one device of a role runs in a step."""
     build = builder(plan)
     mine = units(build, role)
-    axes = tuple(axis for axis in ("data", "context") if getattr(plan.parallelism, axis) > 1)
     degrees = plan.parallelism
-    scattered = degrees.data * degrees.context == degrees.replicate * degrees.expert
+    several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
+    axes = tuple(axis for axis, degree in several.items() if degree > 1)
+    scattered = math.prod(several.values()) == degrees.replicate * degrees.expert
     sharding = Sharding(degrees.zero, axes, degrees.replicate > 1, scattered)
     if plan.model.bare:
         return Program(mine, (), (), sharding)
@@ -216,7 +218,7 @@ def program(plan: Plan, role: Role) -> Program:
 
 def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
     """The embedding, where it is tied to a head of another stage."""
-    if plan.model.tied and plan.parallelism.pipeline > 1 and (role.first or role.last):
+    if plan.model.tied and role.first != role.last:
         yield builder(plan).input().weights[0]
 
 

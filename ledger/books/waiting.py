@@ -1,0 +1,43 @@
+"""What a schedule that puts gradients of weights off holds for them: their operands, of every micro-batch that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.books.entries import Entry
+from ledger.books.liveness import storages
+from ledger.books.passing import category, standing
+from ledger.books.timeline import Timeline, posted, until_update
+from ledger.model.contraction import WEIGHT_GRADIENT
+from ledger.model.dims import symbol
+from ledger.model.program import ENDS, Program, Unit
+from ledger.model.schedule import schedule
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Plan
+
+
+def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+    """Inputs and output gradients of the contractions whose weight gradients come later, each storage once."""
+    if not schedule(plan.parallelism).delays:
+        return
+    why = "operands of weight gradients that are put off"
+    for unit in program.units:
+        # an end belongs to one chunk, and what waits while that one runs is of that chunk alone
+        layers = symbol("chunks") if unit.name in ENDS else unit.count
+        for tensor in operands(unit):
+            account = f"{unit.name}/{tensor.name}.waiting"
+            count = until_update(layers * symbol("waiting"))
+            yield from posted(line, account, category(unit), tensor.bytes(), count, why)
+
+
+def operands(unit: Unit) -> tuple[Tensor, ...]:
+    """What the weight gradients of a unit read; of what is gathered again for them, the share it is gathered from."""
+    place = storages(unit)
+    share = {step.output.name: step.inputs[0] for step in unit.backward if step.name.endswith(".again")}
+    read = [
+        share.get(tensor.name, tensor)
+        for step in unit.backward
+        if step.name.endswith(WEIGHT_GRADIENT)
+        for tensor in step.inputs
+    ]
+    return tuple({place(tensor): tensor for tensor in read if not standing(tensor)}.values())

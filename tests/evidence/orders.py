@@ -1,0 +1,126 @@
+"""The orders in which PyTorch's own pipeline schedules run their work, and how long they take under given times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+FORWARD, INPUTS, WEIGHTS, BOTH = "FORWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT", "FULL_BACKWARD"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One piece of work: what it is, of which stage of the model, for which micro-batch."""
+
+    kind: str
+    stage: int
+    micro_batch: int
+
+
+Block = tuple[Work, ...]  # what runs as one, forward beside backward
+Order = Mapping[int, Sequence[Block]]  # of every device
+Times = Mapping[str, float]  # seconds of forward, gradients of inputs, gradients of weights
+
+
+def order(name: str, devices: int, count: int, chunks: int = 1) -> Order:
+    """The order of a schedule of torch.distributed.pipelining, by the name of the class."""
+    from torch.distributed.pipelining import schedules
+
+    stages = devices * chunks
+    rounds = max(1, count // devices)
+    stand_in: Any = SimpleNamespace(
+        pp_group_size=devices,
+        n_local_stages=chunks,
+        num_stages=stages,
+        number_of_rounds=rounds,
+        microbatches_per_round=count // rounds,
+        _n_microbatches=count,
+        _num_stages=stages,
+    )
+    kind: Any = getattr(schedules, name)
+    if hasattr(kind, "_calculate_single_rank_operations"):
+        found = {device: kind._calculate_single_rank_operations(stand_in, device) for device in range(devices)}
+    else:
+        found = kind._get_pipeline_order(stand_in)
+    return {device: tuple(_blocks(actions)) for device, actions in found.items()}
+
+
+def _blocks(actions: Sequence[Any]) -> Sequence[Block]:
+    """Actions by kind and stage; micro-batches are numbered in the order in which they come.
+
+    The table of 1F1B that torch 2.13 prints counts the forward passes of the last stage from one.
+    """
+    seen: Counter[tuple[str, int]] = Counter()
+    blocks = []
+    for action in actions:
+        members = [] if action is None else action.sub_actions or [action]
+        block = []
+        for member in members:
+            kind = member.computation_type.name
+            if kind in (FORWARD, INPUTS, WEIGHTS, BOTH):
+                key = (INPUTS if kind == BOTH else kind, member.stage_index)
+                block.append(Work(kind, member.stage_index, seen[key]))
+                seen[key] += 1
+                seen[WEIGHTS, member.stage_index] += kind == BOTH
+        if block:
+            blocks.append(tuple(block))
+    return blocks
+
+
+def makespan(found: Order, times: Mapping[int, Times]) -> float:
+    """Seconds from the first work to the last: each begins when its device is free and what it needs is there."""
+    last = max(work.stage for blocks in found.values() for block in blocks for work in block)
+    done: dict[Work, float] = {}
+    clock, at = dict.fromkeys(found, 0.0), dict.fromkeys(found, 0)
+    moving = True
+    while moving:
+        moving = False
+        for device, blocks in found.items():
+            while at[device] < len(blocks) and all(need in done for need in _needs(blocks[at[device]], last)):
+                block = blocks[at[device]]
+                begin = max([clock[device], *(done[need] for need in _needs(block, last))])
+                clock[device] = begin + sum(_seconds(work, times[work.stage]) for work in block)
+                done.update({_result(work): clock[device] for work in block})
+                at[device] += 1
+                moving = True
+    assert all(at[device] == len(blocks) for device, blocks in found.items()), "the order never ends"
+    return max(clock.values())
+
+
+def _needs(block: Block, last: int) -> list[Work]:
+    """Results of other stages, and of its own forward pass at the end of the model."""
+    needs = []
+    for work in block:
+        if work.kind == FORWARD and work.stage:
+            needs.append(Work(FORWARD, work.stage - 1, work.micro_batch))
+        if work.kind in (INPUTS, BOTH):
+            end = work.stage == last
+            needs.append(Work(FORWARD if end else INPUTS, work.stage if end else work.stage + 1, work.micro_batch))
+    return needs
+
+
+def _result(work: Work) -> Work:
+    return Work(INPUTS, work.stage, work.micro_batch) if work.kind == BOTH else work
+
+
+def _seconds(work: Work, times: Times) -> float:
+    return times[INPUTS] + times[WEIGHTS] if work.kind == BOTH else times[work.kind]
+
+
+def held(blocks: Sequence[Block]) -> tuple[dict[int, int], int]:
+    """For each stage of a device, micro-batches between forward and backward where most are; and those waiting then.
+
+    What runs is held; a micro-batch waits from the gradients of its inputs to those of its weights.
+    """
+    alive: Counter[int] = Counter()
+    waiting, best, found = 0, (0, 0), ({}, 0)
+    for work in (work for block in blocks for work in block):
+        alive[work.stage] += work.kind == FORWARD
+        if (alive.total(), waiting) > best:
+            best, found = (alive.total(), waiting), (dict(alive), waiting)
+        alive[work.stage] -= work.kind in (INPUTS, BOTH)
+        waiting += (work.kind == INPUTS) - (work.kind == WEIGHTS)
+    return found
