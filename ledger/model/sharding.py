@@ -15,17 +15,21 @@ from ledger.model.dims import symbol
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
 
+EXPERT, EXPERT_DATA = "expert", "expert_data"  # the axis that splits experts, and that of the copies of one expert
+
 
 @dataclass(frozen=True)
 class Sharding:
     """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well.
 
     `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
+    `scattered`: the experts are split over all devices of a group, so that each of them is held once.
     """
 
     stage: int
     axes: tuple[str, ...]
     replicated: bool = False
+    scattered: bool = False
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
@@ -35,12 +39,16 @@ class Sharding:
 
     def _within(self, weight: Tensor) -> tuple[str, ...]:
         """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
-        return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == "expert"))
+        return (*(("replicate",) if self.replicated else ()), *(axis for _, axis in weight.split if axis == EXPERT))
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
-        if self.axes:
-            yield "data", tuple(weights)
+        whole, cut = [], []
+        for weight in weights:
+            (cut if any(axis == EXPERT for _, axis in weight.split) else whole).append(weight)
+        for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
+            if self.axes and found and several:
+                yield axis, tuple(found)
 
     def splits(self, what: str) -> bool:
         """Whether `optimizer`, `gradients` or `weights` are held split."""
@@ -49,6 +57,8 @@ class Sharding:
 
     def held(self, what: str, weight: Tensor) -> sympy.Expr:
         """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat shares."""
+        if what == "gradients" and weight.frozen:
+            return ZERO
         if not self.splits(what):
             return weight.elements()
         if self.stage == 3:
@@ -80,7 +90,7 @@ class Exchange(Operation):
 
 def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool) -> Exchange:
     """The transfer of one unit's weights or gradients."""
-    name = f"weights/{collective}"
+    name = f"{'experts' if axis == EXPERT_DATA else 'weights'}/{collective}"
     return Exchange(
         name, f"{collective}.{axis}", (), (), collective=collective, axis=axis, amount=amount, per_step=per_step
     )

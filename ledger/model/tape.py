@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.adapters import adapted, adapts
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim, dim
@@ -16,7 +17,7 @@ from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.operations import ONE, Operation
 from ledger.model.tensors import Split, Tensor
-from ledger.spec.plan import Kernels, Precision
+from ledger.spec.plan import Kernels, Lora, Precision
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Tape:
     layout: Layout
     kernels: Kernels
     suffix: str = ""
+    lora: Lora | None = None
     region: str = ""
     pieces: sympy.Expr = ONE
     operations: list[Operation] = field(default_factory=list)
@@ -114,6 +116,7 @@ class Tape:
         first, second, out = _terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
         left, held = self._whole(left, set(used.values())), left
+        operands = left, right
         cut = any(axis in used.values() for _, axis in held.split)
         if any(name in out for name in used) and not cut and not partial:
             left = self._shared(left, next(iter(used.values())))
@@ -138,7 +141,7 @@ class Tape:
             result = self.reduced(result, axis)
         if bias and contracted:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
-        return result
+        return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
 
     def pointwise(  # noqa: PLR0913 - the keywords are the facts of one row of a kernel's description
         self,

@@ -14,7 +14,7 @@ Windows = Sequence[int | None]  # of each layer, in tokens; None: it sees all th
 
 def gpt2(values: Values) -> Part:
     """GPT2LMHeadModel: learned positions, one projection for q, k and v, biases everywhere but in the head."""
-    attention = _attention(values, "attn_pdrop", fused_qkv=True, qkv_bias=True, out_bias=True, softmax="input")
+    attention = attention_part(values, "attn_pdrop", fused_qkv=True, qkv_bias=True, out_bias=True, softmax="input")
     d_ff = values["n_inner"] or 4 * values["hidden_size"]
     mlp = _mlp("plain", d_ff, values["activation_function"], bias=True)
     return {
@@ -29,7 +29,7 @@ def gpt_neox(values: Values) -> Part:
     """GPTNeoXForCausalLM: one projection for q, k and v, a share of each head rotated, LayerNorm with biases."""
     rotary = values["rope_scaling"] or values["rope_parameters"] or {}
     bias = values["attention_bias"]
-    attention = _attention(
+    attention = attention_part(
         values,
         rotary=rotary.get("partial_rotary_factor", values["rotary_pct"]),
         fused_qkv=True,
@@ -49,14 +49,14 @@ def gpt_neox(values: Values) -> Part:
 def llama(values: Values) -> Part:
     """LlamaForCausalLM: RMSNorm, rotary positions, grouped queries, a gated MLP; biases as configured."""
     bias = values["attention_bias"]
-    attention = _attention(values, rotary=1, qkv_bias=bias, out_bias=bias)
+    attention = attention_part(values, rotary=1, qkv_bias=bias, out_bias=bias)
     mlp = _mlp("gated", values["intermediate_size"], values["hidden_act"], bias=values["mlp_bias"])
     return {**outside(values), "norm": {"kind": "rms"}, "layers": [_group(values, attention, mlp)]}
 
 
 def mistral(values: Values) -> Part:
     """MistralForCausalLM: as Llama, without biases, every layer with one window."""
-    attention = _attention(values, rotary=1, window=values["sliding_window"])
+    attention = attention_part(values, rotary=1, window=values["sliding_window"])
     mlp = _mlp("gated", values["intermediate_size"], values["hidden_act"])
     return {**outside(values), "norm": {"kind": "rms"}, "layers": [_group(values, attention, mlp)]}
 
@@ -65,7 +65,7 @@ def qwen2(values: Values) -> Part:
     """Qwen2ForCausalLM: as Llama, with biases on q, k and v alone; the upper layers may have a window."""
     layer = _group(
         values,
-        _attention(values, rotary=1, qkv_bias=True),
+        attention_part(values, rotary=1, qkv_bias=True),
         _mlp("gated", values["intermediate_size"], values["hidden_act"]),
     )
     return {**outside(values), "norm": {"kind": "rms"}, **_windowed(layer, _windows_above(values))}
@@ -83,7 +83,7 @@ def _windows_above(values: Values) -> Windows:
 def gemma(values: Values) -> Part:
     """GemmaForCausalLM: scaled embeddings, `1 + weight` in its norms; its `gelu` is the tanh form (GemmaConfig)."""
     bias = values["attention_bias"]
-    attention = _attention(values, rotary=1, qkv_bias=bias, out_bias=bias)
+    attention = attention_part(values, rotary=1, qkv_bias=bias, out_bias=bias)
     named = values["hidden_act"]
     mlp = _mlp("gated", values["intermediate_size"], "gelu_pytorch_tanh" if named == "gelu" else named)
     return {
@@ -100,7 +100,7 @@ def gemma2(values: Values) -> Part:
         "full_attention" if layer % 2 else "sliding_attention" for layer in range(values["num_hidden_layers"])
     ]
     windows = [values["sliding_window"] if kind == "sliding_attention" else None for kind in types]
-    attention = _attention(values, rotary=1, qkv_bias=bias, out_bias=bias, softcap=values["attn_logit_softcapping"])
+    attention = attention_part(values, rotary=1, qkv_bias=bias, out_bias=bias, softcap=values["attn_logit_softcapping"])
     mlp = _mlp("gated", values["intermediate_size"], values["hidden_activation"])
     layer = {**_group(values, attention, mlp), "norms": "sandwich"}
     head = stated(softcap=values["final_logit_softcapping"])
@@ -115,7 +115,7 @@ def gemma2(values: Values) -> Part:
 def qwen3(values: Values) -> Part:
     """Qwen3ForCausalLM: as Llama, each head of queries and keys normed; the upper layers may have a window."""
     bias = values["attention_bias"]
-    attention = _attention(values, rotary=1, qkv_bias=bias, out_bias=bias, qk_norm="head")
+    attention = attention_part(values, rotary=1, qkv_bias=bias, out_bias=bias, qk_norm="head")
     layer = _group(values, attention, _mlp("gated", values["intermediate_size"], values["hidden_act"]))
     return {**outside(values), "norm": {"kind": "rms"}, **_windowed(layer, _windows_above(values))}
 
@@ -136,7 +136,7 @@ def gemma3(values: Values) -> Part:
     parts = {}
     for kind, name in (("sliding_attention", "local"), ("full_attention", "global")):
         seen = stated(window=values["sliding_window"]) if name == "local" else {}
-        attention = _attention(
+        attention = attention_part(
             values,
             rotary=1,
             rotary_base=int(bases[kind]),
@@ -166,7 +166,8 @@ def outside(values: Values, **embedding: Any) -> Part:
     }
 
 
-def _attention(values: Values, dropped: str = "attention_dropout", **others: Any) -> Part:
+def attention_part(values: Values, dropped: str = "attention_dropout", **others: Any) -> Part:
+    """Multi-head or grouped-query attention, as its configuration says; dropout under the name `dropped`."""
     heads = values["num_attention_heads"]
     return {
         "heads": heads,

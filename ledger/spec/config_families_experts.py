@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.spec import config_experts as experts
 from ledger.spec import config_latent as latent
 from ledger.spec.config_fields import (
     ROTARY,
@@ -15,6 +16,7 @@ from ledger.spec.config_fields import (
     dropout,
     flag,
     layer_index,
+    layers_or_null,
     one_of,
     only,
     size,
@@ -34,7 +36,87 @@ DEEPSEEK = {
     "moe_layer_freq": only(1),
 }
 
+# What the configurations of Mixtral and Qwen say of the balance of experts; the loss for it is left out.
+BALANCE = {
+    "num_experts_per_tok": size(8),
+    "output_router_logits": only(False),
+    "router_aux_loss_coef": anything(0.001),
+}
+QWEN = {
+    **ROTARY,
+    **BALANCE,
+    "hidden_act": activation("silu"),
+    "attention_dropout": dropout(0.0),
+    "head_dim": size_or_null(None),
+    "num_experts": size(128),
+    "norm_topk_prob": flag(False),
+    "decoder_sparse_step": size(1),
+    "mlp_only_layers": layers_or_null(),
+    "sliding_window": size_or_null(4096),
+    "tie_word_embeddings": flag(False),
+}
+
 EXPERTS: Mapping[str, Family] = {
+    "mixtral": Family(
+        config="MixtralConfig",
+        architecture="MixtralForCausalLM",
+        build=experts.mixtral,
+        divides=False,
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=131072, vocabulary=32000),
+            **ROTARY,
+            **BALANCE,
+            "num_key_value_heads": size_or_null(8),
+            "head_dim": size_or_null(None),
+            "intermediate_size": size(14336),
+            "hidden_act": activation("silu"),
+            "attention_dropout": dropout(0.0),
+            "sliding_window": size_or_null(None),
+            "num_experts_per_tok": size(2),
+            "num_experts": size(8),
+            "router_jitter_noise": only(0.0, 0),
+            "tie_word_embeddings": flag(False),
+        },
+        aliases={"num_local_experts": "num_experts"},
+        ignored=UNSHAPED,
+    ),
+    "qwen2_moe": Family(
+        config="Qwen2MoeConfig",
+        architecture="Qwen2MoeForCausalLM",
+        build=experts.qwen2_moe,
+        divides=False,
+        fields={
+            **decoder(width=2048, layers=24, heads=16, positions=32768, vocabulary=151936),
+            **QWEN,
+            "num_key_value_heads": size_or_null(16),
+            "intermediate_size": size(5632),
+            "moe_intermediate_size": size(1408),
+            "shared_expert_intermediate_size": size(5632),
+            "num_experts": size(60),
+            "num_experts_per_tok": size(4),
+            "qkv_bias": flag(True),
+            "use_sliding_window": only(False),
+        },
+        aliases={"num_local_experts": "num_experts"},
+        ignored=UNSHAPED | {"max_window_layers"},
+    ),
+    "qwen3_moe": Family(
+        config="Qwen3MoeConfig",
+        architecture="Qwen3MoeForCausalLM",
+        build=experts.qwen3_moe,
+        divides=False,
+        fields={
+            **decoder(width=2048, layers=24, heads=32, positions=32768, vocabulary=151936),
+            **QWEN,
+            "num_key_value_heads": size(4),
+            "intermediate_size": size(6144),
+            "moe_intermediate_size": size(768),
+            "attention_bias": flag(False),
+            "use_sliding_window": flag(False),
+        },
+        aliases={"num_local_experts": "num_experts"},
+        ignored=UNSHAPED | {"max_window_layers"},
+    ),
     "deepseek_v2": Family(
         config="DeepseekV2Config",
         architecture="DeepseekV2ForCausalLM",

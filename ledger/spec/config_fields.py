@@ -95,6 +95,15 @@ def one_of(*values: str) -> Field:
     return Field(values[0], lambda value: value in values, " or ".join(json.dumps(value) for value in values))
 
 
+def layers_or_null() -> Field:
+    """A list of layers, counted from 0, or null."""
+
+    def accepts(value: Any) -> bool:
+        return value is None or (isinstance(value, list) and all(_is_whole(layer, 0) for layer in value))
+
+    return Field(None, accepts, "a list of layers, counted from 0, or null")
+
+
 def only(*values: object) -> Field:
     """A field of which one meaning is understood, the first value being that of an absent one."""
     spelt = " or ".join(json.dumps(value) for value in values)

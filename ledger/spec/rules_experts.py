@@ -14,10 +14,15 @@ ROW = 16  # bytes: what rows of operands must be whole multiples of (torch 2.13,
 
 
 def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Expert parallelism subdivides data x context."""
-    shards = parallelism.data * parallelism.context
+    """Expert parallelism subdivides data x context, or what hybrid sharding shards over of it."""
+    copies = parallelism.replicate
+    shards = parallelism.data * parallelism.context // copies
+    over = "data x context" if copies == 1 else f"data x context / replicate = {shards * copies} / {copies}"
     if shards % parallelism.expert:
-        message = f"expert = {parallelism.expert} does not divide data x context = {shards}"
+        message = f"expert = {parallelism.expert} does not divide {over} = {shards}"
+        yield Problem(at("parallelism.expert"), message, divisors(shards))
+    elif copies > 1 and shards == parallelism.expert:
+        message = f"expert = {shards} leaves nothing of {over} to shard experts over, whose copies are summed share by share"
         yield Problem(at("parallelism.expert"), message, divisors(shards))
 
 

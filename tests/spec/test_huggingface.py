@@ -239,6 +239,46 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "vocab_size": 311,
         "attention_bias": True,
     },
+    "mixtral-odd": {
+        "model_type": "mixtral",
+        "hidden_size": 6 * 22,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "intermediate_size": 59,
+        "num_hidden_layers": 3,
+        "vocab_size": 313,
+        "num_experts": 7,
+        "num_experts_per_tok": 3,
+        "sliding_window": 29,
+    },
+    "qwen2_moe-gated": {
+        "model_type": "qwen2_moe",
+        "hidden_size": 6 * 26,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "intermediate_size": 61,
+        "moe_intermediate_size": 31,
+        "shared_expert_intermediate_size": 53,
+        "num_hidden_layers": 5,
+        "vocab_size": 317,
+        "num_experts": 11,
+        "decoder_sparse_step": 2,
+    },
+    "qwen3_moe-among-dense": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 6 * 23,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 26,
+        "intermediate_size": 67,
+        "moe_intermediate_size": 37,
+        "num_hidden_layers": 5,
+        "vocab_size": 331,
+        "num_experts": 13,
+        "mlp_only_layers": [0, 3],
+        "norm_topk_prob": True,
+        "attention_bias": True,
+    },
 }
 # Every field of these is absent: the class's defaults alone, cut to two layers.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -290,8 +330,10 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
 def of_mlp(mlp: Mapping[str, Any], width: int) -> int:
     """Projections and biases; of experts all, the shared ones, and the router."""
     if mlp["kind"] == "experts":
-        shared = mlp["shared"]["d_ff"] * mlp["shared"]["count"]
-        return int(3 * width * (mlp["experts"] * mlp["d_ff"] + shared) + width * mlp["experts"])
+        shared = mlp.get("shared", {"d_ff": 0})
+        wide = shared["d_ff"] * shared.get("count", 1)
+        gates = mlp["experts"] + shared.get("gated", False)
+        return int(3 * width * (mlp["experts"] * mlp["d_ff"] + wide) + width * gates)
     into = {"plain": 1, "gated": 2}[mlp["kind"]]
     return int((into + 1) * width * mlp["d_ff"] + (into * mlp["d_ff"] + width) * bool(mlp.get("bias")))
 
@@ -348,7 +390,9 @@ def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> N
 
     fields = dict(EVERY[name])
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    built = [config.sliding_window if kind == "sliding_attention" else None for kind in config.layer_types]
+    every = ["sliding_attention" if config.sliding_window else "full_attention"] * config.num_hidden_layers
+    kinds = getattr(config, "layer_types", None) or every  # Qwen3-MoE has one window for all
+    built = [config.sliding_window if kind == "sliding_attention" else None for kind in kinds]
     assert windows(imported(EVERY[name])) == built
 
 
