@@ -30,6 +30,9 @@ _EVERY: dict[str, object] = {
     "rotary form": "halves",
     "rotary bases": 1,
     "norms of queries and keys": "none",
+    "sinks": False,
+    "temperature": False,
+    "weight in fp32": False,
     "chunks": False,
     "capacity": False,
 }
@@ -122,6 +125,38 @@ FAMILIES = {
         "model.layers",
         _RMS_NORM | _GEMMA,
         settings.gemma2,
+    ),
+    "phi": Family(
+        "PhiConfig",
+        "PhiForCausalLM",
+        "model.layers",
+        {key: value for key, value in _LAYER_NORM.items() if key != "grouped queries"}
+        | {
+            "norms": "shared",
+            "residual": "parallel",
+            "fused qkv": False,
+            "rotary": True,
+            "learned positions": False,
+            "head bias": True,
+        },
+        settings.phi,
+    ),
+    "olmo2": Family(
+        "Olmo2Config",
+        "Olmo2ForCausalLM",
+        "model.layers",
+        _PLAIN_RMS
+        | {
+            "norms": "post",
+            "weight in fp32": True,
+            "rotary form": "wide_halves",
+            "mlp bias": False,
+            "equal attention biases": True,
+            "window": False,
+            "norms of queries and keys": "all",
+            "heads x head_dim = d_model": True,
+        },
+        settings.olmo2,
     ),
     "qwen3": Family(
         "Qwen3Config",

@@ -43,6 +43,7 @@ def features(model: Model) -> dict[str, object]:
         "norm": model.norm.kind,
         "norm bias": model.norm.bias,
         "unit offset": model.norm.unit_offset,
+        "weight in fp32": model.norm.wide,
         "norms": group.norms,
         "residual": group.residual,
         "mlp": mlp.kind,
@@ -70,6 +71,8 @@ def features(model: Model) -> dict[str, object]:
         "a rotary base for each kind of window": len({g.attention.rotary_base for g in model.groups})
         == len({bool(g.attention.window) for g in model.groups}),
         "norms of queries and keys": attention.qk_norm,
+        "sinks": attention.sinks,
+        "temperature": any(g.attention.temperature for g in model.groups),
         "scores": mlp.router.scores,
         "normalized": mlp.router.normalize,
         "weights of chosen": mlp.router.weights,

@@ -88,6 +88,27 @@ def gemma2(model: Model) -> dict[str, Any]:
     }
 
 
+def phi(model: Model) -> dict[str, Any]:
+    """PhiConfig: attention and MLP beside each other read one norm."""
+    rotary = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "partial_rotary_factor": float(model.groups[0].attention.rotary),
+    }
+    return _common(model) | {
+        "num_key_value_heads": model.groups[0].attention.kv_heads,
+        "resid_pdrop": float(model.residual_dropout),
+        "embd_pdrop": float(model.embedding_dropout),
+        "rope_parameters": rotary,
+    }
+
+
+def olmo2(model: Model) -> dict[str, Any]:
+    """Olmo2Config."""
+    attention = model.groups[0].attention
+    return _common(model) | {"num_key_value_heads": attention.kv_heads, "attention_bias": attention.qkv_bias}
+
+
 def qwen3(model: Model) -> dict[str, Any]:
     """Qwen3Config: a window in the layers that have one, one answer for all biases of attention."""
     window = next((g.attention.window for g in model.groups if g.attention.window), None)

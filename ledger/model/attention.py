@@ -9,7 +9,7 @@ import sympy
 from ledger.model.context import mixed
 from ledger.model.dims import Dim
 from ledger.model.latent import latent
-from ledger.model.norms import norm
+from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -24,7 +24,7 @@ def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
-    if spec.qk_norm != "none":
+    if spec.qk_norm in ("head", "all"):
         query, key = (
             norm(tape, f"attention/{name}_norm", tensor, norms, _normed(tensor, spec))
             for name, tensor in (("q", query), ("k", key))
@@ -32,11 +32,22 @@ def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tenso
     if spec.rotary:
         query = rotated(tape, "attention/rotary_q", query, spec)
         key = rotated(tape, "attention/rotary_k", key, spec)
+    if spec.qk_norm == "unweighted":
+        query, key = unweighted(tape, "attention/q_norm", query), unweighted(tape, "attention/k_norm", key)
+    if spec.temperature:
+        query = _tempered(tape, query)
     context = mixed(tape, query, key, value, spec)
     weight = tape.weight("attention/out.weight", "d_model heads head_dim")
     bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
     return tape.contract("attention/out", einsum, context, weight, bias=bias)
+
+
+def _tempered(tape: Tape, query: Tensor) -> Tensor:
+    """Queries times a factor that grows with their position, in fp32 (Llama 4)."""
+    factor = Tensor("attention/temperature.factor", tape.dims("seq"), "fp32", "statistic", tape.layout.inputs)
+    warm = tape.pointwise("attention/temperature", query, factor, saves=[factor])
+    return tape.cast(warm, query.dtype)
 
 
 def _normed(tensor: Tensor, spec: Attention) -> str:

@@ -21,22 +21,22 @@ from ledger.spec.plan import Group, Model
 
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
-    """One decoder layer: attention and feed-forward, each normed before, and after where norms are a sandwich."""
+    """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both."""
     if group.residual == "parallel":
-        inner = attention(
-            tape.inside("attention"), _normed(tape, "attention_norm/norm", x, model), group.attention, model.norm
-        )
-        outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model), group.mlp)
+        normed = _normed(tape, "attention_norm/norm", x, model)
+        inner = attention(tape.inside("attention"), normed, group.attention, model.norm)
+        normed = normed if group.norms == "shared" else _normed(tape, "mlp_norm/norm", x, model)
+        outer = mlp(tape.inside("mlp"), normed, group.mlp)
         dropped = [
             _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
         ]
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
-    inner = attention(
-        tape.inside("attention"), _normed(tape, "attention_norm/norm", x, model), group.attention, model.norm
-    )
+    before = group.norms != "post"
+    normed = _normed(tape, "attention_norm/norm", x, model) if before else x
+    inner = attention(tape.inside("attention"), normed, group.attention, model.norm)
     x = _joined(tape, "attention", (x, inner), group, model)
-    outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model), group.mlp)
+    outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model) if before else x, group.mlp)
     return _joined(tape, "mlp", (x, outer), group, model)
 
 
@@ -46,7 +46,7 @@ def _normed(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
     x, update = parts
-    if group.norms == "sandwich":
+    if group.norms in ("sandwich", "post"):
         update = _normed(tape, f"{part}_post_norm/norm", update, model)
     if model.residual_dropout and tape.kernels.residual == "fused":
         return _fused_residual(tape, f"{part}_residual/add", x, update)

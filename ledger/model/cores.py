@@ -12,6 +12,7 @@ from ledger.model.dims import Dim, symbol
 from ledger.model.fused_attention import FusedAttention
 from ledger.model.operations import ONE
 from ledger.model.ring import around
+from ledger.model.sinks import shares_beside_sinks, sinks
 from ledger.model.tape import Tape
 from ledger.model.tensors import CeilDiv, Tensor
 from ledger.spec.plan import Attention
@@ -93,7 +94,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         attention = FusedAttention(
             name,
             f"attention.{kind}.forward",
-            (query, key, value),
+            (query, key, value, *((sinks(tape),) if spec.sinks else ())),
             (out, *extras),
             (query, key, value, out, *extras),
             parts=_parts(tape, query, key, value, spec),
@@ -133,6 +134,8 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     seq, key_dim = scores.named("seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
     mask = Tensor("attention/mask.table", (seq, key_dim), scores.dtype, "table", tape.layout.inputs)
     scores = tape.pointwise("attention/mask", scores, mask, dtype=scores.dtype, add=True)
+    if spec.sinks:
+        return _context(tape, tape.cast(shares_beside_sinks(tape, scores), tape.matmul_result), value, spec)
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)

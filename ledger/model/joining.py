@@ -25,12 +25,17 @@ class Taken(Operation):
 
 @dataclass(frozen=True)
 class Joined(Pointwise):
-    """Tensors copied one beside the other: the gradient of each is a part of the upstream gradient, without a kernel."""
+    """Tensors copied one beside the other: the gradient of each is a part of the upstream gradient, without a kernel.
+
+    A weight is there once for many places, so its gradient is a sum over them.
+    """
 
     def shared(self) -> tuple[tuple[str, str], ...]:
-        """Every gradient is a view."""
-        return handed_on(self, *[tensor for tensor in self.inputs if differentiable(tensor)])
+        """The gradient of an activation is a view."""
+        return handed_on(self, *[t for t in self.inputs if differentiable(t) and t.role == "activation"])
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Nothing runs."""
-        return ()
+        """Sums for weights."""
+        name, upstream = f"{self.name}.gradient", gradient(self.output)
+        weights = [tensor for tensor in self.inputs if differentiable(tensor) and tensor.role != "activation"]
+        return tuple(Pointwise(name, "reduction", (upstream,), (gradient(weight),)) for weight in weights)

@@ -39,20 +39,43 @@ def _offset(tape: Tape, name: str, weight: Tensor) -> Tensor:
     return replace(tape.pointwise(f"{name}.offset", weight, add=True), role="cast")
 
 
-def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
-    """RMSNorm written in Python, in fp32, as transformers ships it.
+def unweighted(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """RMSNorm of the last dim without a weight (Llama 4)."""
+    if tape.kernels.norm == "eager":
+        wide = tape.cast(x, "fp32")
+        return tape.cast(_scaled(tape, name, wide, 1), x.dtype)
+    source = tape.cast(x, "fp32") if tape.precision.autocast else x
+    rstd = Tensor(f"{name}.rstd", x.dims[:-1], "fp32", "statistic", x.split)
+    return tape.pointwise(
+        name,
+        source,
+        kernel="norm.forward",
+        backward_kernel="norm.backward",
+        flops=3,
+        saves=[source],
+        extras=[rstd],
+    )
+
+
+def _scaled(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
+    """x / rms(x) over the last `over` dims.
 
     The gradient of a factor that is one for many elements is a product as large as all of them, before it is summed.
     """
-    wide = tape.cast(x, "fp32")
     square = tape.pointwise(f"{name}.square", wide, saves=[wide], scratch=2)  # x^1, and twice that
-    rows = x.dims[: len(x.dims) - len(weight.dims)]
+    rows = wide.dims[: len(wide.dims) - over]
     mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel="reduction")
     rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
-    normed = tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
+    return tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
+
+
+def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
+    """RMSNorm written in Python, in fp32, as transformers ships it."""
+    normed = _scaled(tape, name, tape.cast(x, "fp32"), len(weight.dims))
     if spec.unit_offset:
         offset = _offset(tape, name, tape.cast(weight, "fp32"))
         scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset], scratch=1)
         return tape.cast(scaled, x.dtype)
-    narrow = tape.cast(normed, x.dtype)
-    return tape.pointwise(f"{name}.weigh", narrow, weight, saves=[narrow], scratch=1)
+    source = normed if spec.wide else tape.cast(normed, x.dtype)
+    scaled = tape.pointwise(f"{name}.weigh", source, weight, saves=[source], scratch=1)
+    return tape.cast(scaled, x.dtype) if spec.wide else scaled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import sympy
 
@@ -29,10 +30,20 @@ def turned(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
 
 def _halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """x cos + rotate_half(x) sin: the pairs are the two halves of a head."""
-    stem = name.removesuffix(".add")
-    tables = _tables(tape, x, spec)
+    tables = _tables(tape, x.dims[-1], spec)
     if tape.kernels.rotary == "fused":
         return tape.pointwise(name, x, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
+    return _added(tape, name, x, tables)
+
+
+def _wide_halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """The same in fp32 (OLMo 2)."""
+    tables = [replace(table, dtype="fp32") for table in _tables(tape, x.dims[-1], spec)]
+    return tape.cast(_added(tape, name, x, tables), x.dtype)
+
+
+def _added(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Tensor:
+    stem = name.removesuffix(".add")
     even = tape.pointwise(f"{stem}.cos", x, tables[0], saves=[tables[0]])
     swapped = tape.pointwise(f"{stem}.rotate", x, kernel="copy")
     odd = tape.pointwise(f"{stem}.sin", swapped, tables[1], saves=[tables[1]])
@@ -41,9 +52,22 @@ def _halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
 
 def _pairs(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs, each turned at half the width, then laid side by side (DeepSeek-V3)."""
-    half = (*x.dims[:-1], Dim("half", product(x.dims[-1].symbol, sympy.Rational(1, 2))))
+    return _side_by_side(tape, name, x, _tables(tape, x.dims[-1], spec))
+
+
+def _half_tables(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+    """The two halves are the pairs, with tables as wide as one (GPT-OSS)."""
+    return _side_by_side(tape, name, x, _tables(tape, _half(x), spec))
+
+
+def _half(x: Tensor) -> Dim:
+    return Dim("half", product(x.dims[-1].symbol, sympy.Rational(1, 2)))
+
+
+def _side_by_side(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Tensor:
+    half = (*x.dims[:-1], _half(x))
     even, odd = tape.taken(x, {f"{name}.even": half, f"{name}.odd": half})
-    cos, sin = _tables(tape, x, spec)
+    cos, sin = tables
     results = []
     for result, first, second in (("first", even, odd), ("second", odd, even)):
         straight = tape.pointwise(f"{name}.{result}.cos", first, cos, saves=[cos])
@@ -61,9 +85,9 @@ def _complex(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     return tape.cast(tape.pointwise(f"{name}.turn", wide, table, flops=3, saves=[table]), x.dtype)
 
 
-def _tables(tape: Tape, x: Tensor, spec: Attention) -> list[Tensor]:
-    """Cosines and sines of every position, as wide as what is rotated; equal bases share them."""
-    dims = (*tape.dims("seq"), x.dims[-1])
+def _tables(tape: Tape, width: Dim, spec: Attention) -> list[Tensor]:
+    """Cosines and sines of every position; layers of one base share them."""
+    dims = (*tape.dims("seq"), width)
     return [
         Tensor(f"rotary/{name}{_base(spec)}.table", dims, _table_dtype(tape), "table", tape.layout.inputs)
         for name in ("cos", "sin")
@@ -80,6 +104,8 @@ def _table_dtype(tape: Tape) -> str:
 
 FORMS: Mapping[str, Callable[[Tape, str, Tensor, Attention], Tensor]] = {
     "halves": _halves,
+    "wide_halves": _wide_halves,
+    "half_tables": _half_tables,
     "pairs": _pairs,
     "complex": _complex,
 }

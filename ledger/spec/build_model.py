@@ -19,7 +19,7 @@ def model(view: View, name: str) -> Model:
         d_model=view.size("d_model"),
         vocab=view.size("vocab"),
         groups=tuple(group(entry) for entry in view.each("layers")),
-        norm=Norm(norm.text("kind", "rms"), norm.flag("bias"), norm.flag("unit_offset")),
+        norm=Norm(norm.text("kind", "rms"), norm.flag("bias"), norm.flag("unit_offset"), norm.flag("wide")),
         tied=embedding.flag("tied"),
         learned_positions=embedding.size("learned_positions"),
         scale_embedding=embedding.flag("scale"),
@@ -77,6 +77,8 @@ def attention(view: View) -> Attention:
         rotary_base=view.size("rotary_base"),
         qk_norm=view.text("qk_norm", "none"),
         chunk=view.maybe_size("chunk"),
+        sinks=view.flag("sinks"),
+        temperature=view.flag("temperature"),
     )
 
 

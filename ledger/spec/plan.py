@@ -84,11 +84,15 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Norm:
-    """`kind` is `rms` or `layer`; `bias` only with `layer`; `unit_offset` is Gemma's `1 + weight`."""
+    """`kind` is `rms` or `layer`; `bias` only with `layer`; `unit_offset` is Gemma's `1 + weight`.
+
+    `wide`: where it is written in Python, the weight is multiplied before the result is narrowed (OLMo 2, GPT-OSS).
+    """
 
     kind: str = "rms"
     bias: bool = False
     unit_offset: bool = False
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,15 +119,20 @@ class Attention:
     nope_head_dim: int = 0
     rope_head_dim: int = 0
     v_head_dim: int = 0  # latent: width of a head's values
-    rotary_form: str = "halves"  # halves | pairs (DeepSeek-V3) | complex (DeepSeek-V2)
+    # halves | wide_halves (OLMo 2) | half_tables (GPT-OSS) | pairs (DeepSeek-V3) | complex (DeepSeek-V2, Llama 4)
+    rotary_form: str = "halves"
     rotary_base: int = 0  # layers of another base have tables of their own; 0: not stated
-    qk_norm: str = "none"  # head (Qwen3) | all (OLMo 2): queries and keys are normed, head by head or over all heads
+    # head (Qwen3) | all (OLMo 2): queries and keys are normed, head by head or over all heads; unweighted (Llama 4):
+    # head by head, without a weight, after rotation
+    qk_norm: str = "none"
+    sinks: bool = False  # a learned logit a head beside the scores (GPT-OSS)
+    temperature: bool = False  # queries grow with their position (Llama 4)
     chunk: int | None = None  # tokens see those before them in their own chunk only (Llama 4)
 
     @property
     def joined(self) -> bool:
         """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
-        return self.kind == "latent" or 0 < self.rotary < 1
+        return self.kind == "latent" or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
 
     @property
     def rotary_dim(self) -> int:
@@ -187,7 +196,9 @@ class MLP:
 
 @dataclass(frozen=True)
 class Group:
-    """`repeat` equal layers. `norms`: `pre`, or `sandwich` (one before and one after each part, Gemma-2)."""
+    """`repeat` equal layers. `norms`: `pre`, `post` (OLMo 2), `sandwich` (before and after each part, Gemma-2), or
+    `shared` (one that parallel attention and MLP both read: Falcon, Phi, Cohere).
+    """
 
     name: str
     repeat: int
@@ -363,7 +374,9 @@ class Overlap:
     gather: str = "layer"  # none | layer (the next unit's gather behind this unit's compute)
     pipeline: str = "none"  # none | compute
     context: str = "attention"  # none | attention (the blocks of a ring behind the attention of the block before)
-    expert: str = "none"  # none | shared (behind the shared experts) | micro_batch (behind another micro-batch's compute)
+    expert: str = (
+        "none"  # none | shared (behind the shared experts) | micro_batch (behind another micro-batch's compute)
+    )
 
 
 @dataclass(frozen=True)
@@ -383,7 +396,9 @@ class Stack:
     fragmentation: float = 1.0  # reserved over allocated
     accumulation: str = "add"  # gradients of micro-batches: a kernel each, `fused` into the matmul, or `after_backward`
     buckets: bool = False  # gradients are reduced in buckets that are a second copy of all of them
-    gathers: str = "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
+    gathers: str = (
+        "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
+    )
     expandable: bool = False  # the allocator's segments grow in place
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node

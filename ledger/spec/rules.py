@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ledger.spec import (
+    rules_attention,
     rules_context,
     rules_device,
     rules_experts,
@@ -51,8 +52,11 @@ RULES: tuple[Rule, ...] = (
     rules_model.rotary_is_even,
     rules_model.groups_have_names_of_their_own,
     rules_model.groups_take_turns,
-    rules_model.attention_has_its_own_keys,
-    rules_model.attention_sees_one_region,
+    rules_attention.attention_has_its_own_keys,
+    rules_attention.attention_sees_one_region,
+    rules_attention.sinks_have_a_kernel,
+    rules_attention.norms_find_their_heads,
+    rules_attention.norms_fit_the_residual,
     rules_model.bare_models_have_no_layers,
     rules_model.sequences_are_stated,
     rules_model.positions_reach,

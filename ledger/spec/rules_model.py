@@ -8,9 +8,6 @@ from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Model, Run
 from ledger.spec.problems import Problem
 
-LATENT = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
-FOREIGN = {"grouped_query": LATENT, "latent": ("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm")}
-
 
 def heads_share_keys(model: Model, at: Places) -> Iterator[Problem]:
     """Every key-value head serves the same number of query heads."""
@@ -68,24 +65,6 @@ def groups_take_turns(model: Model, at: Places) -> Iterator[Problem]:
         wanted = ", ".join(f"`{name}` {count}" for name, count in dealt.items())
         message = f"{layers} layers in this order do not repeat their groups {written} times"
         yield Problem(place, message, f"in this order: {wanted}")
-
-
-def attention_has_its_own_keys(model: Model, at: Places) -> Iterator[Problem]:
-    """Sizes of another kind of attention would be without effect."""
-    for group in model.groups:
-        place = f"model.layers.{group.name}.attention"
-        for key in FOREIGN[group.attention.kind]:
-            if f"{place}.{key}" in at.origins:
-                message = f"`{key}` is no size of {group.attention.kind} attention"
-                yield Problem(at(f"{place}.{key}"), message, f"leave `{key}` out, or change `kind`")
-
-
-def attention_sees_one_region(model: Model, at: Places) -> Iterator[Problem]:
-    """A window and chunks are two ways to limit what a token sees."""
-    for group in model.groups:
-        if group.attention.window and group.attention.chunk:
-            place = at(f"model.layers.{group.name}.attention.chunk")
-            yield Problem(place, f"`{group.name}` has a window and chunks", "one of the two")
 
 
 def bare_models_have_no_layers(model: Model, at: Places) -> Iterator[Problem]:
