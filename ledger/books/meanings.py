@@ -13,7 +13,7 @@ from ledger.model import dtypes
 from ledger.model.optimizers import per_parameter
 from ledger.spec.expressions import ratio
 from ledger.spec.inputs import SPELT
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Overlap, Plan
 
 LARGEST = 2**200  # of any part of a formula
 NAME = re.compile(r"(?:bytes|states)\([\w.]+\)|[a-z_]\w*(?:\.\w+)*")
@@ -48,7 +48,7 @@ BATCH = ("run.tokens", "run.global_batch", "run.seq_len")
 AVAILABLE = ("time.step", "cluster.devices", "accelerator.peak.<rate>")
 SHAPE = ("run.micro_batch", "run.seq_len")
 JOB = ("run.global_batch", "run.seq_len")
-OVERLAP = ("stack.overlap.tensor", "stack.overlap.data", "stack.overlap.gather", "stack.overlap.pipeline")
+OVERLAP = tuple(f"stack.overlap.{kind}" for kind in vars(Overlap()))
 STATE = "accelerator.memory.labelled * cluster.devices // "
 STATE += "(bytes(precision.weights) + bytes(precision.gradients) + bytes(precision.master)"
 STATE += " + states(optimizer.name))"
@@ -147,11 +147,11 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("time.compute", "sum over kernels of both passes of time x times in a step", SLOWEST, JOB),
     Meaning("time.comm", "sum over transfers of time x times in a step, hidden or not", SLOWEST,
             ("accelerator.scaleup.bandwidth", "cluster.scaleout.bandwidth")),
-    Meaning("time.exposed", "the part of time.comm that nothing hides", "the stack's rules of overlap",
+    Meaning("time.exposed", "the part of time.comm that nothing hides", "the stack's rules of overlap, kind by kind",
             ("time.comm", *OVERLAP)),
-    Meaning("time.bubble", "(sum over stages of a micro-batch's time, less the slowest) / parallelism.interleave",
-            "Narayanan et al. 2021: filling and draining the pipeline",
-            ("parallelism.pipeline", "parallelism.interleave")),
+    Meaning("time.bubble", "what the slowest device waits while the others fill and drain the pipeline",
+            "the order of forward, input-gradient and weight-gradient work of parallelism.schedule",
+            ("parallelism.schedule", "parallelism.pipeline", "parallelism.interleave")),
     Meaning("time.optimizer", "sum over kernels of the update, of the role that takes longest",
             "the update streams state through memory", ("memory.static.optimizer", "accelerator.bandwidth")),
     Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",

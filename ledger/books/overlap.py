@@ -126,9 +126,40 @@ RULES = (
 )
 
 
+# What each kind of transfer is, where no rule says which of them may hide.
+TRANSFERS = {
+    "tensor": "tensor-parallel transfers",
+    "data": "gradients that are summed over data",
+    "gather": "weights gathered for use",
+    "pipeline": "sends between stages",
+    "context": "blocks that go around a ring",
+    "expert": "tokens to and from their experts",
+}
+
+
 def in_force(overlap: Overlap) -> tuple[Rule, ...]:
     """The rules of a stack."""
     return tuple(rule for rule in RULES if getattr(overlap, rule.kind) == rule.choice)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a stack says of one kind of transfer, for people."""
+
+    kind: str
+    choice: str
+    transfers: str
+    behind: str
+    source: str
+
+
+def said(overlap: Overlap) -> Iterator[Said]:
+    """The rules of a stack in words, kind by kind."""
+    for kind in vars(overlap):
+        found = [rule for rule in in_force(overlap) if rule.kind == kind]
+        yield from (Said(kind, rule.choice, rule.transfers, rule.behind, rule.source) for rule in found)
+        if not found:
+            yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 
 
 def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
+    from ledger.spec.plan import Plan
 
 Parts = tuple[tuple[str, "Number"], ...]
 PHASES = {"flops.forward": "forward", "flops.backward": "backward", "flops.recompute": "recompute"}
@@ -30,6 +31,10 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return Breakdown(note, descending(role.peak.parts.items()), descending(role.peak.details))
     if key == "time.step":
         return Breakdown("on the critical path", tuple((span.title, span.seconds) for span in compiled.waterfall))
+    if key == "time.exposed":
+        return Breakdown(overlaps(compiled.plan), exposed(compiled))
+    if key == "time.bubble":
+        return Breakdown(order(compiled.plan))
     if key in PHASES:
         return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
     if key == "traffic.step" or (key.startswith("comm.") and key.endswith(".bytes")):
@@ -38,6 +43,30 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
     if key == "flops.step":
         return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
     return Breakdown()
+
+
+def exposed(compiled: Compiled) -> Parts:
+    """What the step waits for, by what moves."""
+    return tuple((span.title, span.seconds) for span in compiled.waterfall if span.name.startswith("comm."))
+
+
+def overlaps(plan: Plan) -> str:
+    """What may hide behind what, a line for each kind of transfer."""
+    from ledger.books.overlap import said
+
+    lines = (
+        f"{row.kind} ({row.choice}): {row.transfers}, behind {row.behind}" + (f" [{row.source}]" if row.source else "")
+        for row in said(plan.stack.overlap)
+    )
+    return "\n".join(lines)
+
+
+def order(plan: Plan) -> str:
+    """The schedule, what its devices wait for, and its source."""
+    from ledger.model.schedule import schedule
+
+    row = schedule(plan.parallelism)
+    return f"{plan.parallelism.scheduled}: {row.title}; waits {row.waits} [{row.source}]"
 
 
 def worst(compiled: Compiled) -> RoleResult:

@@ -44,11 +44,12 @@ class Pipeline:
     """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
 
     `waiting`: micro-batches that have had B but not W at that moment, all chunks together. `bubble`: seconds that the
-    slowest device waits in a step, from the paces of the others and its own. `ways`: 2 where micro-batches enter at
-    both ends, so that every device holds two stages. `delays`: whether W runs apart from B.
+    slowest device waits in a step, from the paces of the others and its own, and `waits` the same in words. `ways`: 2
+    where micro-batches enter at both ends, so that every device holds two stages. `delays`: whether W is put off.
     """
 
     title: str
+    waits: str
     held: Callable[[Place], tuple[int, ...]]
     waiting: Callable[[Place], int]
     bubble: Callable[[Sequence[Pace], Pace, int], float]
@@ -131,15 +132,28 @@ def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> float:
     return max(0.0, share * (passing - len(others) * own.weights) / 4)
 
 
+FILL = "sum of F + B + W of a micro-batch of the other devices"
 PIPELINES: Mapping[str, Pipeline] = {
     "gpipe": Pipeline(
-        "all forward, then all backward", _all, _none, _fill, "Huang et al. 2019, arXiv 1811.06965", keeps_output=True
+        "all forward, then all backward",
+        FILL,
+        _all,
+        _none,
+        _fill,
+        "Huang et al. 2019, arXiv 1811.06965",
+        keeps_output=True,
     ),
     "1f1b": Pipeline(
-        "one forward, one backward", _until_the_first_returns, _none, _fill, "Narayanan et al. 2021, arXiv 2104.04473"
+        "one forward, one backward",
+        FILL,
+        _until_the_first_returns,
+        _none,
+        _fill,
+        "Narayanan et al. 2021, arXiv 2104.04473",
     ),
     "interleaved": Pipeline(
         "one forward, one backward, of several chunks in turn",
+        f"({FILL}) / interleave",
         _interleaved,
         _none,
         _fill,
@@ -147,6 +161,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     ),
     "zero_bubble": Pipeline(
         "gradients of weights fill the waits (ZB-H1)",
+        "(sum of F + B of the other devices - (pipeline - 1) min(F, W) of the slowest) / interleave",
         _zero_bubble,
         _distance,
         _fill_with_weights,
@@ -155,6 +170,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     ),
     "dual_pipe": Pipeline(
         "micro-batches from both ends, every stage held twice",
+        "(pipeline / 2 - 1) (F + 2 B - W) of a stage, on average over the other devices",
         _both_ways,
         _none,
         _fill_from_both_ends,

@@ -148,6 +148,8 @@ def assumed(plan: Plan) -> tuple[tuple[str, str, str], ...]:
         ("overlap, data", overlap.data, "what hides the reduction of gradients"),
         ("overlap, gathers", overlap.gather, "what hides the gathers of weights"),
         ("overlap, pipeline", overlap.pipeline, "what hides sends between stages"),
+        ("overlap, context", overlap.context, "what hides blocks that go around a ring"),
+        ("overlap, experts", overlap.expert, "what hides tokens to and from experts"),
         ("launch of a kernel", stated_time(stack.launch), "small kernels in eager mode"),
         ("failures", f"{numbers.plain(failures * 86400)} per device and day" if failures else "", "goodput"),
         ("checkpoint every", stated_time(given.checkpoint_interval), "goodput"),

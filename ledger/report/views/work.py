@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.counts import peak
+from ledger.books.overlap import said
 from ledger.model import dtypes
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
@@ -154,9 +155,10 @@ def kernel_row(kernel: KernelTime, whole: float) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True)
 class CommunicationView:
-    """What is sent per step, and how much of it nothing hides."""
+    """What is sent per step, how much of it nothing hides, and what may hide behind what."""
 
     table: Table
+    overlap: Table
     exposed: str
     total: str
 
@@ -180,7 +182,19 @@ def communication(report: Report) -> CommunicationView | None:
     )
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
     table = Table("Communication of a device in a step", columns, rows)
-    return CommunicationView(table, numbers.duration(exposed), numbers.duration(seconds(kernels)))
+    return CommunicationView(
+        table, overlap_table(compiled.plan), numbers.duration(exposed), numbers.duration(seconds(kernels))
+    )
+
+
+def overlap_table(plan: Plan) -> Table:
+    """The rules of overlap of the plan's stack."""
+    rows = tuple(
+        (Cell(row.kind), Cell(row.choice), Cell(row.transfers), Cell(row.behind, note=row.source))
+        for row in said(plan.stack.overlap)
+    )
+    columns = (Column("kind"), Column("rule"), Column("these transfers"), Column("may run behind"))
+    return Table("What may hide behind what", columns, rows, sortable=False)
 
 
 def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
