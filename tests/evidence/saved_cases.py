@@ -17,6 +17,8 @@ FAMILIES = {
     "mistral": plans.MISTRAL,
     "gemma2": plans.GEMMA2,
     "llama with biases": plans.BIASED_LLAMA,
+    "olmo2": plans.OLMO2,
+    "phi": plans.PHI,
     "qwen3": plans.QWEN3,
     "gemma3": plans.GEMMA3,
     "deepseek_v3, dense": plans.LATENT,

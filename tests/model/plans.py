@@ -107,6 +107,20 @@ LATENT_KEYS = {
     ],
 }
 
+OLMO2: Mapped = {
+    **LLAMA,
+    "d_model": 144,
+    "norm": {"kind": "rms", "wide": True},
+    "layers": [
+        {
+            **group,
+            "norms": "post",
+            "attention": {**group["attention"], "qk_norm": "all", "rotary_form": "wide_halves"},
+        }
+        for group in LLAMA["layers"]
+    ],
+}
+
 _JOINT = {"heads": 5, "kv_heads": 5, "head_dim": 24, "fused_qkv": True, "qkv_bias": True, "out_bias": True}
 GPT2: Mapped = {
     "model": "small GPT-2",
@@ -185,6 +199,19 @@ DEEPSEEK2: Mapped = {
             "group": "sparse",
             "mlp": {"kind": "experts", "d_ff": 88, "activation": "silu", "router": {"dtype": "fp32", "groups": 3}, **_ROUTED},
         },
+    ],
+}
+PHI: Mapped = {
+    **NEOX,
+    "head": {"bias": True},
+    "layers": [
+        {
+            **group,
+            "norms": "shared",
+            "attention": {**group["attention"], "rotary": 0.5, "fused_qkv": False},
+            "mlp": {**group["mlp"], "activation": "gelu_tanh"},
+        }
+        for group in NEOX["layers"]
     ],
 }
 
