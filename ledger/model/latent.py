@@ -34,7 +34,9 @@ def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
         einsum = "batch seq d_model, q_rank d_model -> batch seq q_rank"
         narrow = tape.contract("attention/q_latent", einsum, x, weight, bias=bias)
         x = norm(tape, "attention/q_latent_norm", narrow, norms, source)
-    weight = tape.weight("attention/q.weight", f"heads head_dim {source}", lead=2)
+    heads, nope, rope, latent_dim = tape.dims(f"heads nope_head_dim rope_head_dim {source}")
+    wide = Dim("head_dim", nope.symbol + rope.symbol)
+    weight = tape.weight("attention/q.weight", (heads, wide, latent_dim), lead=2)
     query = tape.contract(
         "attention/q", f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim", x, weight
     )
@@ -45,9 +47,7 @@ def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
             "attention/q.turning": tape.dims("batch seq heads rope_head_dim"),
         },
     )
-    return tape.joined(
-        "attention/q.joined", [straight, turned(tape, "attention/rotary_q", turning, spec)], query.dims
-    )
+    return tape.joined("attention/q.joined", [straight, turned(tape, "attention/rotary_q", turning, spec)], query.dims)
 
 
 def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
@@ -78,7 +78,8 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
             "attention/v": tape.dims("batch seq heads v_head_dim"),
         },
     )
-    like = replace(key, name="attention/k", dims=tape.dims("batch seq heads head_dim"), view_of="")
+    together = Dim("head_dim", nope.symbol + rope.symbol)
+    like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
         turning = tape.used_by_all(turning, axis)
     return tape.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value

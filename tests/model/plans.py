@@ -197,7 +197,13 @@ DEEPSEEK2: Mapped = {
         {
             **LATENT_COMPLEX["layers"][0],
             "group": "sparse",
-            "mlp": {"kind": "experts", "d_ff": 88, "activation": "silu", "router": {"dtype": "fp32", "groups": 3}, **_ROUTED},
+            "mlp": {
+                "kind": "experts",
+                "d_ff": 88,
+                "activation": "silu",
+                "router": {"dtype": "fp32", "groups": 3},
+                **_ROUTED,
+            },
         },
     ],
 }
@@ -213,6 +219,40 @@ PHI: Mapped = {
         }
         for group in NEOX["layers"]
     ],
+}
+SINKS: Mapped = {
+    **LLAMA,
+    "layers": [
+        {
+            **group,
+            "attention": {
+                **group["attention"],
+                "rotary_form": "half_tables",
+                "sinks": True,
+                "qkv_bias": True,
+                "out_bias": True,
+                "softmax": "input",
+            },
+        }
+        for group in LLAMA["layers"]
+    ],
+}
+LLAMA4: Mapped = {
+    **LLAMA,
+    "layers": [
+        {
+            **group,
+            "group": name,
+            "repeat": repeat,
+            "attention": {**LLAMA["layers"][0]["attention"], "rotary_form": "complex", "softmax": "input", **own},
+        }
+        for group in LLAMA["layers"]
+        for name, repeat, own in (
+            ("local", 6, {"chunk": 11, "qk_norm": "unweighted"}),
+            ("global", 2, {"rotary": 0, "temperature": True}),
+        )
+    ],
+    "order": ["3 local", "global"],
 }
 
 ONE_DEVICE: Mapped = {

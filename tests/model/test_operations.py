@@ -18,6 +18,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.dims import LETTERS
 from ledger.model.elementwise import Pointwise
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
+from ledger.model.joining import Joined, Taken
 from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.program import Program, program
 from ledger.model.recompute import POLICIES
@@ -35,6 +36,22 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GEMMA2, "precision": "bf16-autocast", "kernels": {"attention": "efficient", "norm": "eager"}},
     {"model": plans.NEOX, "kernels": {"activation": "eager", "loss": "fused"}},
     {"model": plans.LLAMA, "stack": "pytorch-fsdp2-compile-2025"},
+    {"model": plans.LATENT_COMPLEX, "kernels": {"norm": "eager", "attention": "cudnn"}},
+    {"model": plans.LATENT_KEYS, "kernels": {"attention": "eager"}},
+    {"model": plans.SINKS, "kernels": {"attention": "eager"}},
+    {"model": plans.SINKS, "kernels": {"attention": "cudnn_grouped"}},
+    {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
+    {"model": plans.OLMO2, "kernels": {"attention": "math"}},
+    {"model": plans.PHI},
+    *(
+        {
+            "model": {**plans.layer(plans.LATENT, mlp={"d_ff": 273}), "vocab": 213},
+            **TENSOR,
+            "parallelism": {"tensor": 3, "sequence": sequence},
+            "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 3},
+        }
+        for sequence in ("off", "save_gathered")
+    ),
     {
         "model": SPLIT_LLAMA,
         **TENSOR,
@@ -128,7 +145,24 @@ def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
                     assert value(made.elements()) == value(inputs[made.name].elements())
         for name, storage in operation.shared():
             held = operation.output if storage == gradient(operation.output).name else inputs[name]
-            assert value(inputs[name].elements()) == value(held.elements()), operation.name
+            if isinstance(operation, Joined):
+                assert value(inputs[name].elements()) < value(held.elements()), operation.name
+            else:
+                assert value(inputs[name].elements()) == value(held.elements()), operation.name
+
+
+def test_what_is_taken_apart_or_joined_is_all_of_it() -> None:
+    """The parts of a tensor have its elements together; a weight beside activations is there once for each row."""
+    found = [operation for operation in written() if isinstance(operation, Taken | Joined)]
+    assert {type(operation) for operation in found} == {Taken, Joined}
+    for operation in found:
+        whole, parts = operation.inputs, operation.outputs
+        if isinstance(operation, Joined):
+            whole, parts = parts, tuple(tensor for tensor in whole if tensor.role == "activation")
+        beside = [tensor for tensor in operation.inputs if tensor.role == "weight"]
+        dropped = operation.name == "attention/softmax.taken"  # the share of the sink is thrown away
+        rows = value(parts[0].elements()) // value(parts[0].local(parts[0].dims[-1])) if beside or dropped else 0
+        assert sum(value(part.elements()) for part in parts) + rows == value(whole[0].elements()), operation.name
 
 
 def contractions() -> list[Contraction]:
@@ -143,7 +177,8 @@ def test_a_contraction_costs_two_flops_a_point() -> None:
         points = value(operation.points())
         assert value(operation.counted()) == 2 * points
         assert points == value(shape.batch) * value(shape.m) * value(shape.n) * value(shape.k)
-        assert value(operation.useful()) + value(operation.masked()) == 2 * points
+        assert value(operation.spent()) == 2 * points
+        assert (value(operation.repeated()) > 0) == bool(operation.copies)
         assert 0 < value(operation.density) <= 1
 
 
@@ -162,12 +197,12 @@ def test_both_gradients_of_a_contraction_cost_what_it_costs() -> None:
         steps = [step for step in operation.gradients() if isinstance(step, Contraction)]
         assert len(steps) == sum(differentiable(tensor) for tensor in operation.inputs[:2])
         for step in steps:
-            for cost in ("counted", "useful", "masked"):
+            for cost in ("counted", "useful", "masked", "repeated"):
                 assert value(getattr(step, cost)()) == value(getattr(operation, cost)()), operation.name
 
 
 def test_fused_attention_is_its_two_contractions() -> None:
-    """Forward both; backward both gradients of both, and the scores again: 2.5 times forward, masks or not."""
+    """Forward both; backward both gradients of both, and the scores again: 2.5 times forward for equal widths."""
     found = [operation for operation in written() if isinstance(operation, FusedAttention)]
     assert found
     for operation in found:
@@ -175,10 +210,12 @@ def test_fused_attention_is_its_two_contractions() -> None:
         assert isinstance(step, AttentionBackward)
         forward, backward = value(operation.counted()), value(step.counted())
         assert forward == sum(value(part.counted()) for part in operation.parts)
-        assert 2 * backward == 5 * forward
+        assert backward == 2 * forward + value(operation.parts[0].counted())
         assert value(step.useful()) - value(step.redone()) == 2 * value(operation.useful())
         query, _, values = operation.inputs[:3]
-        assert value(operation.output.elements()) == value(query.elements())
+        width, wide = value(query.dims[-1].symbol), value(values.dims[-1].symbol)
+        assert value(operation.output.elements()) * width == value(query.elements()) * wide
+        assert (2 * backward == 5 * forward) == (width == wide)
         assert values.dtype == operation.output.dtype
 
 
