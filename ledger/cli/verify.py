@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from shlex import join
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,33 +24,108 @@ NEEDED = ("torch", "transformers")
 @spec_argument
 @click.option("--layers", type=click.IntRange(min=1), metavar="N", help="Compare a plan with N layers of each group.")
 @click.option("--full", is_flag=True, help="Run every layer, where a few stand for all otherwise.")
+@click.option("--quick", is_flag=True, help="Of a suite, only the cases that are checked at every change.")
+@click.option("--record", is_flag=True, help="Keep the verdicts in the library, as evidence for reports.")
 @set_option
 @json_option
 @click.pass_context
-def command(
-    ctx: click.Context, spec: str, layers: int | None, overrides: tuple[str, ...], *, full: bool, as_json: bool
-) -> None:
-    """Run one training step of SPEC in PyTorch, on fake tensors, and compare.
+def command(ctx: click.Context, /, spec: str, **options: Any) -> None:
+    """Run one training step of SPEC, a plan or a suite of plans, in PyTorch on fake tensors, and compare.
 
     Parameters, FLOPs, saved bytes, memory at each moment and collectives, predicted beside found. It needs no GPU and
     no memory for the model. Exits with 1 where a difference has no named cause and no tolerance covers it.
     """
-    if full and layers is not None:
+    asked = Asked(spec, **options)
+    if asked.full and asked.layers is not None:
         raise click.UsageError("--full runs every layer, --layers so many: give one of them")
     _installed()
+    from ledger.spec.suite import is_suite
+
+    agrees = _suite(asked) if is_suite(spec) else _plan(asked)
+    if not agrees:
+        ctx.exit(DISAGREES)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed."""
+
+    spec: str
+    layers: int | None
+    overrides: tuple[str, ...]
+    full: bool
+    quick: bool
+    record: bool
+    as_json: bool
+
+    @property
+    def command(self) -> str:
+        """The command that repeats this."""
+        depth = ["--full"] if self.full else [] if self.layers is None else ["--layers", str(self.layers)]
+        changes = [word for text in self.overrides for word in ("--set", text)]
+        return join(["ledger", "verify", self.spec, *changes, *depth])
+
+
+def _plan(asked: Asked) -> bool:
+    """One plan: its verdicts, and whether they agree."""
+    if asked.quick:
+        raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
     from ledger.cli.tables import print_json
     from ledger.evidence.verification.outcome import published
     from ledger.evidence.verification.verification import Depth, verify
     from ledger.spec import load_plan
 
-    plan = load_plan(spec, overrides)
-    found = verify(plan, Depth(layers, full), typed(spec, overrides, layers, full=full), progress)
-    if as_json:
-        print_json(published(found, spec))
+    plan = load_plan(asked.spec, asked.overrides)
+    found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
+    if asked.as_json:
+        print_json(published(found, asked.spec))
     else:
         show(found)
-    if not found.agrees:
-        ctx.exit(DISAGREES)
+    _keep(found, asked)
+    return found.agrees
+
+
+def _suite(asked: Asked) -> bool:
+    """Every case of a suite: a line each, and whether all agree."""
+    if asked.overrides:
+        raise click.UsageError("--set changes a plan, and a suite holds many; write `set:` beside the case it is about")
+    from ledger.cli.tables import print_json
+    from ledger.evidence.verification.outcome import SCHEMA, Verification, published
+    from ledger.evidence.verification.suites import verify_suite
+    from ledger.evidence.verification.verification import Depth
+    from ledger.spec.suite import load_suite
+
+    agree, objects = True, []
+    depth = Depth(asked.layers, asked.full)
+    for found in verify_suite(load_suite(asked.spec), depth, quick=asked.quick, progress=progress):
+        if not isinstance(found, Verification):
+            click.echo(f"{found.name}: {found.problem}", err=True)
+            agree = False
+            continue
+        agree = agree and found.agrees
+        objects.append(published(found, found.name))
+        if not asked.as_json:
+            summarize(found)
+        _keep(found, asked)
+    if asked.as_json:
+        print_json({"schema": SCHEMA, "suite": objects})
+    return agree
+
+
+def _keep(found: Verification, asked: Asked) -> None:
+    """Writes the record that was asked for."""
+    if asked.record:
+        from ledger.evidence.verification import records
+
+        click.echo(records.write(found, records.folder()), err=True)
+
+
+def summarize(found: Verification) -> None:
+    """One line for a plan, and one for each figure that disagrees."""
+    click.echo(f"{found.name}: {found.sentence}")
+    for verdict in found.verdicts:
+        if not verdict.agrees:
+            click.echo(f"  {'  '.join(row(verdict))}")
 
 
 def _installed() -> None:
@@ -59,14 +136,6 @@ def _installed() -> None:
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and PyTorch is the judge "
             "here; `pip install 'ledger[evidence]'` installs what is needed"
         )
-
-
-def typed(spec: str, overrides: tuple[str, ...], layers: int | None, *, full: bool) -> str:
-    """The command that repeats this."""
-    from shlex import join
-
-    depth = ["--full"] if full else [] if layers is None else ["--layers", str(layers)]
-    return join(["ledger", "verify", spec, *(word for text in overrides for word in ("--set", text)), *depth])
 
 
 def progress(what: str) -> None:

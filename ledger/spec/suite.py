@@ -18,7 +18,7 @@ from ledger.spec.view import View
 
 @dataclass(frozen=True)
 class Case:
-    """One plan of a suite: the spec it starts from, and the overrides that make it. `quick`: checked at every change."""
+    """One plan of a suite: the spec it starts from, and what overrides make of it. `quick`: run at every change."""
 
     name: str
     plan: str
@@ -63,11 +63,7 @@ def load_suite(path: str) -> Suite:
     library = default_library()
     source = _opened(path, library)
     try:
-        node = read(source.text, source.file)
-        problems = [finding.problem for finding in findings(node, "suite")] or list(_repeated(node))
-        if problems:
-            raise SpecError(problems)
-        view = View(node)
+        view = View(_sound(read(source.text, source.file)))
         groups = tuple(_group(entry, source, library) for entry in view.each("groups"))
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
@@ -78,6 +74,14 @@ def _opened(path: str, library: Library) -> Source:
     if path in library.names("suite") and not exists(path):
         return read_once(library.folder("suite") / f"{path}.yaml").source
     return open_source(path)
+
+
+def _sound(node: Node) -> Node:
+    """A document that its schema allows and whose cases have names of their own."""
+    problems = [finding.problem for finding in findings(node, "suite")] or list(_repeated(node))
+    if problems:
+        raise SpecError(problems)
+    return node
 
 
 def _group(view: View, source: Source, library: Library) -> Group:

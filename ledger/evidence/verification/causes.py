@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ledger.books.closed import whole
 from ledger.evidence.verification.layouts import sharded
 from ledger.evidence.verification.verdicts import Cause
-from ledger.model import dtypes
 from ledger.model.program import compute_precision, wrapped
 from ledger.spec.plan import Plan
 
@@ -48,6 +47,11 @@ class Instant:
         """Whether the backward pass runs."""
         return self.moment.startswith("backward/")
 
+    @property
+    def in_layers(self) -> bool:
+        """Whether the backward pass has a layer before it."""
+        return self.backward and self.moment != "backward/input"
+
 
 def causes(plan: Plan, moment: str) -> Iterator[Cause]:
     """What explains part of found minus predicted at one moment."""
@@ -58,7 +62,7 @@ def causes(plan: Plan, moment: str) -> Iterator[Cause]:
 
 def _step_counts(at: Instant) -> int:
     """The fused optimizer keeps one fp32 count for each parameter tensor on the device."""
-    if at.plan.kernels.optimizer != "fused" or at.plan.optimizer.name not in COUNTING or sharded(at.plan):
+    if at.plan.kernels.optimizer != "fused" or at.plan.optimizer.name not in COUNTING:
         return 0
     model = whole(at.plan)
     return SCALAR * int(sum(model.value(count) * len(weights) for _, count, weights in wrapped(model.units)))
@@ -70,7 +74,7 @@ def _positions(at: Instant) -> int:
     The judge of a sharded step hands them in from outside.
     """
     rotated = {width for group in at.plan.model.groups if (width := group.attention.rotary_dim)}
-    given = rotated and at.plan.recompute.policy != "none" and (at.moment in (AFTER, LOSS) or at.backward)
+    given = rotated and at.plan.recompute.policy != "none" and (at.moment in (AFTER, LOSS) or at.in_layers)
     positions = INDEX * at.plan.run.seq_len if sharded(at.plan) or given else 0
     return positions + sum(2 * WIDE * (width // 2) for width in rotated)
 
@@ -89,14 +93,8 @@ def _scalars(at: Instant) -> int:
     cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
     if at.backward:
         return 2 * SCALAR
-    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: SCALAR}.get(at.moment, 0)
-
-
-def _mask(at: Instant) -> int:
-    """Eager attention adds a mask of sequence by sequence, which the frame of forward holds."""
-    if at.plan.kernels.attention != "eager" or not at.forward:
-        return 0
-    return int(dtypes.size(at.plan.precision.compute)) * at.plan.run.micro_batch * at.plan.run.seq_len**2
+    kept = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
+    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: kept}.get(at.moment, 0)
 
 
 def _last_hidden(at: Instant) -> int:
@@ -124,7 +122,6 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "positions and rotary frequencies": _positions,
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
-    "the causal mask of eager attention": _mask,
     "the last hidden state in fp32": _last_hidden,
     "biases that autocast has cast": _biases,
 }

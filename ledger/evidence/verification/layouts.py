@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.evidence.sharded_step import Sharding
+from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
 # Axes along which no judge runs a step yet, and why.
@@ -14,9 +15,17 @@ UNJUDGED = {
 
 
 def sharding(plan: Plan) -> Sharding:
-    """The mesh of the judge's rank for a plan that FSDP2 shards."""
+    """The mesh of the judge's rank, and how FSDP2 moves weights and gradients on it."""
     layout = plan.parallelism
-    return Sharding(data=layout.data // layout.replicate, tensor=layout.tensor, replicate=layout.replicate)
+    return Sharding(
+        data=layout.data // layout.replicate,
+        tensor=layout.tensor,
+        replicate=layout.replicate,
+        reshard=layout.reshard,
+        wrap=layout.wrap,
+        reduce="step" if layout.reduces_once else "micro_batch",
+        micro_batches=micro_batches(plan),
+    )
 
 
 def sharded(plan: Plan) -> bool:
@@ -34,6 +43,6 @@ def unjudged(plan: Plan) -> str:
         return f"parallelism.zero = {layout.zero}: the judge shards with fully_shard, which is ZeRO-3"
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
-    if plan.run.global_batch != layout.data * plan.run.micro_batch:
-        return "several micro-batches a step: the judge runs one"
+    if layout.offload:
+        return f"parallelism.offload = {', '.join(layout.offload)}: the judge's rank has no host"
     return ""

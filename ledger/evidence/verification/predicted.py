@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from ledger.books.closed import Books, Whole, close, whole
-from ledger.books.evaluate import Exact
-from ledger.books.passing import TOKENS, standing
+from ledger.books.entries import Entry, Lifetime
+from ledger.books.passing import standing
 from ledger.books.results import Compiled
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.program import Builder, units
 from ledger.model.schedule import Role, roles
-from ledger.model.tensors import Tensor
+from ledger.model.wrapping import LOSS
 from ledger.spec.plan import Plan
 
 Figures = dict[str, int]
 PASSES = ("forward", "backward")
-STATE = ("weights", "master", "optimizer")
 
 
 def parameters(compiled: Compiled) -> Figures:
@@ -63,29 +62,35 @@ def saved(compiled: Compiled) -> Figures:
 def memory(compiled: Compiled) -> Figures:
     """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
     (book,) = close(compiled.plan, roles(compiled.plan))
-    static = sum(int(compiled.totals[f"memory.static.{part}"]) for part in STATE) + _tokens(book)
     (role,) = compiled.roles
     moments = {moment.name: moment.total for moment in role.moments}
-    return {"static": static, "after forward": static + _kept(book), **moments}
+    return {"static": _lasting(book, *book.line.names) - _gradients(book), "after forward": _between(book), **moments}
 
 
-def _tokens(book: Books) -> int:
-    """Bytes of the token ids of a micro-batch."""
-    return next(int(book.value(tensor.bytes())) for tensor in _inputs(book) if tensor.name == TOKENS)
+def _lasting(book: Books, *moments: str) -> int:
+    """Bytes of what is alive at all of these moments."""
+    return sum(int(book.value(entry.amount * entry.times)) for entry in _alive(book, moments))
 
 
-def _kept(book: Books) -> int:
-    """Bytes that forward leaves for backward beside the token ids; tables that layers share count once."""
-    layers: Exact = 0
-    for unit in book.program.units:
-        passing = (tensor for tensor in unit.kept.saved if not standing(tensor))
-        layers += sum(book.value(unit.count * tensor.bytes()) for tensor in passing)
-    tables = {tensor.name: tensor for tensor in _inputs(book) if tensor.role == "table"}
-    return int(layers + sum(book.value(tensor.bytes()) for tensor in tables.values()))
+def _alive(book: Books, moments: Sequence[str]) -> Iterator[Entry]:
+    wanted = [book.line.names.index(name) for name in moments]
+    for entry in book.ledger.entries:
+        if isinstance(entry.when, Lifetime) and entry.when.first <= min(wanted) and max(wanted) <= entry.when.last:
+            yield entry
 
 
-def _inputs(book: Books) -> Iterator[Tensor]:
-    return (tensor for unit in book.program.units for operation in unit.forward for tensor in operation.inputs)
+def _gradients(book: Books) -> int:
+    """Bytes of gradients that are there all the time, from the second micro-batch on."""
+    there = (entry for entry in _alive(book, book.line.names) if entry.resource.name == "memory.gradients")
+    return sum(int(book.value(entry.amount * entry.times)) for entry in there)
+
+
+def _between(book: Books) -> int:
+    """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
+    (loss,) = (unit for unit in book.program.units if unit.name == LOSS)
+    saved = (tensor for tensor in loss.kept.saved if not standing(tensor))
+    own = sum(book.value(tensor.bytes()) for tensor in saved)
+    return _lasting(book, f"forward/{LOSS}", f"backward/{LOSS}") + int(own)
 
 
 def collectives(compiled: Compiled) -> Figures:

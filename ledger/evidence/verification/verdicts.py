@@ -20,6 +20,7 @@ class Tolerance:
 EXACT = Tolerance("exact")
 ROUNDING = Tolerance("512 B rounding")
 HALF_PERCENT = Tolerance("0.5 %", 0.005)
+TOLERANCES = {tolerance.title: tolerance for tolerance in (EXACT, ROUNDING, HALF_PERCENT)}
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:
 
 def uneven(plan: Plan) -> bool:
     """Whether layers of a group differ by where they stand, so that none stands for another."""
-    return plan.recompute.policy in ("every", "layers", "segment", "square_root")
+    return plan.recompute.policy in ("every", "layers", "segment") or plan.parallelism.wrap > 1
 
 
 def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
