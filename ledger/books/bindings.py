@@ -44,6 +44,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "chunks": degrees.interleave,
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
+        **({"rank": plan.train.rank} if plan.train.rank else {}),
         "waiting": role.waiting,
         "sends": role.sends,
         "returns": role.returns,

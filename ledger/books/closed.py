@@ -37,7 +37,8 @@ class Books:
 
     def held(self, what: str) -> sympy.Expr:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
-        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in self.weights()])
+        mine = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
+        return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in mine])
 
 
 def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:

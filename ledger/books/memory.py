@@ -8,7 +8,7 @@ from functools import cached_property
 
 import sympy
 
-from ledger.books import optimizer_stocks, transfers
+from ledger.books import optimizer_stocks, quantised_stocks, transfers
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.books.gathering import Gathering
@@ -20,6 +20,7 @@ from ledger.books.waiting import waiting
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
 from ledger.model.operations import ZERO
+from ledger.model.quantised import STAYING
 from ledger.model.program import ENDS, INPUT, LOSS, OUTPUT, Program, Unit, wrapped
 from ledger.model.schedule import micro_batches, schedule
 from ledger.model.tensors import CeilDiv, sized
@@ -115,6 +116,7 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
     yield from optimizer_stocks.kept(program, plan, line.whole, value)
     yield from optimizer_stocks.update(program, plan, line.last, value)
     yield from _inputs(program, line)
+    yield from quantised_stocks.kept(program, line)
     for unit in program.units:
         if unit.forward:
             yield from _saved(unit, line, plan)
@@ -146,7 +148,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
-    for tensor in {t.name: t for t in inputs if standing(t)}.values():
+    for tensor in {t.name: t for t in inputs if standing(t) and t.role != STAYING}.values():
         alive = always(ONE) if tensor.name == TOKENS else _with_layers if tensor.name in again else _in_forward
         yield from posted(line, tensor.name, "activations", tensor.bytes(), alive, why)
 

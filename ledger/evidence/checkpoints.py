@@ -45,11 +45,11 @@ def apply(built: Any, recompute: Recompute) -> None:
         contexts = partial(create_selective_checkpoint_contexts, _policy(recompute))
         if recompute.matmuls == "every_second":
             contexts = partial(_counting, recompute)
-        built.activation_checkpointing_enable({**OPTIONS, "context_fn": contexts})
+        for layer in layers:
+            _together([layer], context_fn=contexts)
     elif recompute.policy in ("full", "every", "layers"):
-        built.activation_checkpointing_enable(OPTIONS, every_n_layers=recompute.every)
-        for layer in layers[recompute.layers :] if recompute.policy == "layers" else ():
-            layer.gradient_checkpointing = False
+        for layer in layers[: recompute.layers or None : recompute.every]:
+            _together([layer])
     elif recompute.policy == "segment":
         length = recompute.segment or math.ceil(math.sqrt(len(layers)))
         for first in range(0, len(layers), length):
@@ -92,7 +92,7 @@ def _counting(recompute: Recompute) -> Any:
 # --- layers together ----------------------------------------------------------------------------
 
 
-def _together(layers: Sequence[Any]) -> None:
+def _together(layers: Sequence[Any], **options: Any) -> None:
     """A segment is one checkpoint: its first layer runs them all, the others hand on what they are given."""
     forwards = [layer.forward for layer in layers]
 
@@ -101,7 +101,7 @@ def _together(layers: Sequence[Any]) -> None:
             hidden = forward(hidden, *others, **named)
         return hidden
 
-    layers[0].forward = partial(checkpoint, run, **OPTIONS)
+    layers[0].forward = partial(checkpoint, run, **OPTIONS, **options)
     for layer in layers[1:]:
         layer.forward = _handed_on
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, training_loss
+from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, training_loss
 from ledger.spec.plan import Kernels, Precision
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def flop_counts(work: Workload) -> FlopCounts:
 
     with imaginary_gpu():
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
+        freeze(built, work.train)
         checkpoint_layers(built, work.recompute)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
         with FlopCounterMode(display=False, custom_mapping=_formulas()) as forward:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
 from ledger.evidence.transformers_features import mlp_of
 from ledger.spec.optimizer import Implementation
-from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute
+from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 
 if TYPE_CHECKING:
     import torch
@@ -29,13 +29,14 @@ class Workload:
     seq_len: int
     recompute: Recompute = field(default_factory=Recompute)
     optimizer: Optimizer = ADAMW
+    train: Train = field(default_factory=Train)
 
 
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside."""
-    run = plan.run
+    run, optimizer = plan.run, plan.optimizer
     return Workload(
-        plan.model, plan.kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, plan.optimizer
+        plan.model, plan.kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, optimizer, plan.train
     )
 
 
@@ -82,6 +83,14 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+
+
+def freeze(built: Any, train: Train) -> None:
+    """Freeze what `train` does not train; raises `NoReferenceError`. Within the fake mode, if there is one."""
+    if train.kind != "all":
+        from ledger.evidence import trained
+
+        trained.set_up(built, train)
 
 
 def checkpoint_layers(built: Any, recompute: Recompute) -> None:

@@ -109,7 +109,7 @@ def reference_optimizer(
     Call it, and its `step`, inside the fake mode and within `Numbers`. `layers` hold what counts as matrices.
     """
     _judged(rule, kernel, precision)
-    weights = list(built.parameters())
+    weights = [weight for weight in built.parameters() if weight.requires_grad]
     if precision.master is None:
         found: Reference = _over(weights, weights, layers, rule, kernel)
     else:

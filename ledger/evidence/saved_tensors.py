@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import Workload, reference_model, torch_dtype, training_loss
+from ledger.evidence.reference_model import Workload, freeze, reference_model, torch_dtype, training_loss
 from ledger.evidence.transformers_config import family, with_layers
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     recorder = _Recorder()
     with imaginary_gpu(), FakeTensorMode():
         built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
+        freeze(built, work.train)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
         with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:

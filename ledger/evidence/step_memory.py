@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype, training_loss
+from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype, training_loss
 from ledger.evidence.transformers_config import family, layer_order
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def step_memory(work: Workload) -> StepMemory:
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
         with fake:
             built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
+            freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         checkpoint_layers(built, work.recompute)
         layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)

@@ -16,21 +16,25 @@ from ledger.model.tensors import Tensor
 def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
     """Gradients in reverse order, inputs gathered again, sums where a value was used twice, sums over split dims."""
     found: list[Operation] = []
-    written: Counter[str] = Counter()
+    apart, written = _summed_apart(forward), Counter[str]()
     regathered: set[str] = set()
     for operation in reversed(forward):
+        if not any(map(differentiable, operation.learned())):
+            continue
         found.extend(_gathered_again(operation, regathered))
-        for step in operation.gradients():
-            numbered = tuple(_numbered(tensor, written) for tensor in step.outputs)
+        steps = operation.gradients()
+        for step in steps:
+            numbered = tuple(_numbered(tensor, written, apart) for tensor in step.outputs)
             found.append(replace(step, outputs=numbered, pieces=operation.pieces))
-            found.extend(_summed(step, numbered))
+        for step in steps:  # autograd adds up when all gradients of an operation are there
+            found.extend(_summed(step, written, apart))
         found.extend(_partial_weights(operation))
     return tuple(found)
 
 
 def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
     """Where the shard was saved instead of the gathered input, the weight's gradient needs it whole again."""
-    if not isinstance(operation, Contraction) or not operation.saves:
+    if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.inputs[1]):
         return
     used, kept = operation.inputs[0], operation.saves[0]
     if used.split == kept.split or used.name in done:
@@ -40,17 +44,42 @@ def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]
     yield Collective(f"{used.name}.again", f"all_gather.{axis}", (kept,), (used,), collective="all_gather", axis=axis)
 
 
-def _numbered(tensor: Tensor, written: Counter[str]) -> Tensor:
+def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
+    """How many gradients are summed for each value that tensor-parallel devices use whole, where more than one is.
+
+    Autograd adds in place but for tensor subclasses (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace), and
+    what DTensor gathered is one.
+    """
+    saved = {tensor.name for op in forward for tensor in op.saves}  # Megatron-LM, with kernels of its own, saves shards
+    shared = {
+        op.output.name
+        for op in forward
+        if isinstance(op, Collective) and op.kernel == "all_gather.tensor" and op.output.name in saved
+    }
+    wanted = {gradient(tensor).name for op in forward for tensor in op.outputs if tensor.name in shared}
+    written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in wanted)
+    return Counter({name: count for name, count in written.items() if count > 1})
+
+
+def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
     """A second gradient of the same value is a tensor of its own until it is added."""
     written[tensor.name] += 1
     count = written[tensor.name]
-    return tensor if count == 1 else replace(tensor, name=f"{tensor.name}.{count}")
+    return tensor if count == 1 and tensor.name not in apart else replace(tensor, name=f"{tensor.name}.{count}")
 
 
-def _summed(step: Operation, numbered: tuple[Tensor, ...]) -> Iterator[Operation]:
-    for first, second in zip(step.outputs, numbered, strict=True):
-        if first.name != second.name:
-            yield Pointwise(f"{step.name}.sum", "elementwise", (first, second), (first,))
+def _summed(step: Operation, written: Counter[str], apart: Counter[str]) -> Iterator[Operation]:
+    """The sum so far and the gradient that was just written, in place of the first or in a tensor of its own."""
+    for tensor in step.outputs:
+        count = written[tensor.name]
+        if count == 1:
+            continue
+        last = replace(tensor, name=f"{tensor.name}.{count}")
+        before, after = tensor, tensor
+        if tensor.name in apart:
+            before = replace(tensor, name=f"{tensor.name}.1" if count == 2 else f"{tensor.name}.sum{count - 1}")
+            after = tensor if count == apart[tensor.name] else replace(tensor, name=f"{tensor.name}.sum{count}")
+        yield Pointwise(f"{step.name}.sum", "elementwise", (before, last), (after,))
 
 
 def _partial_weights(operation: Operation) -> Iterator[Operation]:
@@ -60,7 +89,7 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
     """
     operands = (*operation.inputs, *operation.outputs)
     axes = sorted({axis for tensor in operands if tensor.role == "activation" for _, axis in tensor.split})
-    for weight in operation.inputs:
+    for weight in operation.learned():
         if weight.role not in ("weight", "cast") or not differentiable(weight):
             continue
         held = {axis for _, axis in weight.split}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isqrt
 
 import sympy
 
 from ledger.model.dims import symbol
-from ledger.model.operations import ZERO
+from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import CeilDiv
 from ledger.spec.plan import Recompute
 
@@ -20,36 +20,44 @@ WITHIN = "within"
 class Part:
     """Layers of one group on one device that recompute treats alike, in the order of the forward pass.
 
-    `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each.
+    `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each; `held` is the
+    count as a number where one is known.
     """
 
     label: str
     count: sympy.Expr
     policy: str
     beside: sympy.Expr = ZERO
+    held: int = 0
+
+    def apart(self, first: int) -> Part:
+        """The first layer of these alone (`first` = 1), or the others (0)."""
+        if first:
+            return replace(self, label=f"{self.label}.first", count=ONE, held=1)
+        return replace(self, count=self.count - 1, held=self.held - 1)
 
 
 def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: int) -> tuple[Part, ...]:
     """The parts of a group that has `layers` layers on a device, in `chunks`; `redone` of them are recomputed."""
     count = symbol("layers", suffix)
     if recompute.policy == "every" and recompute.every > 1:
-        again = CeilDiv(count, recompute.every)
-        return _two(again, count, all_of_them=layers == 1)
+        return _two(CeilDiv(count, recompute.every), count, -(-layers // recompute.every), layers)
     if recompute.policy == "layers":
         if redone == 0:
-            return (Part("", count, "none"),)
-        return _two(symbol("redone", suffix), count, all_of_them=redone == layers)
+            return (Part("", count, "none", held=layers),)
+        return _two(symbol("redone", suffix), count, redone, layers)
     length = segment(recompute, layers, chunks) if recompute.policy == "segment" else 1
     if length > 1:
         return tuple(_segments(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
-    return (Part("", count, "full" if whole_layers else recompute.policy),)
+    return (Part("", count, "full" if whole_layers else recompute.policy, held=layers),)
 
 
-def _two(again: sympy.Expr, count: sympy.Expr, *, all_of_them: bool) -> tuple[Part, ...]:
-    if all_of_them:
-        return (Part("", count, "full"),)
-    return Part(".recomputed", again, "full"), Part("", count - again, "none")
+def _two(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[Part, ...]:
+    """Layers that are recomputed, and those that are not, where there are any."""
+    if redone == layers:
+        return (Part("", count, "full", held=layers),)
+    return Part(".recomputed", again, "full", held=redone), Part("", count - again, "none", held=layers - redone)
 
 
 def _segments(suffix: str, chunks: int, *, even: bool) -> Iterator[Part]:

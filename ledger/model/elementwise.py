@@ -72,10 +72,12 @@ class DroppedAddition(Addition):
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The residual stream's gradient is the upstream gradient."""
-        return handed_on(self, self.inputs[0])
+        return handed_on(self, *filter(differentiable, self.inputs[:1]))
 
     def gradients(self) -> tuple[Operation, ...]:
         """The mask is read again."""
+        if not differentiable(self.inputs[1]):
+            return ()
         reads, update = (*self.saves, gradient(self.output)), gradient(self.inputs[1])
         return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (update,), flops=2),)
 

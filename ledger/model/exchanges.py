@@ -33,7 +33,9 @@ def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator
         return
     amount = whole.whole(sharding, sent(plan))
     if not sharding.splits("weights"):
-        yield whole.name, whole.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
+        amount = whole.trained().whole(sharding, sent(plan))
+        if amount != 0:
+            yield whole.name, whole.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
         return
     yield whole.name, whole.count, "forward", exchange("all_gather", axis, amount, per_step=False)
     if gathers_again(plan, whole.name):
@@ -42,7 +44,9 @@ def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator
 
 def _reductions(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
     """Whole gradients to every device, or to each its share; over copies of the shares, each share is summed again."""
-    once, dtype = plan.parallelism.reduces_once, plan.precision.reduction
+    once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.trained()
+    if not whole.parts:
+        return
     if sharding.stage == 0:
         amount = whole.unpadded(dtype)
         yield whole.name, whole.count, "backward", exchange("all_reduce", axis, amount, per_step=once)

@@ -102,6 +102,10 @@ class Operation:
         """The operations of the backward pass that this one gives rise to, in execution order."""
         return ()
 
+    def learned(self) -> tuple[Tensor, ...]:
+        """The tensors that gradients may flow into."""
+        return self.inputs
+
     def shared(self) -> tuple[tuple[str, str], ...]:
         """Gradients of inputs that are no allocation of their own, each with the storage it is in."""
         return ()
@@ -109,7 +113,7 @@ class Operation:
 
 def gradient(tensor: Tensor, dtype: str = "") -> Tensor:
     """The gradient of a tensor: same dims and split."""
-    return replace(tensor, name=f"{tensor.name}.gradient", dtype=dtype or tensor.dtype, role="gradient", view_of="")
+    return replace(tensor, name=f"{tensor.name}.gradient", dtype=dtype or tensor.dtype, role="gradient", view_of="", frozen=False)
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:
@@ -120,4 +124,4 @@ def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], .
 
 def differentiable(tensor: Tensor) -> bool:
     """Whether a gradient flows into this tensor."""
-    return tensor.role in ("activation", "weight", "cast")
+    return tensor.role in ("activation", "weight", "cast") and not tensor.frozen

@@ -70,6 +70,8 @@ def owned(optimizer: Optimizer, mine: tuple[Unit, ...]) -> Iterator[Owned]:
     """Every weight of a device that is trained, once, with its rule."""
     for unit, count, weights in wrapped(mine):
         for weight in weights:
+            if weight.frozen:
+                continue
             yield Owned(unit, count, weight, rule_of(optimizer, unit, weight))
 
 

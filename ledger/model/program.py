@@ -67,11 +67,16 @@ class Program:
 
 
 def compute_precision(plan: Plan) -> Precision:
-    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast."""
-    if plan.parallelism.zero == 3 and plan.precision.autocast:
-        narrow = plan.precision.compute
-        return replace(plan.precision, autocast=False, weights=narrow, activations=narrow)
-    return plan.precision
+    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
+
+    Of a weight that is gathered for each pass, no quantised copy stays.
+    """
+    if plan.parallelism.zero < 3:
+        return plan.precision
+    recipe = plan.precision.matmul
+    precision = replace(plan.precision, matmul=replace(recipe, weights="anew") if recipe else None)
+    narrow = plan.precision.compute
+    return replace(precision, autocast=False, weights=narrow, activations=narrow) if precision.autocast else precision
 
 
 def _kernels(operations: Sequence[Operation], kept: Sequence[Tensor], *, compiled: bool) -> tuple[Operation, ...]:
@@ -164,7 +169,7 @@ def builder(plan: Plan) -> Builder:
     return Builder(
         plan.model,
         compute_precision(plan),
-        layout(plan.parallelism),
+        replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
         plan.recompute,
         plan.train,

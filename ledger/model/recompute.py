@@ -11,6 +11,7 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.operations import ZERO, Operation
+from ledger.model.quantised import PASSING, STAYING
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Recompute
 
@@ -96,7 +97,8 @@ def prefix(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     last = max((i for i, op in enumerate(operations) if _saves(op)), default=-1)
     if last < 0:
         return ()
-    return tuple(operations[: last + (1 if operations[last].after else 0)])
+    needed = operations[: last + (1 if operations[last].after else 0)]
+    return tuple(op for op in needed if any(tensor.role != STAYING for tensor in op.outputs))
 
 
 def _saves(operation: Operation) -> bool:
@@ -121,6 +123,8 @@ def _none(operations: Sequence[Operation], _: Recompute) -> Kept:
 
 def _full(operations: Sequence[Operation], _: Recompute) -> Kept:
     """Only what enters is kept."""
+    if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
+        return Kept(())
     start = entry(operations)
     rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
     return Kept(start, (Segment(start, prefix(operations), rest),))
@@ -142,7 +146,7 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
     outside = [op for component, run in stretches if component is None for op in run]
     parts = [(component, run) for component, run in stretches if component]
     saved = {t.storage: t for t in saved_by(outside, operations)}
-    saved |= {t.storage: t for _, run in parts for t in entry(run, operations)}
+    saved |= {t.storage: t for _, run in parts if any(map(_saves, run)) for t in entry(run, operations)}
     for component, run in parts:
         for tensor in (t for op in run if component.discards for t in op.outputs):
             saved.pop(tensor.storage, None)
@@ -178,6 +182,8 @@ def _own(run: Sequence[Operation], lost: dict[str, Tensor], *, wholly: bool) -> 
 
 def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
+    if not any(map(_saves, operations)):
+        return Kept(())
     dropped = set(_second_matmuls(operations)) if recompute.matmuls == "every_second" else set()
 
     def kept(operation: Operation) -> bool:
@@ -216,7 +222,7 @@ def _second_matmuls(operations: Sequence[Operation]) -> Iterator[str]:
     count = 0
     for operation in operations:
         if isinstance(operation, Contraction):
-            projection = operation.inputs[1].role in ("weight", "cast")
+            projection = operation.inputs[1].role in ("weight", "cast", STAYING, PASSING)
             count += projection
             if not projection or count % 2 == 0:
                 yield operation.name

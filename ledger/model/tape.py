@@ -16,8 +16,10 @@ from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.operations import ONE, Operation
+from ledger.model.quantised import narrowed
 from ledger.model.tensors import Split, Tensor
 from ledger.spec.plan import Kernels, Lora, Precision
+from ledger.spec.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,9 @@ class Tape:
         if any(name in out for name in used) and not cut and not partial:
             left = self._shared(left, next(iter(used.values())))
         compute = dtype or self.precision.compute
+        recipe = None if dtype else self._recipe(name, right)
         left = self.cast(left, compute)
-        right = self.cast(right, compute)
+        right = right if recipe else self.cast(right, compute)
         table = {d.name: d for d in (*left.dims, *right.dims)}
         dims = tuple(table[n] for n in out)
         split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
@@ -136,12 +139,19 @@ class Tape:
         copies = tuple(axis for axis in self.layout.alike if axis not in apart)
         inputs = (left, right, *inside)
         kind = Grouped if grouped else Contraction
-        self.record(kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies))
+        plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
+        self.record(narrowed(self, plain, recipe) if recipe else plain)
         for axis in sorted(contracted):
             result = self.reduced(result, axis)
         if bias and contracted:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
         return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
+
+    def _recipe(self, name: str, right: Tensor) -> Recipe | None:
+        """How the operands of a contraction are quantised, where they are: those of activations alone never."""
+        recipe = self.precision.matmul
+        quantised = recipe and right.role == "weight" and not recipe.leaves(name, self.suffix)
+        return recipe if quantised else None
 
     def pointwise(  # noqa: PLR0913 - the keywords are the facts of one row of a kernel's description
         self,

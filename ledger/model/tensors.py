@@ -55,6 +55,7 @@ class Tensor:
     split: Split = ()
     lead: int = 1
     view_of: str = ""
+    frozen: bool = False  # no gradient flows into it
 
     @property
     def storage(self) -> str:

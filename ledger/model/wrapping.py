@@ -41,6 +41,11 @@ class Wrap:
         for axis, parts in found.items():
             yield axis, replace(self, parts=tuple(parts))
 
+    def trained(self) -> Wrap:
+        """The same without the weights that have no gradient."""
+        parts = ((times, tuple(weight for weight in weights if not weight.frozen)) for times, weights in self.parts)
+        return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
+
     def whole(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of the weights put together, padding included."""
         return total(times * gathered(weights, sharding, dtype) for times, weights in self.parts)

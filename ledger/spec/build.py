@@ -31,6 +31,7 @@ from ledger.spec.plan import (
 )
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
+from ledger.spec.recipe import ROW, WHOLE, Recipe
 from ledger.spec.sources import Source
 from ledger.spec.view import View
 
@@ -97,8 +98,38 @@ def precision(view: View, name: str) -> Precision:
         softmax=view.text("softmax", "fp32"),
         logits=view.text("logits", "fp32"),
         autocast=view.flag("autocast"),
+        matmul=_recipe(view.inner("matmul")) if view.has("matmul") else None,
         **{role: view.text(role) for role in roles},
     )
+
+
+def _recipe(view: View) -> Recipe:
+    """How operands are quantised; gradients in the format of the rest where nothing else is said."""
+    scales, default = view.inner("scales"), Recipe("", "", "fp32")
+    return Recipe(
+        format=view.text("format"),
+        gradient=view.text("gradient", view.text("format")),
+        scale=scales.text("dtype", default.scale),
+        activation_block=_block(scales, "activations"),
+        weight_block=_block(scales, "weights"),
+        tensor_scale=scales.text("tensor"),
+        history=scales.size("history"),
+        layouts=view.text("layouts", default.layouts),
+        saves=view.text("saves", default.saves),
+        weights=view.text("weights", default.weights),
+        keep=tuple(str(item.value) for item in view.inner("keep").node.items),
+    )
+
+
+def _block(view: View, key: str) -> tuple[int, int]:
+    """`tensor`, `row`, or the sides of a block."""
+    if view.text(key, "tensor") in NAMED_BLOCKS:
+        return NAMED_BLOCKS[view.text(key, "tensor")]
+    kept, contracted = (int(str(item.value)) for item in view.inner(key).node.items)
+    return kept, contracted
+
+
+NAMED_BLOCKS: Mapping[str, tuple[int, int]] = {"tensor": WHOLE, "row": ROW}
 
 
 def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
@@ -191,7 +222,7 @@ def _assumptions(whole: View, _: str, __: Parts) -> Assumptions:
         checkpoint_cost=view.maybe_amount("checkpoint_cost", "s"),
         restart_time=view.maybe_amount("restart_time", "s"),
         power_usage_effectiveness=view.amount("power_usage_effectiveness", "1", default.power_usage_effectiveness),
-        expert_imbalance=view.exact("expert_imbalance", "1") if view.has("expert_imbalance") else default.expert_imbalance,
+        expert_imbalance=view.exact("expert_imbalance", "1") or default.expert_imbalance,
     )
 
 

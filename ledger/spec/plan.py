@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from ledger.spec.optimizer import Optimizer as Optimizer
 from ledger.spec.problems import Location, Problem
+from ledger.spec.recipe import Recipe
 
 # --- where a value comes from -------------------------------------------------------------------
 
@@ -259,6 +260,12 @@ class Precision:
     softmax: str = "fp32"
     logits: str = "fp32"  # dtype in which the loss is computed
     autocast: bool = False
+    matmul: Recipe | None = None  # how operands of matmuls with weights are quantised
+
+    @property
+    def multiplies(self) -> str:
+        """The dtype that most matmuls multiply in."""
+        return self.matmul.format if self.matmul else self.compute
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""Weights that are not trained: no gradient flows into them, nor into what is computed from such values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ledger.model.contraction import Contraction
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation, differentiable
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Train
+
+ADAPTERS = ("lora_a", "lora_b")  # the last part of the names of low-rank factors
+
+
+def fixed(train: Train, unit: str) -> Callable[[Tensor], bool]:
+    """Whether a weight of a unit stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
+    group = unit.split(".")[0]
+
+    def named(weight: Tensor) -> bool:
+        paths = (f"{weight.name}/", f"{group}/{weight.name}/")
+        return any(path.startswith(f"{name}/") for name in train.names for path in paths)
+
+    def adapter(weight: Tensor) -> bool:
+        return weight.name.removesuffix(".weight").endswith(ADAPTERS)
+
+    rules: dict[str, Callable[[Tensor], bool]] = {
+        "all": lambda _: False,
+        "only": lambda weight: not named(weight),
+        "frozen": named,
+        "lora": lambda weight: not adapter(weight),
+    }
+    return rules[train.kind]
+
+
+def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> tuple[Operation, ...]:
+    """The same operations where some weights, and the values that are still when they enter, have no gradient.
+
+    A result of such values alone has none either, and what only their gradients would read is not saved.
+    """
+    known: set[str] = set()
+    return tuple(_marked(operation, known, still) for operation in operations)
+
+
+def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], bool]) -> Operation:
+    def mark(tensor: Tensor) -> Tensor:
+        stays = tensor.frozen or tensor.storage in known or (tensor.role == "weight" and still(tensor))
+        return replace(tensor, frozen=True) if stays else tensor
+
+    operation = replace(operation, inputs=tuple(map(mark, operation.inputs)))
+    known |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
+    if not any(map(differentiable, operation.inputs)):
+        known |= {tensor.storage for tensor in operation.outputs}
+    saves = tuple(mark(tensor) for tensor in operation.saves)
+    operation = replace(operation, outputs=tuple(map(mark, operation.outputs)), saves=saves)
+    return replace(operation, saves=tuple(_needed(operation)))
+
+
+def _needed(operation: Operation) -> Iterator[Tensor]:
+    """What autograd really saves: an operand of a product is kept for the gradient of the other one alone."""
+    if not any(map(differentiable, operation.inputs)):
+        return
+    others: dict[str, bool] = {}
+    product = isinstance(operation, Pointwise) and operation.kernel == "elementwise" and len(operation.inputs) == 2  # noqa: PLR2004
+    if isinstance(operation, Contraction) or product:
+        left, right = operation.inputs[:2]
+        others = {left.storage: differentiable(right), right.storage: differentiable(left)}
+        if left.storage == right.storage:
+            others = {}
+    for place, tensor in enumerate(operation.saves):
+        # what a contraction saves first stands for its first operand, be it the shard that this is gathered from
+        name = operation.inputs[0].storage if isinstance(operation, Contraction) and place == 0 else tensor.storage
+        if others.get(name, True):
+            yield tensor
