@@ -20,6 +20,7 @@ from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
+CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
 TRAFFIC = "each operand is read once and the result written once"
 COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
@@ -71,7 +72,7 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
     amounts = [
         (matmul, phase, useful - redone, basis),
         (matmul, "recompute", redone, "scores that the backward kernel rebuilds"),
-        (matmul.replace("matmul", "masked"), phase, operation.masked(), "computed, then thrown away by the mask"),
+        (matmul.replace("matmul", "masked"), phase, operation.masked(), _wasted(operation)),
         (matmul.replace("matmul", "repeated"), phase, operation.repeated(), "done by every device of an axis alike"),
         ("vector", phase, operation.vector(), "operations of one element times elements"),
         ("hbm", phase, operation.traffic(), TRAFFIC),
@@ -82,6 +83,11 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
             if operation.pieces != ONE:
                 amount, times = amount / operation.pieces, times * operation.pieces
             yield Entry(account, flow(resource), when, amount, times, why, per, operation)
+
+
+def _wasted(operation: Operation) -> str:
+    """Why a kernel runs more than results need."""
+    return CROWDED if operation.kernel.startswith("grouped") else "computed, then thrown away by the mask"
 
 
 def matmul_dtype(operation: Operation) -> str:

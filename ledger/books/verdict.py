@@ -89,10 +89,10 @@ def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequen
         detail = f"the napkin (6ND at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         yield Check("run", "FLOPs and days of the run", "pass", figure, detail)
-    matmuls = [row for row in rows if row.flops and row.kind.startswith("matmul")]
+    matmuls = [row for row in rows if row.flops and row.kind.startswith(("matmul", "grouped"))]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
-        ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
+        ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
         status = "pass" if intensity >= ridge else "warn"
         title, detail = "Arithmetic intensity of the matmuls", f"the device needs {ridge:.0f}"
         yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)

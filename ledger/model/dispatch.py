@@ -41,8 +41,7 @@ def slots(tape: Tape, spec: MLP, *, received: bool) -> tuple[Dim, Dim]:
     if spec.capacity_factor is not None:
         even = product(even, symbol("capacity_factor", tape.suffix))
     if received:
-        busiest = ONE if spec.capacity_factor is not None else symbol("imbalance")
-        even = product(even, symbol(AXIS), busiest)
+        even = product(even, symbol(AXIS), *((symbol("imbalance"),) if _crowded(tape, spec) else ()))
     return experts, Dim("slots", even)
 
 
@@ -50,7 +49,12 @@ def needed(tape: Tape, spec: MLP) -> sympy.Expr:
     """The share of the rows an expert's kernel runs that are tokens, on a device with an average number of them."""
     if spec.capacity_factor is not None:
         return ONE / symbol("capacity_factor", tape.suffix) if spec.capacity_factor > 1 else ONE
-    return ONE / symbol("imbalance") if split(tape) else ONE
+    return ONE / symbol("imbalance") if _crowded(tape, spec) else ONE
+
+
+def _crowded(tape: Tape, spec: MLP) -> bool:
+    """Whether some device gets more rows than the average; a capacity makes all equal."""
+    return split(tape) and tape.layout.crowded and spec.capacity_factor is None
 
 
 def split(tape: Tape) -> bool:

@@ -25,7 +25,8 @@ class Layout:
     Context parallelism is no more than a stream whose seq is cut: only attention needs all keys and values.
 
     `regather`: backward gathers a held input again instead of keeping the gathered one. `exchange`: how attention sees
-    a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work.
+    a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work. `crowded`: where
+    experts are split over devices, one of these gets more tokens than the average.
     """
 
     splits: Mapping[str, str]
@@ -33,6 +34,7 @@ class Layout:
     regather: bool = False
     exchange: str = "all_gather"
     balanced: bool = True
+    crowded: bool = False
 
     @property
     def cuts(self) -> tuple[str, ...]:

@@ -28,6 +28,10 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: plan.parallelism.scheduled not in LOOPS,
         "its pipeline runs gradients of weights apart, or from both ends",
     ),
+    (
+        lambda plan: any(group.mlp.experts for group in plan.model.groups) and plan.parallelism.expert > 1,
+        "its tokens travel to experts on other devices",
+    ),
     (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
     (lambda plan: plan.parallelism.context_exchange == "ring", "its keys and values go around a ring"),
     (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),

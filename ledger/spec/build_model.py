@@ -100,8 +100,10 @@ def mlp(view: View) -> MLP:
             bias=router.flag("bias"),
             groups=router.size("groups", 1),
         ),
-        shared=Shared(shared.size("d_ff"), shared.size("count", 1), shared.flag("gated")) if view.has("shared") else None,
-        capacity_factor=view.exact("capacity_factor", "1") if view.has("capacity_factor") else None,
+        shared=None
+        if not view.has("shared")
+        else Shared(shared.size("d_ff"), shared.size("count", 1), shared.flag("gated")),
+        capacity_factor=view.exact("capacity_factor", "1") or None,
     )
 
 

@@ -22,7 +22,7 @@ def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]
         message = f"expert = {parallelism.expert} does not divide {over} = {shards}"
         yield Problem(at("parallelism.expert"), message, divisors(shards))
     elif copies > 1 and shards == parallelism.expert:
-        message = f"expert = {shards} leaves nothing of {over} to shard experts over, whose copies are summed share by share"
+        message = f"expert = {shards} leaves nothing of {over} over which copies of experts could be sharded"
         yield Problem(at("parallelism.expert"), message, divisors(shards))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +34,7 @@ def flops(compiled: Compiled, phase: str) -> int:
     """Matmul FLOPs of all devices in a step, summed from the leaves: role by role, useful ones and masked ones."""
     devices = {role.name: role.devices for role in compiled.roles}
     return sum(
-        devices[a.role] * int(a.amount) * a.times
+        devices[a.role] * a.amount * a.times
         for a in compiled.accounts
         if a.when == phase and a.resource.startswith(("matmul.", "masked."))
     )
@@ -48,6 +49,41 @@ def test_no_layout_loses_or_repeats_work(whole: plans.Mapped) -> None:
     for phase in ("forward", "backward"):
         assert flops(split, phase) == micro_batches * flops(single, phase)
         assert split.totals[f"flops.{phase}"] == micro_batches * single.totals[f"flops.{phase}"]
+
+
+@laws
+@given(strategies.experts(tensor=1), st.sampled_from((2, 3, 6)), st.sampled_from((1.25, 1.5, 2)))
+def test_an_uneven_choice_of_experts_is_no_work(mlp: plans.Mapped, degree: int, imbalance: float) -> None:
+    """FLOPs of the job are those of all tokens, whatever device they crowd on; that device's kernels take longer."""
+    model = plans.layer({**plans.MIXTRAL, "vocab": 216}, mlp=mlp)
+    even, uneven = (
+        plans.compiled(
+            model=model,
+            cluster={"base": "h100-400g", "devices": 6, "devices_per_node": 6},
+            parallelism={"data": 6, "expert": degree},
+            run={"seq_len": 36, "micro_batch": 2, "global_batch": 12},
+            assumptions={"expert_imbalance": share},
+        )
+        for share in (1, imbalance)
+    )
+    for phase in ("forward", "backward"):
+        assert uneven.totals[f"flops.{phase}"] == even.totals[f"flops.{phase}"]
+        products = [
+            [a for a in c.accounts if a.when == phase and a.resource == "masked.bf16" and "/mlp/" in a.account]
+            for c in (even, uneven)
+        ]
+        grouped = sum(
+            a.amount * a.times
+            for a in even.accounts
+            if a.when == phase and a.resource == "matmul.bf16" and ("/gate_up" in a.account or "/down" in a.account)
+        )
+        assert products[0] == []
+        assert sum(a.amount * a.times for a in products[1]) == (Fraction(str(imbalance)) - 1) * grouped
+    sent = "comm.all_to_all.expert.bytes"
+    counts = 2 * 2 * 8 * mlp["experts"]  # numbers of tokens that each device sends every expert, forward and again
+    assert uneven.totals["time.step"] > even.totals["time.step"]
+    assert uneven.totals["memory.peak"] > even.totals["memory.peak"]
+    assert uneven.totals[sent] > even.totals[sent] > counts
 
 
 @laws
@@ -88,14 +124,16 @@ def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
 @given(strategies.models(tensor=6), st.sampled_from((2, 3)), st.sampled_from(("bf16-mixed", "fp32")))
 def test_every_zero_stage_holds_less(model: plans.Mapped, data: int, precision: str) -> None:
     """What persists on a device never grows with the ZeRO stage where rows divide (else FSDP pads a row a rank)."""
-    joint = model["layers"][0]["attention"].get("fused_qkv")  # d_model is heads x head_dim there, a multiple of 6
+    attention = model["layers"][0]["attention"]
+    assume(data == 2 or attention.get("qk_norm") != "head")  # a norm of heads has 8 or 16 rows
+    joint = attention.get("fused_qkv")  # d_model is heads x head_dim there, a multiple of 6
     sizes = {"d_model": model["d_model"] if joint else 6 * model["d_model"]}
     static = []
     for zero in range(4):
         compiled = plans.compiled(
             model={**model, **sizes},
             precision=precision,
-            kernels={"attention": "efficient"},
+            kernels={"attention": "efficient", "experts": "batched_mm"},
             cluster={"base": "h100-400g", "devices": data, "devices_per_node": data},
             parallelism={"data": data, "zero": zero},
             run={"seq_len": 12, "micro_batch": 1, "global_batch": data},
@@ -161,7 +199,8 @@ def test_recomputing_more_keeps_less(whole: plans.Mapped, scale: int) -> None:
 def test_recomputation_adds_at_most_a_forward_pass(whole: plans.Mapped) -> None:
     """What is computed again is part of the forward pass, and nothing where everything is kept."""
     for policy in ("none", "selective", "full"):
-        totals = plans.compiled(**{**whole, "recompute": policy, "kernels": {"attention": "eager"}}).totals
+        kernels = {**whole["kernels"], "attention": "eager"}
+        totals = plans.compiled(**{**whole, "recompute": policy, "kernels": kernels}).totals
         assert 0 <= totals["flops.recompute"] <= totals["flops.forward"]
         assert policy != "none" or totals["flops.recompute"] == 0
 

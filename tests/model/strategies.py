@@ -11,28 +11,94 @@ from tests.model.plans import Mapped
 
 FLASH = ("flash", "cudnn")
 RECOMPUTE: tuple[Any, ...] = ("none", "selective", "full", {"keep": ["matmul", "attention"]}, {"every": 2})
+DENSE = (
+    plans.LLAMA,
+    plans.MISTRAL,
+    plans.QWEN2,
+    plans.QWEN3,
+    plans.GEMMA2,
+    plans.GPT2,
+    plans.NEOX,
+    plans.PHI,
+    plans.LATENT,
+    plans.LATENT_COMPLEX,
+    plans.LATENT_KEYS,
+    plans.LLAMA4,
+)
 DEGREES = ("tensor", "context", "data", "pipeline", "interleave")
 
 
 @st.composite
 def models(draw: st.DrawFn, tensor: int = 1, layers: int = 2) -> Mapped:
     """A model of one of the families, whose heads, hidden layer and vocabulary split over `tensor`."""
-    base = draw(st.sampled_from((plans.LLAMA, plans.MISTRAL, plans.QWEN2, plans.GEMMA2, plans.GPT2, plans.NEOX)))
+    whole_heads = (plans.OLMO2,) if tensor == 1 else ()  # its norms are over all heads
+    base = draw(st.sampled_from((*DENSE, *whole_heads, plans.MIXTRAL, plans.MIXTRAL)))
     head_dim = draw(st.sampled_from((8, 16)))
     kv_heads = tensor * draw(st.integers(1, 3))
     joint = base["layers"][0]["attention"].get("fused_qkv", False)
     heads = kv_heads if joint else kv_heads * draw(st.integers(1, 3))
     d_model = heads * head_dim if joint else draw(st.sampled_from((29, 31, 37, 41)))
-    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    d_ff = tensor * draw(st.sampled_from((43, 47, 53)))
+    sizes: Mapped = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    if base["layers"][0]["attention"].get("kind") == "latent":
+        sizes = {
+            "heads": heads,
+            "kv_rank": 36,
+            "nope_head_dim": head_dim,
+            "rope_head_dim": 12,
+            "v_head_dim": head_dim + 3,
+        }
+        sizes |= {"q_rank": 48} if "q_rank" in base["layers"][0]["attention"] else {}
+    mlp = {"d_ff": tensor * draw(st.sampled_from((43, 47, 53)))}
+    if sparse(base):
+        d_model, mlp = 8 * draw(st.sampled_from((5, 7, 9))), draw(experts(tensor))
     repeat = layers // len(base["layers"])
-    model = plans.layer({**base, "d_model": d_model}, repeat=repeat, attention=sizes, mlp={"d_ff": d_ff})
+    model = plans.layer({**base, "d_model": d_model}, repeat=repeat, attention=sizes, mlp=mlp)
+    if "order" in model:  # as many layers of each kind
+        model["order"] = [group["group"] for group in model["layers"]]
     if "learned_positions" in base["embedding"]:
         model["embedding"] = {
             **base["embedding"],
             "learned_positions": 660,
         }  # any sequence here, and whole rows a shard
     return {**model, "vocab": tensor * draw(st.sampled_from((59, 61, 67))), "max_seq_len": 660}
+
+
+def sparse(model: Mapped) -> bool:
+    """Whether a model has experts."""
+    return bool(model["layers"][0]["mlp"]["kind"] == "experts")
+
+
+@st.composite
+def experts(draw: st.DrawFn, tensor: int) -> Mapped:
+    """Experts that split over any degree up to 4, and over 6, in rows as their kernels need them."""
+    found: Mapped = {"experts": 12, "top_k": draw(st.integers(1, 3)), "d_ff": 8 * tensor * draw(st.integers(2, 4))}
+    found["router"] = {
+        "scores": draw(st.sampled_from(("softmax", "softmax_of_chosen", "sigmoid"))),
+        "normalize": draw(st.booleans()),
+        "dtype": draw(st.sampled_from(("compute", "fp32"))),
+        "weights": draw(st.sampled_from(("fp32", "input"))),
+        "groups": draw(st.sampled_from((1, 3))),
+    }
+    if draw(st.booleans()):
+        found["shared"] = {"d_ff": tensor * draw(st.sampled_from((17, 19))), "count": draw(st.integers(1, 2))}
+    return found
+
+
+@st.composite
+def spread(draw: st.DrawFn, precision: str, shards: int) -> tuple[Mapped, Mapped, int]:
+    """How experts run: what their layers say beside sizes, their kernel, and over how many of the devices they split.
+
+    The kernel over groups of rows alone takes rows from other devices, or a capacity; it is not there in fp32.
+    """
+    grouped = precision in ("bf16-true", "bf16-mixed")
+    kernel = draw(
+        st.sampled_from(("grouped_mm", "grouped_mm", "batched_mm", "eager") if grouped else ("batched_mm", "eager"))
+    )
+    if kernel != "grouped_mm":
+        return {}, {"experts": kernel}, 1
+    capacity = {"capacity_factor": 1.5} if draw(st.booleans()) else {}
+    degrees = [degree for degree in (1, 2, 3, 4, 6) if shards % degree == 0]
+    return capacity, {"experts": kernel}, draw(st.sampled_from(degrees))
 
 
 def kernels(precision: str) -> st.SearchStrategy[Mapped]:
@@ -73,10 +139,17 @@ def parts(draw: st.DrawFn) -> Mapped:
     micro_batch = draw(st.integers(1, 3))
     devices = tensor * data * pipeline * context
     batches = draw(st.integers(1, 3)) * pipeline  # interleaved schedules run whole rounds of the pipeline
+    model, chosen = (
+        draw(models(tensor=tensor, layers=2 * pipeline * degrees.get("interleave", 1))),
+        draw(kernels(precision)),
+    )
+    if sparse(model):
+        capacity, kernel, expert = draw(spread(precision, data * context))
+        model, chosen, degrees = plans.layer(model, mlp=capacity), {**chosen, **kernel}, {**degrees, "expert": expert}
     return {
-        "model": draw(models(tensor=tensor, layers=2 * pipeline * degrees.get("interleave", 1))),
+        "model": model,
         "precision": precision,
-        "kernels": draw(kernels(precision)),
+        "kernels": chosen,
         "parallelism": degrees,
         "recompute": draw(st.sampled_from(RECOMPUTE)),
         "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
