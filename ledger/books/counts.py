@@ -111,4 +111,4 @@ def napkin(plan: Plan, count: int) -> Totals:
 
 def peak(plan: Plan) -> float:
     """The dense peak of one device in the plan's matmul dtype, FLOP/s."""
-    return plan.accelerator.peak[dtypes.rate(plan.precision.compute)]
+    return plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)]

@@ -62,8 +62,8 @@ BARE_RUN = f"napkin.time.run / run.tokens * run.global_batch * run.seq_len * {ST
 
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("parameters", "elements of all weights, each storage once", "tied weights are one storage", ("model",)),
-    Meaning("parameters.active", "parameters", "a dense model uses every parameter for every token",
-            ("parameters",), exact=True),
+    Meaning("parameters.active", "parameters, of experts top_k / experts of them",
+            "a token uses every parameter but those of experts that it is not sent to", ("parameters", "model")),
     Meaning("parameters.per_device", "elements of weights that one device holds, at most over roles", RAJBHANDARI,
             ("parameters", "parallelism.tensor", "parallelism.pipeline", "parallelism.zero", "parallelism.data")),
     Meaning("flops.forward", "sum over roles of devices x matmul FLOPs of the forward pass in a step",
@@ -198,7 +198,7 @@ def _pattern(key: str) -> re.Pattern[str]:
 
 
 def _filled(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
-    names = {**parts, "rate": dtypes.rate(plan.precision.compute)}
+    names = {**parts, "rate": dtypes.rate(plan.precision.multiplies)}
 
     def filled(text: str) -> str:
         return re.sub(r"<(\w+)>", lambda match: names[match[1]], text)

@@ -20,8 +20,8 @@ from ledger.books.waiting import waiting
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
 from ledger.model.operations import ZERO
-from ledger.model.quantised import STAYING
 from ledger.model.program import ENDS, INPUT, LOSS, OUTPUT, Program, Unit, wrapped
+from ledger.model.quantised import STAYING
 from ledger.model.schedule import micro_batches, schedule
 from ledger.model.tensors import CeilDiv, sized
 from ledger.spec.plan import Plan

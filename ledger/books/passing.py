@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ledger.books.liveness import Alive, backward, forward
 from ledger.model.program import LOSS, OUTPUT, Unit
+from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 
 TOKENS = "embedding/tokens.index"
@@ -38,5 +39,5 @@ def categories(unit: Unit) -> Callable[[Tensor], str]:
 
 
 def standing(tensor: Tensor) -> bool:
-    """Whether a tensor belongs to the step and not to one unit: the batch, and tables that all layers share."""
-    return tensor.role == "table" or tensor.name == TOKENS
+    """Whether a tensor outlives a unit: the batch, tables that all layers share, copies of weights that stay."""
+    return tensor.role in ("table", STAYING) or tensor.name == TOKENS

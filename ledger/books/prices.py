@@ -28,6 +28,7 @@ FALLBACK: Mapping[str, str] = {
     "dropout": "elementwise",
     "reduction": "elementwise",
     "cast": "elementwise",
+    "quantise": "cast",
     "copy": "elementwise",
     "loss": "elementwise",
     "embedding": "elementwise",

@@ -18,7 +18,7 @@ def step_time(plan: Plan, books: Sequence[Books]) -> float:
 
 
 def _peak(plan: Plan, by: float) -> Plan:
-    device, dtype = plan.accelerator, dtypes.rate(plan.precision.compute)
+    device, dtype = plan.accelerator, dtypes.rate(plan.precision.multiplies)
     return replace(plan, accelerator=replace(device, peak={**device.peak, dtype: device.peak[dtype] * by}))
 
 

@@ -22,6 +22,7 @@ from ledger.model import dtypes
 from ledger.model.dims import BY_NAME, symbol
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
+from ledger.spec.stages import growth
 
 BY = 0.005  # an input is moved by so much up and down
 NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
@@ -50,7 +51,7 @@ def sensitivities(plan: Plan) -> tuple[Sensitivity, ...]:
 
 def _prices(plan: Plan, books: Sequence[Books]) -> Iterator[Sensitivity]:
     for path, title, moved in PRICES:
-        name = path.format(dtype=dtypes.rate(plan.precision.compute))
+        name = path.format(dtype=dtypes.rate(plan.precision.multiplies))
         more, less = (step_time(moved(plan, 1 + by), books) for by in (BY, -BY))
         share = _elasticity(less, more, 1 - BY, 1 + BY)
         yield Sensitivity(name, title, _timed(plan, share) | {"memory.peak": 0.0})
@@ -178,7 +179,7 @@ def _move_group(plan: Plan, path: str) -> Put:
         return replace(plan, model=replace(plan.model, groups=groups))
 
     if last == "repeat":
-        return put, group.repeat, mesh.pipeline * mesh.interleave
+        return put, group.repeat, growth(plan.model, mesh)
     return put, group.mlp.d_ff, mesh.tensor
 
 

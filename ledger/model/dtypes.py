@@ -82,4 +82,4 @@ def promote(*names: str) -> str:
 
 def rate(name: str) -> str:
     """The key of an accelerator's peak table for a matmul in this dtype."""
-    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}.get(name, name)
+    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "e2m1": "fp4"}.get(name, name)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, differentiable
+from ledger.model.quantised import Quantised
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Train
 
@@ -16,7 +17,7 @@ ADAPTERS = ("lora_a", "lora_b")  # the last part of the names of low-rank factor
 
 def fixed(train: Train, unit: str) -> Callable[[Tensor], bool]:
     """Whether a weight of a unit stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
-    group = unit.split(".")[0]
+    group = unit.split(".", maxsplit=1)[0]
 
     def named(weight: Tensor) -> bool:
         paths = (f"{weight.name}/", f"{group}/{weight.name}/")
@@ -49,8 +50,10 @@ def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], boo
         return replace(tensor, frozen=True) if stays else tensor
 
     operation = replace(operation, inputs=tuple(map(mark, operation.inputs)))
+    if isinstance(operation, Quantised):
+        operation = operation.of(tuple(map(mark, operation.originals)))
     known |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
-    if not any(map(differentiable, operation.inputs)):
+    if not any(map(differentiable, operation.learned())):
         known |= {tensor.storage for tensor in operation.outputs}
     saves = tuple(mark(tensor) for tensor in operation.saves)
     operation = replace(operation, outputs=tuple(map(mark, operation.outputs)), saves=saves)
@@ -59,17 +62,20 @@ def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], boo
 
 def _needed(operation: Operation) -> Iterator[Tensor]:
     """What autograd really saves: an operand of a product is kept for the gradient of the other one alone."""
-    if not any(map(differentiable, operation.inputs)):
+    if not any(map(differentiable, operation.learned())):
         return
     others: dict[str, bool] = {}
-    product = isinstance(operation, Pointwise) and operation.kernel == "elementwise" and len(operation.inputs) == 2  # noqa: PLR2004
+    product = isinstance(operation, Pointwise) and operation.kernel == "elementwise" and len(operation.inputs) == 2
     if isinstance(operation, Contraction) or product:
         left, right = operation.inputs[:2]
         others = {left.storage: differentiable(right), right.storage: differentiable(left)}
         if left.storage == right.storage:
             others = {}
+    if isinstance(operation, Quantised):
+        others = operation.needed()
     for place, tensor in enumerate(operation.saves):
         # what a contraction saves first stands for its first operand, be it the shard that this is gathered from
-        name = operation.inputs[0].storage if isinstance(operation, Contraction) and place == 0 else tensor.storage
+        stands = isinstance(operation, Contraction) and not isinstance(operation, Quantised) and place == 0
+        name = operation.inputs[0].storage if stands else tensor.storage
         if others.get(name, True):
             yield tensor

@@ -9,7 +9,7 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.adapters import adapted, adapts
-from ledger.model.collectives import Collective
+from ledger.model.collectives import transfer
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim, dim
 from ledger.model.elementwise import Addition, Pointwise
@@ -266,8 +266,13 @@ class Tape:
         return known
 
     def _transfer(self, name: str, collective: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
-        kernel = f"{collective}.{axis}"
-        return self.record(Collective(name, kernel, (source,), (result,), collective=collective, axis=axis))
+        """Writes a transfer. DTensor joins and cuts a sequence, which is not the outermost dim, by way of a copy.
+
+        (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
+        """
+        sequence = ("seq", axis) in self.layout.stream and axis == "tensor" and not self.layout.regather
+        copied = sequence and collective in ("all_gather", "reduce_scatter")
+        return self.record(transfer(name, collective, axis, source, result, copied=copied))
 
     def _kept(self, used: Tensor, held: Tensor) -> Tensor:
         """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""

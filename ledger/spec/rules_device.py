@@ -25,10 +25,12 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 
 
 def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Places) -> Iterator[Problem]:
-    """The accelerator multiplies in the dtype that the precision computes in."""
-    if peak_key(precision.compute) not in accelerator.peak:
-        message = f"{accelerator.title} has no {precision.compute} peak, and matmuls compute in it"
-        yield Problem(at("precision"), message, f"it has {', '.join(accelerator.peak)}")
+    """The accelerator multiplies in the dtypes that the precision computes in."""
+    recipe = precision.matmul
+    for dtype in dict.fromkeys((precision.compute, *((recipe.format, recipe.gradient) if recipe else ()))):
+        if peak_key(dtype) not in accelerator.peak:
+            message = f"{accelerator.title} has no {dtype} peak, and matmuls compute in it"
+            yield Problem(at("precision"), message, f"it has {', '.join(accelerator.peak)}")
 
 
 def flash_runs(model: Model, kernels: Kernels, precision: Precision, at: Places) -> Iterator[Problem]:
@@ -93,7 +95,7 @@ def fp8_gradients_are_risky(precision: Precision, at: Places) -> Iterator[Proble
 
 def peak_key(dtype: str) -> str:
     """The row of a peak table that prices a matmul in this dtype."""
-    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4"}.get(dtype, dtype)
+    return {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "e2m1": "fp4"}.get(dtype, dtype.partition("_e")[0])
 
 
 def _alike(one: Accelerator, other: Accelerator) -> bool:

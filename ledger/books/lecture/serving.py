@@ -43,7 +43,7 @@ def inference(ask: InferenceAsk) -> Found:
     single, prompt = decode(plan, ask.context, 1), prefill(plan, ask.context)
     weights = _weights(plan)
     each = int(cache_bytes(plan, ask.context, 1))
-    ridge = plan.accelerator.peak[dtypes.rate(plan.precision.compute)] / plan.accelerator.bandwidth
+    ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
     figures = (
         Figure("kv_cache", f"keys and values of {ask.context} tokens", each, "B", "2*L*K*E*bytes*tokens*batch"),
         Figure("weights", "weights", weights, "B"),
@@ -99,7 +99,7 @@ def sized(plan: Plan, tokens: int, batch: int) -> Plan:
 def _run(plan: Plan, model: Whole, work: list[tuple[sympy.Expr, Operation]]) -> Pass:
     """Each operation at the larger of its compute and its traffic."""
     flops = moved = seconds = 0.0
-    peak, bandwidth = plan.accelerator.peak[dtypes.rate(plan.precision.compute)], plan.accelerator.bandwidth
+    peak, bandwidth = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)], plan.accelerator.bandwidth
     for count, operation in work:
         amounts = operation.useful(), operation.vector(), operation.traffic()
         matmul, other, traffic = (float(model.value(count * amount)) for amount in amounts)

@@ -74,7 +74,7 @@ def time(report: Report) -> TimeView:
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         compiled.verdict.bottleneck,
         numbers.plain(ratio) if ratio else "",
-        f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.compute}",
+        f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
 
 

@@ -78,7 +78,7 @@ def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> 
     points = merged([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
     if not points:
         return None
-    roofs = roofs_of(plan.accelerator, dtypes.rate(plan.precision.compute))
+    roofs = roofs_of(plan.accelerator, dtypes.rate(plan.precision.multiplies))
     alt = (
         f"Roofline of {plan.accelerator.title}: {len(kernels)} kernels; most time goes to "
         f"{max(points, key=lambda point: point.share).label}."

@@ -1,0 +1,231 @@
+"""Matrix products of quantised operands: the kernels that quantise, the products, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.contraction import Contraction, Grouped
+from ledger.model.dims import Dim
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import ONE, Operation, differentiable, gradient, total
+from ledger.model.tensors import CeilDiv, Tensor, product
+from ledger.spec.recipe import WHOLE, Recipe
+
+if TYPE_CHECKING:
+    from ledger.model.tape import Tape
+
+FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
+PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copies of weights that last
+# Slots of delayed scaling for one product: input, weight, output, and the gradients of output and input
+# (Transformer Engine, pytorch/fp8.py and module/base.py: three a product in forward and two in backward)
+SLOTS = 5
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What quantising a tensor gives: what forward multiplies and what backward does, each with its scales."""
+
+    forward: tuple[Tensor, ...]
+    backward: tuple[Tensor, ...]
+
+    def both(self) -> tuple[Tensor, ...]:
+        """All of it, each tensor once."""
+        return tuple({tensor.name: tensor for tensor in (*self.forward, *self.backward)}.values())
+
+
+@dataclass(frozen=True)
+class Quantise(Operation):
+    """One kernel, or one that finds the scale and one that applies it: `reads` passes over the tensor.
+
+    The gradient of the tensor is computed from its copies, so backward has nothing to do here.
+    """
+
+    reads: int = 1
+
+    def traffic(self) -> sympy.Expr:
+        """The tensor is read, its copies are written."""
+        return total((product(self.reads, self.inputs[0].bytes()), *(made.bytes() for made in self.outputs)))
+
+    def vector(self) -> sympy.Expr:
+        """A few operations on each element."""
+        return product(FLOPS, self.inputs[0].elements())
+
+
+@dataclass(frozen=True)
+class Quantised(Contraction):
+    """A contraction of copies: `originals` get the gradients, in their own dtype.
+
+    `copies` of both operands; those that backward needs and forward did not leave are made by backward.
+    """
+
+    originals: tuple[Tensor, Tensor] | tuple[()] = ()
+    narrow: tuple[Copies, Copies] | tuple[()] = ()
+    recipe: Recipe | None = None
+
+    def traffic(self) -> sympy.Expr:
+        """Both operands with their scales, the bias, and the result."""
+        scales = (scale.bytes() for copies in self.narrow for scale in copies.forward[1:])
+        return total((super().traffic(), *scales))
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """The operands that gradients flow into."""
+        return (*self.originals, *self.inputs[2:])
+
+    def of(self, originals: tuple[Tensor, ...]) -> Quantised:
+        """The same product of other originals."""
+        left, right = originals
+        return replace(self, originals=(left, right))
+
+    def needed(self) -> dict[str, bool]:
+        """Whether each storage that may be saved is: an operand is kept for the gradient of the other one alone."""
+        if not self.originals or not self.narrow:
+            return {}
+        (left, right), (inputs, weights) = self.originals, self.narrow
+        first = {tensor.storage: differentiable(right) for tensor in (*inputs.backward, left)}
+        return {**first, **{tensor.storage: differentiable(left) for tensor in (*weights.backward, right)}}
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The upstream gradient is quantised; the two other products are of copies as well."""
+        return tuple(self._gradients())
+
+    def _gradients(self) -> Iterator[Operation]:
+        if self.recipe is None or not self.originals or not self.narrow:
+            return
+        (left, right), (inputs, weights), upstream = self.originals, self.narrow, gradient(self.output)
+        first, second, out = (" ".join(names) for names in self.terms())
+        towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
+        wanted = (differentiable(left), differentiable(right))
+        if not any(wanted):
+            return
+        yield Quantise(
+            f"{self.name}.quantise_gradient", "quantise", (upstream,), towards.both(), reads=self.recipe.reads()
+        )
+        if wanted[0]:
+            if self.recipe.weights == "anew":
+                yield self._again("weight", right, weights)
+            yield self._product("input", f"{out}, {second} -> {first}", towards.forward[0], weights.backward[0], left)
+        if wanted[1]:
+            if self.recipe.saves == "original":
+                yield self._again("input", left, inputs)
+            yield self._product("weight", f"{first}, {out} -> {second}", inputs.backward[0], towards.backward[0], right)
+        for bias in self.inputs[2:]:
+            yield Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
+
+    def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""
+        first, second, out = self.terms()
+        return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
+
+    def _again(self, which: str, tensor: Tensor, made: Copies) -> Quantise:
+        """What forward did not leave is made in backward, of the tensor itself."""
+        reads = self.recipe.reads() if self.recipe else 1
+        return Quantise(f"{self.name}.quantise_{which}", "quantise", (tensor,), made.backward, reads=reads)
+
+    def _product(self, suffix: str, einsum: str, left: Tensor, right: Tensor, of: Tensor) -> Contraction:
+        kind = Grouped if isinstance(self, QuantisedGroups) else Contraction
+        name, made = f"{self.name}.{suffix}_gradient", (gradient(of),)
+        return kind(name, self.kernel, (left, right), made, einsum=einsum, density=self.density, copies=self.copies)
+
+
+@dataclass(frozen=True)
+class QuantisedGroups(Quantised, Grouped):
+    """Groups of rows, each with a matrix of its own, in one kernel."""
+
+
+# --- copies -------------------------------------------------------------------------------------
+
+
+def copied(  # noqa: PLR0913 - what a copy is of, and as what
+    tensor: Tensor,
+    dtype: str,
+    block: tuple[int, int],
+    sides: tuple[tuple[str, ...], tuple[str, ...]],
+    recipe: Recipe,
+    role: str = PASSING,
+) -> Copies:
+    """The copies of a tensor; `sides` are the dims that the products of forward and of backward contract."""
+    shared = (_scale(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
+    forward = _copy(tensor, "row", dtype, _scales(tensor, sides[0], block), (recipe.scale, role))
+    if recipe.layouts == "one":
+        return Copies((*forward, *shared), (*forward, *shared))
+    backward = _copy(tensor, "column", dtype, _scales(tensor, sides[1], block), (recipe.scale, role))
+    return Copies((*forward, *shared), (*backward, *shared))
+
+
+def _copy(tensor: Tensor, name: str, dtype: str, scales: sympy.Expr, of: tuple[str, str]) -> tuple[Tensor, Tensor]:
+    scale, role = of
+    made = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="")
+    return made, _scale(tensor, f"{name}.scales", scales, scale, role)
+
+
+def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) -> Tensor:
+    return Tensor(f"{tensor.name}.{name}", (Dim("scales", count),), dtype, role)
+
+
+def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int]) -> sympy.Expr:
+    """How many scales there are: blocks along what is contracted, a last short one included, by blocks beside it."""
+    if block == WHOLE:
+        return ONE
+    inner = product(*[tensor.local(dim) for dim in tensor.dims if dim.name in contracted])
+    outer = product(*[tensor.local(dim) for dim in tensor.dims if dim.name not in contracted])
+    beside, along = block
+    return product(CeilDiv(outer, beside), CeilDiv(inner, along) if along else ONE)
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def narrowed(tape: Tape, plain: Contraction, recipe: Recipe) -> Quantised:
+    """The same contraction of quantised operands; the kernels that quantise them are written on the tape."""
+    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe)
+    keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
+    _write(tape, left, inputs.both() if keeps else inputs.forward, recipe, once=False)
+    _write(tape, right, weights.both() if stays else weights.forward, recipe, once=stays)
+    saves = (*(inputs.backward if keeps else (left,)), *(weights.backward if stays else (right,)), *plain.saves[2:])
+    kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
+    return kind(
+        plain.name,
+        f"{plain.kernel.split('.')[0]}.{dtypes.rate(recipe.format)}",
+        (inputs.forward[0], weights.forward[0], *plain.inputs[2:]),
+        plain.outputs,
+        saves,
+        einsum=plain.einsum,
+        density=plain.density,
+        copies=plain.copies,
+        originals=(left, right),
+        narrow=(inputs, weights),
+        recipe=recipe,
+    )
+
+
+def _operands(plain: Contraction, recipe: Recipe) -> tuple[Copies, Copies]:
+    """Copies of both operands.
+
+    One that stays for backward is made once for all contractions that read the tensor, as where their weights are one
+    matrix; else each has its own.
+    """
+    first, second, out = plain.terms()
+    left, right = plain.inputs[:2]
+    contracted = tuple(d for d in first if d in second and d not in out)
+    rows, columns = (
+        tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
+    )
+    own = left if recipe.saves == "quantised" else replace(left, name=f"{plain.name}.input")
+    role = STAYING if recipe.weights == "kept" else PASSING
+    return (
+        copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
+        copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
+    )
+
+
+def _write(tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe, *, once: bool) -> None:
+    key = (made[0].name, PASSING)
+    if key not in tape.moved:
+        tape.moved[key] = made[0]
+        name = f"{made[0].name.removesuffix('.row')}.quantise"
+        tape.record(Quantise(name, "quantise", (tensor,), made, reads=recipe.reads(), once=once))
