@@ -8,7 +8,7 @@ from functools import cached_property
 
 import sympy
 
-from ledger.books import optimizer_stocks, quantised_stocks, transfers
+from ledger.books import autocast_stocks, optimizer_stocks, quantised_stocks, transfers
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.books.gathering import Gathering
@@ -116,6 +116,7 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
     yield from optimizer_stocks.kept(program, plan, line.whole, value)
     yield from optimizer_stocks.update(program, plan, line.last, value)
     yield from _inputs(program, line)
+    yield from autocast_stocks.remembered(program, plan, line)
     yield from quantised_stocks.kept(program, line)
     for unit in program.units:
         if unit.forward:
