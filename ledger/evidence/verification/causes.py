@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from ledger.books.closed import whole
 from ledger.evidence.verification.layouts import sharded
 from ledger.evidence.verification.verdicts import Cause
+from ledger.model import dtypes
 from ledger.model.program import compute_precision, wrapped
 from ledger.spec.plan import Plan
 
 INDEX = 8  # bytes of an int64
 SCALAR = 4
 WIDE = 4  # bytes of an fp32
-NARROW = 2  # of what autocast casts to
 
 STATIC, AFTER, OPTIMIZER = "static", "after forward", "optimizer"
 LOSS = "forward/loss"
@@ -103,18 +103,12 @@ def _last_hidden(at: Instant) -> int:
     return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
 
 
-def _biases(at: Instant) -> int:
-    """Autocast keeps the cast of every bias until forward returns, though no gradient needs it."""
-    if not (compute_precision(at.plan).autocast and at.moment == LOSS):
+def _tied_sum(at: Instant) -> int:
+    """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew."""
+    model = at.plan.model
+    if not model.tied or at.moment != "backward/input":
         return 0
-    model = whole(at.plan)
-    linear = (
-        model.value(count * weight.elements())
-        for name, count, weights in wrapped(model.units)
-        for weight in weights
-        if weight.name.endswith(".bias") and "norm" not in weight.name
-    )
-    return NARROW * int(sum(linear))
+    return int(model.vocab * model.d_model * dtypes.size(at.plan.precision.gradients))
 
 
 CAUSES: Mapping[str, Callable[[Instant], int]] = {
@@ -123,5 +117,5 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
     "the last hidden state in fp32": _last_hidden,
-    "biases that autocast has cast": _biases,
+    "the sum of a tied weight's two gradients": _tied_sum,
 }

@@ -140,8 +140,9 @@ def _memory(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, He
         if name not in judge:
             yield unchecked(f"memory.{name}", "the judge does not run this part of the step")
             continue
-        moment, held = judge[name]
-        named = (Cause("rounding of storages to 512 B", held.rounding), *causes(compiled.plan, moment))
-        explained = tuple(cause for cause in named if cause.amount)
-        size = ledger[name][1].bytes
+        (moment, held), (other, largest) = judge[name], ledger[name]
+        size = largest.bytes
+        elsewhere = Cause(f"the ledger's figure is of {other}", mine.get(moment, size) - size)
+        rounding = Cause("rounding of storages to 512 B", held.rounding)
+        explained = tuple(cause for cause in (rounding, *causes(compiled.plan, moment), elsewhere) if cause.amount)
         yield Verdict(f"memory.{name}", "B", size, held.bytes, tolerance(moment), origin, explained, moment)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from ledger.books.closed import Books, Whole, close, whole
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.passing import standing
-from ledger.books.results import Compiled
+from ledger.books.results import Compiled, Moment
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.program import Builder, units
@@ -63,8 +63,23 @@ def memory(compiled: Compiled) -> Figures:
     """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
     (book,) = close(compiled.plan, roles(compiled.plan))
     (role,) = compiled.roles
-    moments = {moment.name: moment.total for moment in role.moments}
-    return {"static": _lasting(book, *book.line.names) - _gradients(book), "after forward": _between(book), **moments}
+    static, after = _lasting(book, *book.line.names) - _gradients(book), _between(book)
+    return {"static": static, "after forward": after, **_moments(role.moments)}
+
+
+def _moments(found: Sequence[Moment]) -> Figures:
+    """The moments under the judge's names: in between, the fullest of several; forward knows no single layers."""
+    named: Figures = {}
+    for moment in found:
+        phase, *place = moment.name.split("/")
+        between = len(place) > 1 and place[1] != "end"
+        name = (
+            "/".join((phase, place[0], "inner") if phase == "backward" else (phase, place[0]))
+            if between
+            else moment.name
+        )
+        named[name] = max(named.get(name, 0), moment.total)
+    return named
 
 
 def _lasting(book: Books, *moments: str) -> int:
