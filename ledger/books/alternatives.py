@@ -20,7 +20,7 @@ from ledger.books.results import Number
 from ledger.books.unknowns import divisors
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import said, violations
-from ledger.spec.plan import Plan, Recompute
+from ledger.spec.plan import Plan, Recompute, Stages
 
 DEGREES = (1, 2, 4, 8, 16)
 BATCHES = 1  # micro-batches tried for each layout: the largest that fits, whose matmuls are largest
@@ -72,13 +72,13 @@ def layouts(plan: Plan) -> Iterator[Plan]:
         if rest:
             continue
         for zero in sorted({1, 3, mesh.zero} if pipeline == 1 else {mesh.zero if mesh.pipeline > 1 else 1}):
+            kept = mesh if pipeline == mesh.pipeline else replace(mesh, interleave=1, schedule="", stages=Stages())
             spread = replace(
-                mesh,
+                kept,
                 data=data,
                 tensor=tensor,
                 pipeline=pipeline,
                 zero=zero if data * mesh.context > 1 else 0,
-                interleave=mesh.interleave if pipeline == mesh.pipeline else 1,
                 sequence=(mesh.sequence if mesh.sequence != "off" else "save_gathered") if tensor > 1 else "off",
             )
             other = replace(plan, parallelism=spread, recompute=policy, run=replace(plan.run, micro_batch=1))

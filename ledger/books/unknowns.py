@@ -16,6 +16,7 @@ from ledger.spec.kinds import schema
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.stages import growth
 
 REACH = 10**18  # beyond every size that a plan can state
 FINE = 1e-9  # relative distance of real numbers that are told apart
@@ -195,7 +196,7 @@ def _devices(plan: Plan) -> Unknown:
 
 def _depth(plan: Plan, path: str, index: int) -> Unknown:
     mesh, groups = plan.parallelism, plan.model.groups
-    step = mesh.pipeline * mesh.interleave if len(groups) == 1 else 1
+    step = growth(plan.model, mesh) if len(groups) == 1 else 1
 
     def put(plan: Plan, value: Any) -> Plan:
         deeper = tuple(replace(one, repeat=value) if i == index else one for i, one in enumerate(plan.model.groups))

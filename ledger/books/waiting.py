@@ -1,7 +1,8 @@
-"""What a schedule that puts gradients of weights off holds for them: their operands, of every micro-batch that waits."""
+"""What a schedule that puts gradients of weights off holds for them: their operands, of all micro-batches that wait."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ledger.books.entries import Entry
@@ -31,13 +32,17 @@ def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
 
 
 def operands(unit: Unit) -> tuple[Tensor, ...]:
-    """What the weight gradients of a unit read; of what is gathered again for them, the share it is gathered from."""
+    """What the weight gradients of a unit read; of what is gathered again for them, the share it is gathered from.
+
+    A gradient that somebody holds is not added to in place: each value that a storage has had is a tensor of its own.
+    """
     place = storages(unit)
     share = {step.output.name: step.inputs[0] for step in unit.backward if step.name.endswith(".again")}
-    read = [
-        share.get(tensor.name, tensor)
-        for step in unit.backward
-        if step.name.endswith(WEIGHT_GRADIENT)
-        for tensor in step.inputs
-    ]
-    return tuple({place(tensor): tensor for tensor in read if not standing(tensor)}.values())
+    written: Counter[str] = Counter()
+    found: dict[tuple[str, int], Tensor] = {}
+    for step in unit.backward:
+        if step.name.endswith(WEIGHT_GRADIENT):
+            for tensor in (share.get(read.name, read) for read in step.inputs):
+                found.setdefault((place(tensor), written[place(tensor)]), tensor)
+        written.update(place(tensor) for tensor in step.outputs)
+    return tuple(tensor for tensor in found.values() if not standing(tensor))

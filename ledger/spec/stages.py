@@ -15,6 +15,15 @@ def slots(mesh: Parallelism) -> int:
     return mesh.pipeline * mesh.interleave
 
 
+def growth(model: Model, mesh: Parallelism) -> int:
+    """How many layers more a model can have under the same words: one for each chunk that is not stated itself."""
+    stated = mesh.stages
+    if stated.each:
+        return depth(model)
+    fixed = 2 if stated.ends == "own" else (stated.first is not None) + (stated.last is not None)
+    return slots(mesh) - fixed
+
+
 def chunks(model: Model, mesh: Parallelism) -> tuple[int, ...]:
     """Layers of each chunk; empty where the layers do not come out even (a rule on the spec refuses such plans)."""
     count, layers, stated = slots(mesh), depth(model), mesh.stages
