@@ -83,7 +83,7 @@ def peak_bytes(book: Books) -> int:
     for when, _, _, amount in stocks(book):
         for moment in range(when.first, when.last + 1):
             filled[moment] += amount
-    return max(filled.values())
+    return max(filled.values(), default=0)
 
 
 def moments(book: Books) -> tuple[Moment, ...]:

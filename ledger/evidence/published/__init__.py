@@ -1,1 +1,1 @@
-"""Published runs: a table of them is read, each row becomes a plan, is compiled, and compared with what was measured."""
+"""Published runs: each row of a table becomes a plan, is compiled, and compared with what was measured."""

@@ -1,4 +1,4 @@
-"""A row of published facts -> the plan that ran, as a spec; what the row does not say is an assumption with its words."""
+"""A row of published facts -> the plan that ran, as a spec, and what was assumed beyond the row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMATS = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
 PER_NODE = 8  # devices of a node where the data sheet says nothing else
 
 
-class Skipped(Exception):
+class SkippedError(Exception):
     """A row that no plan can be made of, with the reason."""
 
 
@@ -35,9 +35,9 @@ class Document:
 
 
 def document(row: Facts, library: Library) -> Document:
-    """The plan of a row; raises Skipped with the reason where the row has none."""
+    """The plan of a row; raises SkippedError with the reason where the row has none."""
     if row.kind not in KINDS:
-        raise Skipped(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
+        raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
     made = software(row.source_id, row.source, row.hardware) or UNKNOWN
     assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
     if made is UNKNOWN:
@@ -71,7 +71,7 @@ def _complete(row: Facts) -> None:
     elif not row.ffn_hidden:
         missing.append("ffn_hidden")
     if missing:
-        raise Skipped(f"not published: {', '.join(missing)}")
+        raise SkippedError(f"not published: {', '.join(missing)}")
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Parts:
             self.assumed.append(f"hardware `{given}` is {ALIKE[given]}")
             return ALIKE[given]
         if names:
-            raise Skipped(f"hardware `{given}` may be {' or '.join(names)}")
+            raise SkippedError(f"hardware `{given}` may be {' or '.join(names)}")
         near = nearest(given, list(self.library.names("accelerator")))
-        raise Skipped(f"no accelerator is named `{given}`; {near}")
+        raise SkippedError(f"no accelerator is named `{given}`; {near}")
 
     def parallelism(self) -> dict[str, Any]:
         """The mesh; what a row leaves out is 1, and data is the rest."""
@@ -103,15 +103,15 @@ class Parts:
         tensor, pipeline, context = row.tp or 1, row.pp or 1, row.cp or 1
         data, rest = divmod(row.n_gpus or 1, tensor * pipeline * context)
         if rest:
-            raise Skipped(f"{row.n_gpus} devices are no multiple of tp x pp x cp = {tensor * pipeline * context}")
+            raise SkippedError(f"{row.n_gpus} devices are no multiple of tp x pp x cp = {tensor * pipeline * context}")
         if row.dp not in (None, data):
-            raise Skipped(f"dp x tp x pp x cp = {row.dp * tensor * pipeline * context}, but n_gpus = {row.n_gpus}")
+            raise SkippedError(f"dp x tp x pp x cp = {row.dp * tensor * pipeline * context}, but n_gpus = {row.n_gpus}")
         if row.interleave is None and pipeline > 1:
             self.assumed.append("interleave not stated: 1")
         words = row.data_parallel_kind.split()
         stage = SHARDED.get(words[0] if words else "none")
         if stage is None:
-            raise Skipped(f"data_parallel_kind `{row.data_parallel_kind}` is not known")
+            raise SkippedError(f"data_parallel_kind `{row.data_parallel_kind}` is not known")
         found: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
         found["zero"] = stage if data * context > 1 else 0
         found["interleave"] = row.interleave or 1
@@ -146,7 +146,7 @@ class Parts:
             vocab = math.ceil(vocab / (128 * tensor)) * 128 * tensor
             self.assumed.append(f"vocabulary padded from {row.vocab} to {vocab}")
         if row.head_dim is None and hidden % heads:
-            raise Skipped(f"hidden = {hidden} is no multiple of heads = {heads}, and no head_dim is published")
+            raise SkippedError(f"hidden = {hidden} is no multiple of heads = {heads}, and no head_dim is published")
         sizes = {"heads": heads, "kv_heads": row.kv_heads or heads, "head_dim": row.head_dim or hidden // heads}
         style = ARCHITECTURES[self.software.architecture if row.gated_mlp is False else "llama"](row)
         group = {
@@ -177,7 +177,7 @@ class Parts:
             self.assumed.append("dtype not stated: bf16")
         known = {**FORMATS, **self.software.precisions}
         if given not in known:
-            raise Skipped(f"dtype `{given}` of this software is not compiled; {', '.join(known)} are")
+            raise SkippedError(f"dtype `{given}` of this software is not compiled; {', '.join(known)} are")
         return known[given]
 
     def recompute(self) -> Any:
@@ -187,7 +187,7 @@ class Parts:
             self.assumed.append("recompute not stated: none")
         known = {"": "none", "none": "none", "full": "full", "selective": "selective", **self.software.recompute}
         if given not in known:
-            raise Skipped(f"recompute `{given}` is not compiled")
+            raise SkippedError(f"recompute `{given}` is not compiled")
         return known[given]
 
     def stack(self) -> Any:
@@ -197,7 +197,7 @@ class Parts:
         return self.software.stack
 
     def run(self, data: int) -> dict[str, int]:
-        """Batches in sequences; what is left out of micro-batch, accumulation and global batch follows from the rest."""
+        """Batches in sequences; what is left out of them follows from the rest."""
         row = self.row
         micro = row.micro_batch
         if micro is None:
@@ -208,7 +208,7 @@ class Parts:
 
 
 def by_compute(row: Facts, pipeline: int) -> Iterator[int]:
-    """Layers of each stage as nanotron cuts a model: a stage is full once it has its share of the matmuls, head included.
+    """Layers of each stage as nanotron cuts a model: one is full once it has its share of the matmuls, head included.
 
     nanotron/models/base.py (build_model) and models/llama.py (get_block_compute_costs).
     """
@@ -257,4 +257,3 @@ def _mpt(row: Facts) -> dict[str, Any]:
 
 
 ARCHITECTURES: Mapping[str, Callable[[Facts], dict[str, Any]]] = {"llama": _llama, "gpt": _gpt, "mpt": _mpt}
-

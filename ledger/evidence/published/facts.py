@@ -68,15 +68,19 @@ READERS = {
     "bool | None": lambda text: TRUTH[text.lower()] if text else None,
 }
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-KINDS = {"int | None": "a whole number of 1 or more", "float | None": "a number above 0", "bool | None": "true or false"}
+KINDS = {
+    "int | None": "a whole number of 1 or more",
+    "float | None": "a number above 0",
+    "bool | None": "true or false",
+}
 
 
-class Unreadable(ValueError):
+class UnreadableError(ValueError):
     """A cell that does not say what its column is for; the message has its place."""
 
 
 def facts(row: Row) -> Facts:
-    """The row typed; raises Unreadable for the first cell that is not of its column's kind."""
+    """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     found = {}
     for field in fields(Facts):
         text = row.text(field.name)
@@ -84,7 +88,7 @@ def facts(row: Row) -> Facts:
             found[field.name] = READERS[str(field.type)](text)
         except (ValueError, KeyError):
             wanted = KINDS[str(field.type)]
-            raise Unreadable(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
+            raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
     return Facts(**found)
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
-from ledger.books import compile_plan
-from ledger.books.results import Compiled, RoleResult
-from ledger.evidence.published.documents import Document, Skipped, document
-from ledger.evidence.published.facts import GIB, Facts, Unreadable, facts
+from ledger.books.alternatives import structure
+from ledger.books.bindings import bindings
+from ledger.books.closed import Books, close
+from ledger.books.compiler import peak_bytes, reserved
+from ledger.books.evaluate import exact
+from ledger.books.repricing import step_time
+from ledger.evidence.published.documents import Document, SkippedError, document
+from ledger.evidence.published.facts import GIB, Facts, UnreadableError, facts
 from ledger.evidence.published.sources import ALLOCATED, DRIVER
 from ledger.evidence.published.table import Row
 from ledger.evidence.replay.step import replayed
@@ -61,12 +65,17 @@ def _error(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted and measured else None
 
 
-Shelf = dict[str, Plan]
+@dataclass(frozen=True)
+class Shelf:
+    """What rows share: the plan of the first row of a kind, and the books of the first of each structure."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    books: dict[tuple[object, ...], Books] = field(default_factory=dict)
 
 
 def scored(rows: Iterable[Row], library: Library, overrides: tuple[str, ...] = ()) -> Iterator[Scored]:
     """Every row in its order; `overrides` change every plan alike."""
-    shelf: Shelf = {}
+    shelf = Shelf()
     for row in rows:
         yield _scored(row, library, overrides, shelf)
 
@@ -77,25 +86,28 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
     try:
         typed = facts(row)
         made = document(typed, library)
-        compiled = compile_plan(planned(made, overrides, library, shelf))
-    except (Skipped, Unreadable) as error:
+        plan, kind = planned(made, overrides, library, shelf)
+        books = valued(plan, kind, shelf)
+    except (SkippedError, UnreadableError) as error:
         return replace(blank, skipped=str(error))
     except SpecError as error:
         return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
-    return _compared(blank, typed, made, compiled)
+    return _compared(blank, typed, made, plan, books)
 
 
-def _compared(blank: Scored, row: Facts, made: Document, compiled: Compiled) -> Scored:
+def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
+    needed = reserved(plan, max(map(peak_bytes, books)))
+    known = row.measured_peak_mem_gib is not None
     return replace(
         blank,
-        step=float(compiled.totals["time.step"]),
+        step=step_time(plan, books),
         measured_step=measured,
-        memory=float(published_memory(made, compiled)),
+        memory=float(published_memory(made, plan, books) if known else needed),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
         counts_time=measured is not None and row.score_time in ("", COUNTED) and row.kind == "pretrain",
         counts_memory=row.measured_peak_mem_gib is not None and row.score_mem in ("", COUNTED),
-        fits=compiled.verdict.fits,
+        fits=needed <= plan.accelerator.memory,
         assumed=made.assumed,
     )
 
@@ -109,22 +121,13 @@ def measured_step(row: Facts) -> float | None:
     return row.derived_step_s
 
 
-def published_memory(made: Document, compiled: Compiled) -> int:
-    """Bytes of the quantity and the rank that the publication prints.
-
-    Of several ranks the fullest is that of the role whose books peak highest.
-    """
-    found = compiled.roles[0] if made.software.rank == "first" else max(compiled.roles, key=_peak)
+def published_memory(made: Document, plan: Plan, books: Sequence[Books]) -> int:
+    """Bytes of the quantity and the rank that the publication prints; of several ranks, of the fullest by its books."""
+    book = books[0] if made.software.rank == "first" else max(books, key=peak_bytes)
     if made.software.memory == ALLOCATED:
-        return found.peak.total
-    plan = compiled.plan
-    role = next(role for role in roles(plan) if role.name == found.name)
+        return peak_bytes(book)
     outside = plan.stack.context if made.software.memory == DRIVER else 0
-    return replayed(plan, role).reserved + outside
-
-
-def _peak(role: RoleResult) -> int:
-    return role.peak.total
+    return replayed(plan, book).reserved + outside
 
 
 # --- plans --------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def plan_text(row: Row, library: Library) -> str:
     """The plan of a row as a spec, with its assumptions; raises SpecError where there is none."""
     try:
         made = document(facts(row), library)
-    except (Skipped, Unreadable) as error:
+    except (SkippedError, UnreadableError) as error:
         raise SpecError([Problem(row.where, f"no plan can be made of this row: {error}")]) from error
     return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + text(made)
 
@@ -144,32 +147,46 @@ def text(made: Document) -> str:
     return yaml.safe_dump(dict(made.plan), sort_keys=False, allow_unicode=True, width=120)
 
 
-def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf: Shelf) -> Plan:
-    """The plan of a row, read like any spec.
+def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf: Shelf) -> tuple[Plan, str]:
+    """The plan of a row, read like any spec, and its kind.
 
-    Rows that differ in sizes of the layout and the batch alone are read once; the rules hold for each.
+    Rows of one kind, which differ in sizes of the layout and the batch alone, are read once; the rules hold for each.
     """
     layout = {name: value for name, value in made.plan["parallelism"].items() if name not in SHAPES}
     shape = [part for name, part in made.plan["parallelism"].items() if name in SHAPES]
     parts = {name: part for name, part in made.plan.items() if name not in SIZED}
-    key = json.dumps([parts, shape], sort_keys=True)
-    if overrides or key not in shelf:
-        plan = load_plan(text(made), overrides, library=library)
-        shelf[key] = plan
-        return plan
-    read = shelf[key]
-    run, devices = made.plan["run"], made.plan["cluster"]["devices"]
+    kind = json.dumps([parts, shape], sort_keys=True)
+    if overrides or kind not in shelf.plans:
+        shelf.plans[kind] = load_plan(text(made), overrides, library=library)
+        return shelf.plans[kind], kind
+    read = shelf.plans[kind]
     plan = replace(
         read,
         title=made.plan["plan"],
-        cluster=replace(read.cluster, devices=devices),
+        cluster=replace(read.cluster, devices=made.plan["cluster"]["devices"]),
         parallelism=replace(read.parallelism, **layout),
-        run=replace(read.run, **run),
+        run=replace(read.run, **made.plan["run"]),
     )
     problems = violations(plan)
     if problems:
         raise SpecError(problems)
-    return plan
+    return plan, kind
+
+
+def valued(plan: Plan, kind: str, shelf: Shelf) -> tuple[Books, ...]:
+    """The books of every role, with formulas of the first plan of the same kind and structure, under this plan's sizes.
+
+    Which step of a layer is the fullest was chosen for that first plan, so peaks may be a little low.
+    """
+    found = []
+    mesh = plan.parallelism
+    split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
+    for role in roles(plan):
+        key = (kind, *split, role.sends > 0, role.returns > 0, *structure(plan, role))
+        if key not in shelf.books:
+            (shelf.books[key],) = close(plan, [role])
+        found.append(replace(shelf.books[key], role=role, value=exact(bindings(plan, role))))
+    return tuple(found)
 
 
 SIZED = ("plan", "cluster", "parallelism", "run")  # of a plan

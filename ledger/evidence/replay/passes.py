@@ -20,7 +20,7 @@ Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
 
 @dataclass(frozen=True)
 class UnitPasses:
-    """One unit: its requests forward and backward; `entry` is what it reads from the unit before, `output` what it gives.
+    """One unit: its requests in both passes; `entry` is what it reads from the unit before, `output` what it gives.
 
     `kept` waits for backward; `upstream` is the gradient it receives, `downstream` the one it gives; `weights` are the
     gradients of its weights, in the order they appear.
@@ -66,7 +66,9 @@ def _entries(unit: Unit) -> Iterator[object]:
                 yield tensor
 
 
-def _requests(steps: Sequence[Alive], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value) -> Iterator[Request]:
+def _requests(
+    steps: Sequence[Alive], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
+) -> Iterator[Request]:
     """Each step frees what is gone and takes what is new; at the end all goes but what is `left`."""
     before = {name: None for name in start if name}
     for step in steps:

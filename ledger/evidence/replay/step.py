@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ledger.books.bindings import bindings
-from ledger.books.evaluate import exact
+from ledger.books.closed import Books
 from ledger.evidence.replay.allocator import Allocator
-from ledger.evidence.replay.passes import UnitPasses, Value, unit_passes
-from ledger.model.program import ENDS, ROOT, Program, program, wrapped
-from ledger.model.schedule import Role, micro_batches
+from ledger.evidence.replay.passes import UnitPasses, unit_passes
+from ledger.model.program import ENDS, ROOT, wrapped
+from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
 from ledger.model.tensors import sized
 from ledger.spec.plan import Plan
 
 STEPS = 2  # the second one finds the blocks of the first
-PAIRS = 3  # micro-batches between filling and draining; the second finds the blocks of the first
+PAIRS = 2  # micro-batches between filling and draining; the second finds the blocks of the first
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of one weight on this device: itself, its gradient, master copy, one state, and the share updated here."""
+
+    weight: int
+    gradient: int
+    master: int
+    state: int
+    updated: int
 
 
 @dataclass(frozen=True)
@@ -27,10 +37,9 @@ class Replayed:
     reserved: int
 
 
-def replayed(plan: Plan, role: Role) -> Replayed:
+def replayed(plan: Plan, book: Books) -> Replayed:
     """The first steps of one device of a role."""
-    value = exact(bindings(plan, role))
-    run = _Run(plan, role, program(plan, role), value, Allocator(expandable=plan.stack.expandable))
+    run = _Run(plan, book)
     run.begin()
     for step in range(STEPS):
         run.step(first=step == 0)
@@ -40,49 +49,56 @@ def replayed(plan: Plan, role: Role) -> Replayed:
 class _Run:
     """The state of a replay: which layer instances there are, and what is allocated."""
 
-    def __init__(self, plan: Plan, role: Role, mine: Program, value: Value, memory: Allocator) -> None:
-        self.plan, self.role, self.program, self.value, self.memory = plan, role, mine, value, memory
-        passes = [unit_passes(unit, value) for unit in mine.units]
+    def __init__(self, plan: Plan, book: Books) -> None:
+        self.plan, self.role, self.program, self.value = plan, book.role, book.program, book.value
+        self.memory = Allocator(expandable=plan.stack.expandable)
+        passes = [unit_passes(unit, self.value) for unit in self.program.units]
         self.instances: list[UnitPasses] = [one for one in passes for _ in range(one.count)]
-        self.sharded = mine.sharding.splits("weights")
+        self.sharded = self.program.sharding.splits("weights")
         self.whole = {
             name: (
-                int(value(gathered(weights, mine.sharding, plan.precision.compute))),
-                int(value(gathered(weights, mine.sharding, plan.precision.reduction))),
+                int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
+                int(self.value(gathered(weights, self.program.sharding, plan.precision.reduction))),
             )
-            for name, _, weights in wrapped(mine.units)
+            for name, _, weights in wrapped(self.program.units)
         }
+        self.weights = tuple(self._weights())
+        self.fresh: set[str] = set()  # gradients of weights that wait for the update
 
     # --- what lasts ---
 
-    def _weights(self) -> Iterator[tuple[str, int, int, int]]:
-        """Every weight: name, elements held, elements of its gradient, elements updated here."""
-        sharding = self.program.sharding
+    def _weights(self) -> Iterator[tuple[str, Held]]:
+        """Every weight and what is held of it, layer by layer."""
+        sharding, precision = self.program.sharding, self.plan.precision
         for name, count, weights in wrapped(self.program.units):
+            share = [
+                [sharding.held(what, weight) for what in ("weights", "gradients", "optimizer")] for weight in weights
+            ]
+            dtypes = (precision.weights, precision.gradients)
+            sizes = [
+                Held(
+                    *(int(self.value(sized(dtype, one))) for dtype, one in zip(dtypes, held, strict=False)),
+                    int(self.value(sized(precision.master, held[2]))) if precision.master else 0,
+                    int(self.value(sized(precision.states, held[2]))),
+                    int(self.value(sized(precision.weights, held[2]))),
+                )
+                for held in share
+            ]
             for layer in range(int(self.value(count))):
-                for weight in weights:
-                    held = [int(self.value(sharding.held(what, weight))) for what in ("weights", "gradients", "optimizer")]
-                    yield f"{name}.{layer}.{weight.name}", held[0], held[1], held[2]
-
-    def _bytes(self, dtype: str, elements: int) -> int:
-        return int(self.value(sized(dtype, elements)))
+                yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
 
     def begin(self) -> None:
-        precision = self.plan.precision
-        for name, held, _, _ in self._weights():
-            self.memory.allocate(f"w {name}", self._bytes(precision.weights, held))
-        if self._buckets():
-            for name, held, _, _ in self._weights():
-                self.memory.allocate(f"b {name}", self._bytes(precision.weights, held))
+        """Weights, buckets, main gradients and master copies, in the order frameworks make them."""
+        for name, held in self.weights:
+            self.memory.allocate(f"w {name}", held.weight)
+        if self.plan.stack.buckets and self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1:
+            for name, held in self.weights:
+                self.memory.allocate(f"b {name}", held.weight)
         if self._main_gradients():
-            for name, _, held, _ in self._weights():
-                self.memory.allocate(f"g {name}", self._bytes(precision.gradients, held))
-        if precision.master:
-            for name, _, _, held in self._weights():
-                self.memory.allocate(f"m {name}", self._bytes(precision.master, held))
-
-    def _buckets(self) -> bool:
-        return self.plan.stack.buckets and self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1
+            for name, held in self.weights:
+                self.memory.allocate(f"g {name}", held.gradient)
+        for name, held in self.weights:
+            self.memory.allocate(f"m {name}", held.master)
 
     def _main_gradients(self) -> bool:
         return self.plan.precision.gradients != self.plan.precision.weights
@@ -130,9 +146,7 @@ class _Run:
             self.reshard(one.name)
         self.memory.free(f"{batch} -1 gradient")
         if self.plan.stack.accumulation == "after_backward":
-            for index, one in enumerate(self.instances):
-                for name in one.weights:
-                    self.memory.free(f"{batch} {index} {name}")
+            self._forget()
         self.reshard(ROOT)
 
     def _request(self, name: str, size: int) -> None:
@@ -170,44 +184,49 @@ class _Run:
 
     def reduce(self, batch: int, index: int, one: UnitPasses) -> None:
         """The gradients of a unit's weights: kept as they are, added to what is there, or scattered."""
-        names = [f"{batch} {index} {name}" for name in one.weights]
+        self.fresh.update(f"{batch} {index} {name}" for name in one.weights)
         if self.plan.stack.accumulation == "after_backward":
             return
-        if self.sharded and one.name not in ENDS:
+        if self.sharded:
+            self._scatter(one.name if one.name not in ENDS else ROOT, wanted=one.name not in ENDS or index == 0)
+        if self._main_gradients() or self.sharded or batch:
+            self._forget([f"{batch} {index} {name}" for name in one.weights])
+
+    def _scatter(self, name: str, *, wanted: bool) -> None:
+        """Whole gradients are copied into one buffer, which waits for the next one's turn."""
+        if not wanted or name not in self.whole:
+            return
+        self.memory.free("to reduce")
+        self.memory.allocate("to reduce", self.whole[name][1])
+        if name == ROOT:
             self.memory.free("to reduce")
-            self.memory.allocate("to reduce", self.whole[one.name][1])
-        for name in names:
-            if self._main_gradients() or self.sharded or batch:
-                self.memory.free(name)
-        if self.sharded and index == 0:
-            self.memory.free("to reduce")
-            self.memory.allocate("to reduce", self.whole[ROOT][1])
-            self.memory.free("to reduce")
-            for name, _, held, _ in self._weights():
-                if f"g {name}" not in self.memory.held:
-                    self.memory.allocate(f"g {name}", self._bytes(self.plan.precision.gradients, held), "reduce")
+            for weight, held in self.weights:
+                if f"g {weight}" not in self.memory.held:
+                    self.memory.allocate(f"g {weight}", held.gradient, "reduce")
+
+    def _forget(self, names: Sequence[str] = ()) -> None:
+        for name in names or tuple(self.fresh):
+            self.memory.free(name)
+            self.fresh.discard(name)
 
     # --- the update ---
 
     def update(self, *, first: bool) -> None:
-        precision = self.plan.precision
+        """States appear with the first update; weights that were updated in shares are gathered."""
         if first:
-            for name, _, _, held in self._weights():
+            for name, held in self.weights:
                 for state in range(2):
-                    self.memory.allocate(f"s{state} {name}", self._bytes(precision.states, held))
+                    self.memory.allocate(f"s{state} {name}", held.state)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
             self._flat_gather()
-        for index, one in enumerate(self.instances):
-            for name in one.weights:
-                for batch in range(PAIRS + len(self.instances)):
-                    self.memory.free(f"{batch} {index} {name}")
+        self._forget()
         if self.sharded:
-            for name, _, _, _ in self._weights():
+            for name, _ in self.weights:
                 self.memory.free(f"g {name}")
 
     def _flat_gather(self) -> None:
         """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
-        share = sum(self._bytes(self.plan.precision.weights, held) for _, _, _, held in self._weights())
+        share = sum(held.updated for _, held in self.weights)
         ranks = self.plan.parallelism.data
         names = [f"rank {rank}" for rank in range(ranks)]
         self.memory.allocate("mine", share)
