@@ -68,7 +68,8 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
     """Matmul FLOPs, those a mask throws away, vector FLOPs and memory traffic of one kernel."""
     useful, redone = operation.useful(), operation.redone()
     matmul = f"matmul.{matmul_dtype(operation)}"
-    basis = CAUSAL if operation.masked() != 0 or operation.kernel.startswith("attention") else CONTRACTION
+    causal = operation.masked() != 0 and not operation.kernel.startswith("grouped")
+    basis = CAUSAL if causal or operation.kernel.startswith("attention") else CONTRACTION
     amounts = [
         (matmul, phase, useful - redone, basis),
         (matmul, "recompute", redone, "scores that the backward kernel rebuilds"),

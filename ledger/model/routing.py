@@ -66,7 +66,7 @@ def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
     scores = tape.pointwise("mlp/scores", logits, flops=4, saves=["out"])
     index = _index(tape)
     corrected = Tensor("mlp/corrected", scores.dims, scores.dtype, "statistic", scores.split)
-    tape.record(Pointwise(corrected.name, "elementwise", (scores,), (corrected,), flops=0))
+    tape.record(Pointwise(corrected.name, "elementwise", (_detached(scores),), (corrected,), flops=0))
     if spec.router.groups > 1:
         best = _best_groups(tape, corrected)
         tape.record(Pointwise("mlp/masked", "elementwise", (corrected, best), (corrected,), flops=0))
@@ -99,8 +99,13 @@ def _normalized(tape: Tape, weights: Tensor) -> Tensor:
 def _best_groups(tape: Tape, scores: Tensor) -> Tensor:
     """A mask of the experts whose group is one of a token's best."""
     mask = Tensor("mlp/groups.mask", scores.dims, "bool", "mask", scores.split)
-    tape.record(Pointwise("mlp/groups", "reduction", (scores,), (mask,), flops=0))
+    tape.record(Pointwise("mlp/groups", "reduction", (_detached(scores),), (mask,), flops=0))
     return mask
+
+
+def _detached(scores: Tensor) -> Tensor:
+    """For a choice, through which no gradient flows."""
+    return replace(scores, role="statistic", view_of=scores.storage)
 
 
 def _index(tape: Tape) -> Tensor:

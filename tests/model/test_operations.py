@@ -16,6 +16,7 @@ from ledger.model import cross_entropy, fusion, sharding  # noqa: F401  # kinds 
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.dims import LETTERS
+from ledger.model.dispatch import Summed
 from ledger.model.elementwise import Pointwise
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.joining import Joined, Taken
@@ -29,6 +30,11 @@ from ledger.spec.plan import Plan
 from tests.model import plans
 
 SPLIT_LLAMA = {**plans.layer(plans.LLAMA, mlp={"d_ff": 273}), "vocab": 213}
+SPLIT_MIXTRAL = {
+    **plans.layer(plans.MIXTRAL, mlp={"d_ff": 264, "bias": True, "experts": 9, "shared": {"d_ff": 87, "gated": True}}),
+    "vocab": 213,
+}
+NINE = {"cluster": {"base": "h100-400g", "devices": 9, "devices_per_node": 9}}
 TENSOR = {"cluster": {"base": "h100-400g", "devices": 3, "devices_per_node": 3}}
 PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GPT2, "kernels": {"attention": "eager", "norm": "eager", "activation": "eager"}},
@@ -43,6 +49,23 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
     {"model": plans.OLMO2, "kernels": {"attention": "math"}},
     {"model": plans.PHI},
+    {"model": plans.QWEN2_EXPERTS, "kernels": {"experts": "eager"}},
+    {"model": plans.DEEPSEEK3, "kernels": {"experts": "batched_mm", "activation": "eager"}},
+    {
+        "model": plans.layer(
+            SPLIT_MIXTRAL, mlp={"activation": "clamped_swiglu", "router": {"normalize": True, "groups": 3}}
+        ),
+        **NINE,
+        "parallelism": {"data": 3, "tensor": 3, "expert": 3, "sequence": "save_gathered", "zero": 3},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
+        "assumptions": {"expert_imbalance": 1.5},
+    },
+    {
+        "model": plans.layer(SPLIT_MIXTRAL, mlp={"capacity_factor": 1.25, "router": {"scores": "sigmoid"}}),
+        **NINE,
+        "parallelism": {"data": 3, "context": 3, "expert": 3},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
+    },
     *(
         {
             "model": {**plans.layer(plans.LATENT, mlp={"d_ff": 273}), "vocab": 213},
@@ -147,6 +170,9 @@ def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
             held = operation.output if storage == gradient(operation.output).name else inputs[name]
             if isinstance(operation, Joined):
                 assert value(inputs[name].elements()) < value(held.elements()), operation.name
+            elif isinstance(operation, Summed):  # seen once for each summand
+                (summed,) = set(operation.inputs[0].dims) - set(operation.output.dims)
+                assert value(inputs[name].elements()) == value(held.elements()) * value(summed.symbol), operation.name
             else:
                 assert value(inputs[name].elements()) == value(held.elements()), operation.name
 
