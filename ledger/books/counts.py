@@ -29,6 +29,7 @@ def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
     held = [(layers, weight) for _, layers, weights in wrapped(all_of_it.units) for weight in weights]
     yield "parameters", sum(all_of_it.value(layers * weight.elements()) for layers, weight in held)
     yield "parameters.active", sum(all_of_it.value(layers * used(weight)) for layers, weight in held)
+    yield "parameters.trainable", sum(all_of_it.value(n * weight.elements()) for n, weight in held if not weight.frozen)
     yield "parameters.per_device", max(book.value(book.held("weights")) for book in books)
 
 

@@ -75,13 +75,13 @@ class Buffers:
 
     def to_reduce(self, name: str, which: str = "") -> Held:
         """The input of a reduction."""
-        amount = self.sets[name].whole(self.program.sharding, self.plan.precision.reduction)
+        amount = self.sets[name].trained().whole(self.program.sharding, self.plan.precision.reduction)
         why = "input of a reduce-scatter, held until the next one"
         return Held(f"{name}/gradient.to_reduce{which}", CATEGORY, amount, why)
 
     def reduced(self, name: str) -> Iterator[Held]:
         """The output of a reduction, and its cast to the dtype of gradients."""
-        share, precision = self.sets[name].share, self.plan.precision
+        share, precision = self.sets[name].trained().share, self.plan.precision
         amount = share(self.program.sharding, precision.reduction)
         yield Held(f"{name}/gradient.reduced", CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
@@ -90,14 +90,14 @@ class Buffers:
 
     def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Held:
         """Whole gradients of one layer of a set as autograd leaves them."""
-        layer = Wrap(name, ONE, ((ONE, self.sets[name].parts[part][1]),))
+        layer = Wrap(name, ONE, ((ONE, self.sets[name].parts[part][1]),)).trained()
         amount, why = layer.unpadded(self.plan.precision.compute), "whole gradients that wait for the rest of their set"
         return Held(f"{name}/gradient.whole", CATEGORY, amount, why, times)
 
     def accumulated(self, name: str) -> Iterator[Held]:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
-            amount = self.sets[name].unpadded(self.plan.precision.reduction)
+            amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
             yield Held(f"{name}/gradient.accumulated", CATEGORY, amount, "whole gradients of earlier micro-batches")
 
 
@@ -133,7 +133,7 @@ class Root:
         for unit in self.buffers.program.units:
             done = self.line.through(unit.name)(point)
             if self.buffers.of(unit.name) == ROOT and done != ZERO and unit.weights:
-                amount = Wrap(ROOT, ONE, ((ONE, unit.weights),)).unpadded(self.buffers.plan.precision.compute)
+                amount = Wrap(ROOT, ONE, ((ONE, unit.weights),)).trained().unpadded(self.buffers.plan.precision.compute)
                 why = "whole gradients that wait for the end of backward"
                 yield Held(f"{unit.name}/gradient.whole", CATEGORY, amount, why, done)
 
@@ -159,7 +159,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
             there = waiting(line, name, size, since=OPTIMIZER)
             yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
         if sharding.replicated and precision.gradients != precision.reduction:
-            amount = each.share(sharding, precision.reduction)
+            amount = each.trained().share(sharding, precision.reduction)
             done = over(name, size)
             yield from posted(line, f"{name}/gradient.summed", CATEGORY, amount, done, "input of an all-reduce")
 

@@ -38,7 +38,7 @@ def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator
             yield whole.name, whole.count, "optimizer", exchange("all_gather", axis, amount, per_step=True)
         return
     yield whole.name, whole.count, "forward", exchange("all_gather", axis, amount, per_step=False)
-    if gathers_again(plan, whole.name):
+    if gathers_again(plan, whole.name) and whole.used_again:
         yield whole.name, whole.count, "backward", exchange("all_gather", axis, amount, per_step=False)
 
 

@@ -31,6 +31,7 @@ class Wrap:
     name: str
     count: sympy.Expr
     parts: tuple[tuple[sympy.Expr, tuple[Tensor, ...]], ...]
+    used_again: bool = True  # its layers have a backward pass
 
     def over(self, sharding: Sharding) -> Iterator[tuple[str, Wrap]]:
         """The axes over which its weights are shared, each with the set of those that are."""
@@ -86,5 +87,6 @@ def wraps(mine: Sequence[Unit], layers: int) -> tuple[Wrap, ...]:
     found = []
     for name, count, weights in wrapped(mine):
         held = one if name == ROOT else sympy.Integer(layers)
-        found.append(Wrap(name, count / held, ((held, weights),)))
+        passed = name == ROOT or any(unit.backward for unit in mine if unit.name == name)
+        found.append(Wrap(name, count / held, ((held, weights),), passed))
     return tuple(found)

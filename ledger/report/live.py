@@ -32,6 +32,11 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: any(group.mlp.experts for group in plan.model.groups) and plan.parallelism.expert > 1,
         "its tokens travel to experts on other devices",
     ),
+    (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
+    (
+        lambda plan: plan.recompute.policy in ("layers", "segment"),
+        "how many of its layers are rebuilt depends on how many a device has",
+    ),
     (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
     (lambda plan: plan.parallelism.context_exchange == "ring", "its keys and values go around a ring"),
     (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),

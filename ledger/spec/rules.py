@@ -15,6 +15,7 @@ from ledger.spec import (
     rules_model,
     rules_pipeline,
     rules_states,
+    rules_training,
 )
 from ledger.spec.places import Places
 from ledger.spec.problems import Problem
@@ -58,6 +59,16 @@ RULES: tuple[Rule, ...] = (
     rules_attention.norms_find_their_heads,
     rules_attention.norms_fit_the_residual,
     rules_model.bare_models_have_no_layers,
+    rules_training.recompute_has_one_policy,
+    rules_training.recompute_counts_equal_layers,
+    rules_training.recompute_counts_what_there_is,
+    rules_training.recomputed_components_exist,
+    rules_training.counted_matmuls_are_kept,
+    rules_training.trained_parts_exist,
+    rules_training.something_is_trained,
+    rules_training.bare_models_train_whole,
+    rules_training.adapters_find_their_matrices,
+    rules_training.frozen_layers_move_alone,
     rules_model.sequences_are_stated,
     rules_model.positions_reach,
     rules_device.compute_has_a_peak,

@@ -164,6 +164,7 @@ def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
         ("training", f"{numbers.trimmed(numbers.count(run.tokens))} tokens" if run.tokens else ""),
         ("precision", precision_line(chosen)),
         ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
+        ("trained", train_line(chosen)),
         ("optimizer", chosen.optimizer.name),
         ("software", chosen.stack.title),
         ("kernels", "" if chosen.model.bare else kernel_line(chosen)),
@@ -210,6 +211,14 @@ def precision_line(chosen: Plan) -> str:
     pairs = sorted(((str(getattr(precision, role) or "none"), role) for role in roles), key=lambda pair: pair[0])
     together = groupby(pairs, key=lambda pair: pair[0])
     return "; ".join(f"{dtype}: {', '.join(role for _, role in group)}" for dtype, group in together)
+
+
+def train_line(chosen: Plan) -> str:
+    """Which weights are trained; empty where all are."""
+    train = chosen.train
+    if train.lora:
+        return f"low-rank adapters of rank {train.lora.rank} on {', '.join(train.lora.targets)}"
+    return {"only": "only ", "frozen": "all but "}.get(train.kind, "") + ", ".join(train.names)
 
 
 def recompute_line(chosen: Plan) -> str:

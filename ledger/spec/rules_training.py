@@ -1,0 +1,142 @@
+"""Rules on what backward rebuilds, and on which weights are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.spec.places import Places
+from ledger.spec.plan import Group, Model, Parallelism, Recompute, Train
+from ledger.spec.problems import Problem
+
+PARTS = ("attention", "mlp", "attention_norm", "mlp_norm")  # of every layer
+ENDS = ("embedding", "head", "final_norm")
+COUNTED = {"layers": "layers", "segment": "segments of layers"}
+CHOICES = ("every", "layers", "segment", "components", "keep")
+
+
+# --- recompute ----------------------------------------------------------------------------------
+
+
+def recompute_has_one_policy(recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """Policies do not add up."""
+    given = [choice for choice in CHOICES if f"recompute.{choice}" in at.origins]
+    if len(given) > 1:
+        message = f"recompute has {' and '.join(f'`{choice}`' for choice in given)}, but {recompute.policy} is one policy"
+        yield Problem(at(f"recompute.{given[1]}"), message, f"one of {', '.join(CHOICES)}")
+
+
+def recompute_counts_equal_layers(
+    model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
+) -> Iterator[Problem]:
+    """Layers are counted, and joined to segments, within one group after the other."""
+    if recompute.policy not in COUNTED or len(model.groups) < 2:  # noqa: PLR2004 - several groups
+        return
+    what = COUNTED[recompute.policy]
+    if model.order:
+        message = f"{what} are recomputed, but the model's groups take turns"
+        yield Problem(at("recompute"), message, "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`")
+    elif parallelism.interleave > 1:
+        message = f"{what} are recomputed in each of {parallelism.interleave} chunks, but the model has several groups"
+        yield Problem(at("recompute"), message, "`interleave: 1`, or another policy")
+
+
+def recompute_counts_what_there_is(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """No more layers are recomputed than the model has."""
+    layers = sum(group.repeat for group in model.groups)
+    asked = max(recompute.layers, recompute.segment)
+    if not model.bare and asked > layers:
+        message = f"{recompute.policy} = {asked}, but the model has {layers} layers"
+        yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; all of them is `full`")
+
+
+def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """A component is recomputed where a layer has it."""
+    there = {
+        "experts": any(group.mlp.kind == "experts" for group in model.groups),
+        "up_projection": any(group.attention.kind == "latent" for group in model.groups),
+    }
+    for name in recompute.components:
+        if not there.get(name, True) and not model.bare:
+            others = [other for other in ("core", "attention", "mlp", "norm", "activation") if other != name]
+            message = f"`{name}` is recomputed, but no layer of the model has it"
+            yield Problem(at("recompute.components"), message, f"there are {', '.join(others)}")
+
+
+def counted_matmuls_are_kept(recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """Every second matmul is dropped of those that are kept."""
+    if recompute.matmuls == "every_second" and "matmul" not in recompute.keep:
+        message = "every second matmul is to be rebuilt, but `keep` has no `matmul`"
+        yield Problem(at("recompute.matmuls"), message, "add `matmul` to `keep`, or leave `matmuls` out")
+
+
+# --- what is trained ----------------------------------------------------------------------------
+
+
+def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """Weights are named by part, by group, or by a part of one group."""
+    groups = [group.name for group in model.groups]
+    sandwiched = any(group.norms != "pre" for group in model.groups)
+    parts = (*PARTS, *(("attention_post_norm", "mlp_post_norm") if sandwiched else ()))
+    legal = {*ENDS, *parts, *groups, *(f"{group}/{part}" for group in groups for part in parts)}
+    for name in train.names:
+        if name not in legal and not model.bare:
+            shown = ", ".join((*ENDS, *parts, *groups, f"{groups[0]}/mlp"))
+            yield Problem(at(f"train.{train.kind}"), f"`{name}` is no part of the model", f"parts are {shown}")
+
+
+def something_is_trained(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """A plan trains at least one weight."""
+    groups = {group.name for group in model.groups}
+    everything = {*ENDS, *groups} - ({"head"} if model.tied else set())
+    layers = groups <= set(train.names) or set(PARTS) <= set(train.names)
+    frozen = set(train.names) | (groups if layers else set())
+    if train.kind == "frozen" and everything <= frozen and not model.bare:
+        yield Problem(at("train.frozen"), "every weight of the model is frozen", "leave out what is to be trained")
+    if train.kind == "only" and train.names == ("head",) and model.tied:
+        message = "only the head is trained, but its weight is the embedding's"
+        yield Problem(at("train.only"), message, "`only: [embedding]` trains both uses")
+
+
+def bare_models_train_whole(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """A parameter count has no parts."""
+    if model.bare and train.kind != "all":
+        message = "a model of which only a count is known has no parts to freeze"
+        yield Problem(at("train"), message, "`train: all`, or a model with layers")
+
+
+def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """Every target of low-rank adaptation is a matrix of some layer; experts have none of their own."""
+    if train.lora is None or model.bare:
+        return
+    there = {name for group in model.groups for name in (*_projections(group), *_matrices(group))}
+    for target in train.lora.targets:
+        if target not in there:
+            message = f"`{target}` is no matrix that a layer of the model could adapt"
+            yield Problem(at("train.lora.targets"), message, f"there are {', '.join(sorted(there))}")
+
+
+def _projections(group: Group) -> tuple[str, ...]:
+    attention = group.attention
+    if attention.kind == "latent":
+        return (*(("q_latent",) if attention.q_rank else ()), "q", "kv_latent", "kv", "out")
+    return ("qkv", "out") if attention.fused_qkv else ("q", "k", "v", "out")
+
+
+def _matrices(group: Group) -> tuple[str, ...]:
+    return {"gated": ("gate", "up", "down"), "plain": ("up", "down")}.get(group.mlp.kind, ())
+
+
+def frozen_layers_move_alone(
+    model: Model, parallelism: Parallelism, train: Train, recompute: Recompute, at: Places
+) -> Iterator[Problem]:
+    """Where no gradient reaches the first layer's input, that layer differs from the others."""
+    embedding = "embedding" in train.names
+    reached = {"all": True, "lora": False, "only": embedding, "frozen": not embedding}
+    if reached[train.kind] or model.bare:
+        return
+    if parallelism.wrap != 1 and parallelism.zero == 3:  # noqa: PLR2004 - the stage that gathers weights
+        message = "weights of several layers are gathered together, but the first layer has another backward pass"
+        yield Problem(at("parallelism.wrap"), message, "`wrap: layer` where weights are frozen")
+    if recompute.policy == "segment":
+        message = "layers are rebuilt in segments, but the first layer has another backward pass"
+        yield Problem(at("recompute"), message, "`full`, or `train: all`")
