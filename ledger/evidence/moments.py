@@ -33,6 +33,11 @@ class Moments:
     groups: Sequence[str]
     phase: str = field(default=FORWARD)
 
+    def forward(self) -> None:
+        """A micro-batch begins."""
+        self.phase = FORWARD
+        self.meter.enter("forward/input")
+
     def backward(self) -> None:
         """Forward and loss are done."""
         self.phase = BACKWARD
@@ -47,7 +52,8 @@ class Moments:
             for index, layer in enumerate(self.layers)
             for handle in (
                 layer.register_forward_pre_hook(partial(self._begins, index), with_kwargs=True, prepend=True),
-                layer.register_forward_hook(partial(self._ends, index)),
+                layer.register_forward_hook(partial(self._ends, index), prepend=True),
+                layer.register_forward_hook(partial(self._left, index)),
             )
         ]
         try:
@@ -74,14 +80,17 @@ class Moments:
             stream.register_hook(lambda _: self.meter.enter("backward/input"))
 
     def _ends(self, index: int, _: Any, __: Any, output: Any) -> None:
-        """A layer's forward pass ends; the gradient of what it gives begins its backward pass."""
+        """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""
         if self.phase == BACKWARD:
             return
-        if index == len(self.layers) - 1:
-            self.meter.enter(f"{FORWARD}/loss")
         stream = _stream(output if isinstance(output, tuple) else (output,))
         if stream is not None and stream.requires_grad:
             stream.register_hook(lambda _: self.meter.enter(self.names(index)))
+
+    def _left(self, index: int, *_: Any) -> None:
+        """A layer is left: after the last one come norm, head and loss."""
+        if self.phase == FORWARD and index == len(self.layers) - 1:
+            self.meter.enter(f"{FORWARD}/loss")
 
 
 def _stream(values: Sequence[Any]) -> Tensor | None:

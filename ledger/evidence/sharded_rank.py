@@ -5,8 +5,7 @@ Imports torch at its top; `ledger.evidence.sharded_step` imports it in a process
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from typing import Any
@@ -27,74 +26,26 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
+from ledger.evidence.collective_log import CollectiveLog
+from ledger.evidence.held import Held
 from ledger.evidence.moments import Moments
 from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype
 from ledger.evidence.reference_modules import imaginary_gpu
-from ledger.evidence.sharded_step import Collective, ShardedStep, Sharding
-from ledger.evidence.storage_meter import StorageMeter, wrapped
+from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
+from ledger.evidence.sharded_step import ShardedStep, Sharding
+from ledger.evidence.storage_meter import StorageMeter
 from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
 
 AXES = ("replicate", "data", "tensor")
-# Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
-OPERATORS = {
-    "_allgather_base_": "all_gather",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "allreduce_": "all_reduce",
-    "all_gather_into_tensor": "all_gather",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_reduce": "all_reduce",
-}
-
-
-class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
-    """Counts collectives and their bytes by kind, axis and phase."""
-
-    def __init__(self, axes: Mapping[str, str]) -> None:
-        super().__init__()
-        self.axes = axes  # process group name -> axis
-        self.phase = "forward"
-        self.counts: Counter[tuple[str, str, str]] = Counter()
-        self.bytes: Counter[tuple[str, str, str]] = Counter()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        if wrapped(types):
-            return NotImplemented
-        result = func(*args, **(kwargs or {}))
-        kind = OPERATORS.get(func.__name__.split(".")[0])
-        if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
-            key = (kind, self.axes[_group_name(args)], self.phase)
-            self.counts[key] += 1
-            self.bytes[key] += _larger(args, result)
-        return result
-
-    def collectives(self) -> tuple[Collective, ...]:
-        """What was counted, sorted."""
-        return tuple(Collective(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
-
-
-def _group_name(args: tuple[Any, ...]) -> str:
-    """The name of the process group among a collective's arguments; functional ones carry it as their last text."""
-    for argument in args:
-        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):  # noqa: SLF001
-            return str(distributed.ProcessGroup.unbox(argument).group_name)
-    return str([argument for argument in args if isinstance(argument, str)][-1])
-
-
-def _larger(args: tuple[Any, ...], result: Any) -> int:
-    """Bytes of the larger side: a gather's output, a reduction's input."""
-    leaves = torch.utils._pytree.tree_leaves((args, result))  # noqa: SLF001  # has no public name
-    return max(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor))
+RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
 
 
 def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
-    """One forward and backward pass of rank 0. The process must not have a process group yet."""
+    """One step of rank 0. The process must not have a process group yet."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=sharding.ranks)
     mesh = init_device_mesh("cpu", tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
-    log = CollectiveLog({mesh[axis].get_group().group_name: axis for axis in AXES})
     meter = StorageMeter("cpu")
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"), _isolated_propagation():
@@ -104,20 +55,36 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
             positions = torch.arange(work.seq_len)[None]
         checkpoint_layers(built, work.recompute)
         _parallelize(built, work, sharding, mesh)  # outside the fake mode: a mesh reads its own, real, tensors
-        states = [torch.zeros_like(parameter) for parameter in built.parameters() for _ in range(2)]
-        meter.watch([tokens, positions, *built.buffers(), *(_local(t) for t in [*built.parameters(), *states])])
-        static = meter.held
         layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
-        noted = Moments(meter, layers, [group.name for group in groups]).noted()
-        split_loss = loss_parallel() if sharding.tensor > 1 else nullcontext()
-        with fake, meter.resizes_seen(), meter, log, split_loss, noted as moments:
-            loss = _loss(built, tokens, positions)
-            after = meter.held
-            log.phase = "backward"
+        with fake, Numbers():
+            optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
+        meter.watch(_local(t) for t in [tokens, positions, *built.buffers(), *built.parameters(), *optimizer.kept()])
+        static = meter.held
+        moments = Moments(meter, layers, [group.name for group in groups])
+        log = CollectiveLog({mesh[axis].get_group().group_name: axis for axis in AXES}, lambda: moments.phase)
+        with fake, meter.resizes_seen(), meter, log, moments.noted():
+            after = _passes(built, (tokens, positions), sharding, moments)
+        peak = meter.restart()
+        meter.enter("optimizer")
+        with fake, meter, Numbers():
+            optimizer.step()
+    kept = {"static": static, "after forward": after, **meter.moments}
+    return ShardedStep(static.bytes, after.bytes - static.bytes, peak, log.collectives(), kept)
+
+
+def _passes(built: Any, batch: tuple[Tensor, Tensor], sharding: Sharding, moments: Moments) -> Held:
+    """Both passes of every micro-batch; what is alive after the last forward."""
+    split_loss = loss_parallel() if sharding.tensor > 1 else nullcontext()
+    with split_loss:
+        for left in reversed(range(sharding.micro_batches)):
+            built.set_requires_gradient_sync(not left or sharding.reduce == "micro_batch")
+            moments.forward()
+            loss = _loss(built, *batch)
+            after = moments.meter.held
             moments.backward()
             loss.backward()
-    kept = {"static": static, "after forward": after, **meter.moments}
-    return ShardedStep(static.bytes, after.bytes - static.bytes, meter.peak, log.collectives(), kept)
+            del loss
+    return after
 
 
 def _loss(built: Any, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -139,8 +106,17 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
         _split_tensors(built, layers, mesh["tensor"])
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
     group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
-    for module in (*layers, built):
-        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=sharding.reshard)
+    for module in _sets(layers, sharding.wrap):
+        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=sharding.reshard != "none")
+    fully_shard(built, mesh=group, mp_policy=policy, reshard_after_forward=RESHARD[sharding.reshard])
+
+
+def _sets(layers: nn.ModuleList, size: int) -> Iterator[nn.Module | list[nn.Module]]:
+    """Layers that move as one; none where all of them move with the root."""
+    if size == 1:
+        yield from layers
+    elif size:
+        yield from (list(layers[first : first + size]) for first in range(0, len(layers), size))
 
 
 def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh) -> None:

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 class Sharding:
     """The mesh of one rank: `replicate` x `data` x `tensor` ranks; FSDP2 shards over `data`.
 
-    `reshard` frees gathered weights after forward (ZeRO-3); with `tensor` above 1 the sequence is split too.
+    `reshard`, `wrap` and `reduce` as in `Parallelism`; with `tensor` above 1 the sequence is split too.
     """
 
     data: int = 1
     tensor: int = 1
     replicate: int = 1
-    reshard: bool = True
+    reshard: str = "all"
+    wrap: int = 1
+    reduce: str = "micro_batch"
+    micro_batches: int = 1
 
     @property
     def ranks(self) -> int:
@@ -48,7 +51,8 @@ class ShardedStep:
     """Rank 0 of one step, in bytes, every storage rounded up to 512.
 
     `static`: weights, AdamW states, ids and buffers; `activations`: what forward leaves for backward, gathered weights
-    included; `peak` is of forward and backward, gradients freed before. `moments` as in `StepMemory`.
+    included; `peak` is of forward and backward, gradients freed before. `moments` as in `StepMemory`. The collectives
+    are those of all micro-batches.
     """
 
     static: int
@@ -59,7 +63,7 @@ class ShardedStep:
 
 
 def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:
-    """One micro-batch per rank of `work`, forward and backward; raises `NoReferenceError`.
+    """One step per rank, of micro-batches of `work`, forward, backward and update; raises `NoReferenceError`.
 
     Runs in a process of its own, since a process has one fake world size. Tensor parallelism is laid out for Llama,
     Mistral and Qwen2 only.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from ledger.model.operations import Operation, differentiable, gradient, handed_on
+from ledger.model.tensors import Tensor
 
 # What runs in backward where this ran in forward.
 ADJOINT = {
@@ -22,10 +23,14 @@ ADJOINT = {
 
 @dataclass(frozen=True)
 class Collective(Operation):
-    """A transfer over one mesh axis. `none` marks a value that all its devices use: only its gradient is summed."""
+    """A transfer over one mesh axis. `none` marks a value that all its devices use: only its gradient is summed.
+
+    `copied`: the whole exists twice while it is joined or cut along a dim that is not the outermost one in memory.
+    """
 
     collective: str = ""
     axis: str = ""
+    copied: bool = False
 
     @property
     def runs(self) -> bool:
@@ -51,9 +56,26 @@ class Collective(Operation):
         if not differentiable(self.inputs[0]):
             return ()
         adjoint = ADJOINT[self.collective]
-        kernel = f"{adjoint}.{self.axis}"
-        inputs, outputs = (gradient(self.output),), (gradient(self.inputs[0]),)
-        return (Collective(f"{self.name}.gradient", kernel, inputs, outputs, collective=adjoint, axis=self.axis),)
+        return (
+            transfer(
+                f"{self.name}.gradient",
+                adjoint,
+                self.axis,
+                gradient(self.output),
+                gradient(self.inputs[0]),
+                copied=self.copied,
+            ),
+        )
+
+
+def transfer(  # noqa: PLR0913 - the arguments are the facts of one transfer
+    name: str, collective: str, axis: str, source: Tensor, result: Tensor, *, copied: bool = False
+) -> Collective:
+    """A transfer of one tensor, with the copy of the whole where there is one."""
+    whole = result if collective == "all_gather" else source
+    copy = (replace(whole, name=f"{name}.copy", view_of=""),) if copied else ()
+    kernel = f"{collective}.{axis}"
+    return Collective(name, kernel, (source,), (result, *copy), collective=collective, axis=axis, copied=copied)
 
 
 def executed(operations: Iterable[Operation]) -> Iterator[Operation]:

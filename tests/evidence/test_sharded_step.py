@@ -71,7 +71,7 @@ def test_a_resharding_rank_saves_what_one_device_saves() -> None:
     model = with_layers(LLAMA_3_8B, 2)
     single = step_memory(Workload(model, Kernels(), BF16, 1, 8192)).activations
     assert step(model, Sharding(data=8), Recompute()).activations == single
-    kept = step(model, Sharding(data=8, reshard=False), Recompute()).activations
+    kept = step(model, Sharding(data=8, reshard="none"), Recompute()).activations
     assert kept == single + 2 * parameter_count(model)
 
 
