@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from unittest import mock
@@ -106,9 +107,16 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
         _split_tensors(built, layers, mesh["tensor"])
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
     group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
+    cut = partial(_cut, ranks=sharding.data)
     for module in _sets(layers, sharding.wrap):
-        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=sharding.reshard != "none")
+        again = sharding.reshard != "none"
+        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=again, shard_placement_fn=cut)
     fully_shard(built, mesh=group, mp_policy=policy, reshard_after_forward=RESHARD[sharding.reshard])
+
+
+def _cut(parameter: nn.Parameter, ranks: int) -> Shard:
+    """Rows; of experts that do not divide, rows of each of them, as torchtitan cuts them (parallelize_llama4.py)."""
+    return Shard(1 if parameter.ndim == 3 and parameter.shape[0] % ranks else 0)
 
 
 def _sets(layers: nn.ModuleList, size: int) -> Iterator[nn.Module | list[nn.Module]]:

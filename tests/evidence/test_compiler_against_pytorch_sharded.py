@@ -15,6 +15,8 @@ CASES = {
     "Llama, FSDP 4": (plans.LLAMA, {"data": 4}, "none"),
     "Qwen2, FSDP 5, full": (plans.QWEN2, {"data": 5}, "full"),
     "GPT-2, FSDP 4, full": (plans.GPT2, {"data": 4}, "full"),
+    "Mixtral, FSDP 4, rows of experts": (plans.MIXTRAL, {"data": 4}, "none"),
+    "Qwen3, whole experts, FSDP 5, full": (plans.QWEN3_EXPERTS, {"data": 5}, "full"),
     "Gemma-2, FSDP 4": (plans.GEMMA2, {"data": 4}, "none"),
     "Llama, tensor 3 x FSDP 4": (SPLIT, {"data": 4, "tensor": 3, "sequence": "save_gathered"}, "none"),
     "Llama, tensor 3 x FSDP 4, full": (SPLIT, {"data": 4, "tensor": 3, "sequence": "save_gathered"}, "full"),
