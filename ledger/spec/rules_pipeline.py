@@ -44,11 +44,14 @@ def _listed(each: tuple[int, ...], layers: int, count: int, at: Places) -> Itera
     else:
         message = f"`stages` lists {sum(each)} layers, but the model has {layers}"
         more = layers - sum(each)
-        yield Problem(at("parallelism.stages"), message, f"{abs(more)} layers {'more' if more > 0 else 'less'}")
+        amount = f"{abs(more)} layer{'s' if abs(more) > 1 else ''}"
+        yield Problem(at("parallelism.stages"), message, f"add {amount}" if more > 0 else f"take {amount} away")
 
 
 def _closest(rest: int, inner: int) -> str:
-    return multiples(rest, inner) if rest > 0 and inner > 0 else "`stages: {first: ..., last: ...}` with fewer layers"
+    if rest > 0 and inner > 0:
+        return f"of what is left, {multiples(rest, inner)}"
+    return "fewer layers at the ends"
 
 
 def stages_are_stated_once(parallelism: Parallelism, at: Places) -> Iterator[Problem]:

@@ -300,6 +300,34 @@ def test_the_page_writes_numbers_as_the_report_does(function: str, unit: str, va
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["parallelism.schedule=zero_bubble", "parallelism.interleave=1", "parallelism.ends=own"], "weights apart"),
+        (["parallelism.interleave=1", "parallelism.ends=own"], "unequal size"),
+        (["parallelism.context_exchange=ring"], "around a ring"),
+    ],
+)
+def test_a_plan_beyond_the_script_says_so(changes: list[str], reason: str) -> None:
+    """Where the page has no rules for a layout, the reason stands in the panel's place, and no script is there."""
+    layout = ["parallelism.pipeline=9", "kernels.attention=flash", *changes]
+    compiled = ledger.compile(str(SPECS / "405b.yaml"), layout)
+    assert reason in live.unported(compiled.plan)
+    assert live.script(compiled.plan) == ""
+    page = html.render(Report(compiled))
+    assert live.unported(compiled.plan) in page
+    assert '<section id="live" aria-labelledby' in page
+
+
+def test_gpipe_holds_every_micro_batch_on_the_page_too() -> None:
+    """The page follows the schedule of its plan."""
+    layout = ["parallelism.interleave=1", "parallelism.schedule=gpipe"]
+    compiled = ledger.compile(str(SPECS / "405b.yaml"), layout)
+    script = f"{live.calculator(compiled.plan)}\nconsole.log(JSON.stringify(evaluate(PLAN.own)));"
+    found = node(f'"use strict";\n{script}')
+    assert all(agrees(key, found, compiled.totals) for key in (*BYTES, *FLOATS))
+
+
 def test_the_panel_needs_its_script() -> None:
     """It is hidden until the script runs, has a control for each axis that is split, and is not printed."""
     report = Report(compiled_plan("gpt2"))

@@ -45,6 +45,41 @@ CASES = [
         "4 layers do not",
     ),
     (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
+    (["parallelism.schedule=gpipe"], "schedule = gpipe without a pipeline"),
+    (
+        ["parallelism={data: 4, pipeline: 2, schedule: interleaved}"],
+        "schedule = interleaved is for several chunks of layers a device, and interleave = 1",
+    ),
+    (["parallelism={data: 4, pipeline: 2, stages: [2, 2, 0]}"], "`stages` lists 3 chunks, but pipeline x interleave"),
+    (["parallelism={data: 4, pipeline: 2, stages: [1, 2]}"], "`stages` lists 3 layers, but the model has 4"),
+    (["parallelism={data: 2, pipeline: 4, stages: {first: 2}}"], "4 layers less 2 at the ends are 2, which do not"),
+    (["parallelism={data: 4, pipeline: 2, ends: own}"], "4 layers do not split into 0 equal chunks (ends = own)"),
+    (
+        ["parallelism={data: 4, pipeline: 2, stages: [2, 2], ends: own}"],
+        "both `stages` and `ends: own` say how many layers the ends hold",
+    ),
+    (
+        ["parallelism={data: 4, pipeline: 2, schedule: dual_pipe}", "run.global_batch=24"],
+        "schedule = dual_pipe needs an even number of micro-batches, at least 2 x pipeline, not 3",
+    ),
+    (["parallelism.context_exchange=ring"], "context_exchange = ring without context parallelism"),
+    (["parallelism.context_balance=none"], "context_balance = none without context parallelism"),
+    (
+        ["parallelism={data: 2, context: 4, context_exchange: all_to_all}", "kernels.attention=math"],
+        "context_exchange = all_to_all cannot run with math attention",
+    ),
+    (
+        ["parallelism={data: 2, context: 4, context_exchange: ring}", "model.layers.decoder.attention.window=128"],
+        "context_exchange = ring, but layers of `decoder` see only a window of 128 tokens",
+    ),
+    (
+        ["parallelism={data: 2, context: 4, context_balance: none}", "model.layers.decoder.attention.chunk=128"],
+        "context_balance = none, but layers of `decoder` see only a chunk of 128 tokens",
+    ),
+    (
+        ["parallelism={tensor: 2, context: 4, context_exchange: all_to_all}"],
+        "kv_heads = 4 of `decoder` does not split over tensor x context = 8 (context_exchange = all_to_all)",
+    ),
     (["run.seq_len=2047"], "seq_len = 2047 does not split over tensor = 2 (sequence parallel)"),
     (["parallelism={data: 2, context: 4}", "run.seq_len=2046"], "seq_len = 2046 does not split over context = 4"),
     (["run.global_batch=63"], "global_batch = 63 is no multiple of data x micro_batch = 4 x 2 = 8"),
