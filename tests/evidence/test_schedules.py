@@ -97,6 +97,29 @@ def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes:
     assert form <= 1.2 * step
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.sampled_from((("interleaved", 2), ("interleaved", 3), ("zero_bubble", 1), ("zero_bubble", 2))),
+    st.lists(st.floats(0.7, 1.3), min_size=18, max_size=18),
+    st.sampled_from((2, 3, 4, 6)),
+    st.sampled_from((1, 2, 4)),
+)
+def test_unlike_stages_are_close_to_their_closed_form(
+    schedule: tuple[str, int], sizes: list[float], devices: int, rounds: int
+) -> None:
+    """Stages of unlike sizes under the other schedules: either way by less than an eighth of the step."""
+    (name, chunks), count = schedule, rounds * devices
+    times = {s: {kind: sizes[s] * seconds for kind, seconds in EVEN.items()} for s in range(devices * chunks)}
+    paces = []
+    for device in range(devices):
+        mine = [times[stage] for stage in placed(PIPELINES[name], device, devices, chunks)]
+        paces.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
+    slowest = max(range(devices), key=lambda device: paces[device].seconds)
+    others = [each for device, each in enumerate(paces) if device != slowest]
+    form = count * paces[slowest].seconds + PIPELINES[name].bubble(others, paces[slowest], chunks)
+    assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 8)
+
+
 @given(st.lists(st.tuples(*[st.floats(0.01, 9.0)] * 3), min_size=2, max_size=8), st.integers(0, 7))
 def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: int) -> None:
     """Whatever the stages take: 0 <= zero bubble <= 1F1B <= GPipe; several chunks wait less than one."""
