@@ -16,7 +16,13 @@ UNKNOWN = Software(stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2
 KINDS = {"pretrain": "", "sft": "fine-tuning of all weights on sequences of full length runs like pre-training"}
 # A column of layouts: the stage of ZeRO that each word stands for.
 SHARDED = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
-ALIKE = {"A100": "a100-sxm-80gb", "H100": "h100-sxm"}  # ambiguous names, as what most clusters have
+# Names that say too little or too much, as the part that most clusters have, or that is closest.
+ALIKE = {
+    "A100": "a100-sxm-80gb",
+    "H100": "h100-sxm",
+    "B200-powerlimited": "b200",
+    "B200-class (184 GiB; part not named)": "b200",
+}
 FORMATS = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
 PER_NODE = 8  # devices of a node where the data sheet says nothing else
 
@@ -90,7 +96,7 @@ class Parts:
         if len(names) == 1:
             return names[0]
         if given in ALIKE:
-            self.assumed.append(f"hardware `{given}` is {ALIKE[given]}")
+            self.assumed.append(f"hardware `{given}` is taken for {ALIKE[given]}")
             return ALIKE[given]
         if names:
             raise SkippedError(f"hardware `{given}` may be {' or '.join(names)}")

@@ -97,17 +97,17 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
 
 def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
-    needed = reserved(plan, max(map(peak_bytes, books)))
     known = row.measured_peak_mem_gib is not None
+    memory = published_memory(made, plan, books) if known else reserved(plan, max(map(peak_bytes, close(plan, roles(plan)))))
     return replace(
         blank,
         step=step_time(plan, books),
         measured_step=measured,
-        memory=float(published_memory(made, plan, books) if known else needed),
+        memory=float(memory),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
         counts_time=measured is not None and row.score_time in ("", COUNTED) and row.kind == "pretrain",
         counts_memory=row.measured_peak_mem_gib is not None and row.score_mem in ("", COUNTED),
-        fits=needed <= plan.accelerator.memory,
+        fits=memory <= plan.accelerator.memory,
         assumed=made.assumed,
     )
 
@@ -182,7 +182,7 @@ def valued(plan: Plan, kind: str, shelf: Shelf) -> tuple[Books, ...]:
     mesh = plan.parallelism
     split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
     for role in roles(plan):
-        key = (kind, *split, role.sends > 0, role.returns > 0, *structure(plan, role))
+        key = (kind, *split, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
         if key not in shelf.books:
             (shelf.books[key],) = close(plan, [role])
         found.append(replace(shelf.books[key], role=role, value=exact(bindings(plan, role))))

@@ -41,7 +41,12 @@ TORCHTITAN = Software(
     stack="pytorch-fsdp2-2025",
     compiled="pytorch-fsdp2-compile-2025",
     why="pytorch/torchtitan, torchtitan/metrics.py: reserved_bytes.all.peak in GiB",
-    precisions={"bf16": "bf16-autocast"},
+    precisions={
+        "bf16": "bf16-autocast",
+        "fp8": "fp8-tensorwise",
+        "fp8-rowwise": "fp8-rowwise",
+        "mxfp8": "mxfp8-torchao",
+    },
     recompute={"selective-op": SELECTIVE_OPERATIONS, "selective-layer": {"every": 2}},
     sequence="save_gathered",
 )
@@ -49,7 +54,13 @@ BEFORE_APRIL_2025 = replace(TORCHTITAN, stack="torchtitan-2024", compiled="torch
 MEGATRON = Software(
     stack="megatron-te-2024",
     why="NVIDIA/dgxc-benchmarking and the NeMo recipes it runs: distributed optimizer, fp32 main gradients",
-    precisions={"bf16": "bf16-fp32-gradients"},
+    precisions={
+        "bf16": "bf16-fp32-gradients",
+        "fp8": {"base": "fp8-delayed", "gradients": "fp32", "reduction": "fp32"},
+        "fp8-cs": {"base": "fp8-current", "gradients": "fp32", "reduction": "fp32"},
+        "mxfp8": {"base": "mxfp8", "gradients": "fp32", "reduction": "fp32"},
+        "nvfp4": {"base": "nvfp4", "gradients": "fp32", "reduction": "fp32"},
+    },
 )
 # Publications whose rows were made at different times: a word of the source and one of the hardware, and the software.
 DATED: Mapping[str, tuple[tuple[str, str, Software], ...]] = {
