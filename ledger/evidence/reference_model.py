@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
 from ledger.evidence.transformers_features import mlp_of
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
+from ledger.spec.recipe import Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +51,9 @@ def torch_dtype(name: str) -> torch.dtype:
     return getattr(torch, TORCH_DTYPES[name])
 
 
-def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dtype) -> Any:
+def reference_model(
+    model: Model, kernels: Kernels, device: str, dtype: torch.dtype, recipe: Recipe | None = None
+) -> Any:
     """The transformers model on `device` in `dtype`, training; raises `NoReferenceError`.
 
     Build it on `meta` or inside a fake mode: parameters are allocated at full size.
@@ -70,6 +74,10 @@ def reference_model(model: Model, kernels: Kernels, device: str, dtype: torch.dt
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
     _replace_modules(built, model, kernels)
+    if recipe is not None:
+        from ledger.evidence.reference_quantised import quantise_layers
+
+        quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
     return built.train()
 
 
@@ -78,6 +86,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     import torch
 
     compute = torch_dtype(work.precision.compute)
+    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights != "bf16":
+        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights}")
     with torch.autocast("cuda", compute, enabled=work.precision.autocast):
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention

@@ -38,6 +38,7 @@ from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
 from ledger.evidence.sharded_step import ShardedStep, Sharding
 from ledger.evidence.storage_meter import StorageMeter
 from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
+from ledger.evidence.transformers_features import mlp_of
 
 AXES = ("replicate", "data", "tensor")
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
@@ -104,6 +105,8 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
     if sharding.tensor > 1:
         if family(work.model).layers != "model.layers" or work.model.groups[0].norms != "pre":
             raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
+        if mlp_of(work.model).experts:
+            raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
         _split_tensors(built, layers, mesh["tensor"])
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
     group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]

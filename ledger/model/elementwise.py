@@ -83,6 +83,29 @@ class DroppedAddition(Addition):
 
 
 @dataclass(frozen=True)
+class Weighed(Pointwise):
+    """The product of a tensor and a smaller one, which is seen again along the dims that it lacks.
+
+    Backward multiplies twice at full size, in the dtype of the result; then the smaller gradient is a sum.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """A product for each factor, and what makes it as large and as wide as the factor."""
+        upstream = gradient(self.output)
+        products, rest = [], []
+        for factor, other in (self.inputs, self.inputs[::-1]):
+            wanted = gradient(factor)
+            exact = wanted.dtype == upstream.dtype and wanted.elements() == upstream.elements()
+            full = wanted if exact else replace(upstream, name=f"{self.name}.scratch.{len(products)}")
+            name = f"{self.name}.gradient.{len(products)}"
+            products.append(Pointwise(name, self.kernel, (upstream, other), (full,)))
+            if not exact:
+                kernel = "cast" if wanted.elements() == upstream.elements() else "reduction"
+                rest.append(Pointwise(f"{name}.{kernel}", kernel, (full,), (wanted,)))
+        return (*products, *rest)
+
+
+@dataclass(frozen=True)
 class Lookup(Operation):
     """A one-hot contraction done as a gather: no FLOPs, and only the rows that are asked for are read."""
 
@@ -96,3 +119,21 @@ class Lookup(Operation):
         index, table = self.inputs
         reads = (index, gradient(self.output))
         return (Pointwise(f"{self.name}.gradient", "embedding", reads, (gradient(table),)),)
+
+
+@dataclass(frozen=True)
+class WholeLookup(Lookup):
+    """A lookup in rows that are split over devices, each of which writes the gradient of all rows, then takes its own.
+
+    So DTensor's embedding runs (torch.distributed.tensor, embedding_dense_backward on the whole number of rows).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The dense gradient of every row, and the copy of this device's share."""
+        index, table = self.inputs
+        rows = replace(gradient(table), name=f"{self.name}.gradient.whole", split=())
+        reads = (index, gradient(self.output))
+        return (
+            Pointwise(f"{self.name}.gradient", "embedding", reads, (rows,)),
+            Pointwise(f"{self.name}.gradient.share", "copy", (rows,), (gradient(table),)),
+        )

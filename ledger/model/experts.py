@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import sympy
 
-from ledger.model import dispatch
+from ledger.model import dispatch, dtypes
 from ledger.model.activations import activation
 from ledger.model.dims import Dim
-from ledger.model.elementwise import Addition, Pointwise
+from ledger.model.elementwise import Addition, Pointwise, Weighed
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -65,8 +65,7 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     joint = _group_product(tape, "gate_up", arrived, (owner, order.offsets), spec)
     out = _group_product(tape, "down", _activated(tape, joint, spec), (owner, order.offsets), spec)
     back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
-    weighed = tape.pointwise("mlp/weigh", back, weights, saves=[back, weights])
-    return dispatch.summed(tape, dispatch.restored(tape, weighed, order, chosen))
+    return dispatch.summed(tape, dispatch.restored(tape, _weighed(tape, back, weights), order, chosen))
 
 
 def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
@@ -103,8 +102,7 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
     joint = _row_product(tape, "gate_up", rows, index, spec)
     out = _row_product(tape, "down", _activated(tape, joint, spec), index, spec)
-    weighed = tape.pointwise("mlp/weigh", out, chosen.weights, saves=[out, chosen.weights])
-    return dispatch.summed(tape, weighed)
+    return dispatch.summed(tape, _weighed(tape, out, chosen.weights))
 
 
 def _row_product(tape: Tape, name: str, rows: Tensor, index: Tensor, spec: MLP) -> Tensor:
@@ -142,7 +140,7 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
         loop.record(Pointwise(result.name, "copy", (source, hits), (result,), (hits,)))
     joint = _loop_product(loop, "gate_up", rows, spec)
     out = _loop_product(loop, "down", _activated(loop, joint, spec), spec)
-    weighed = loop.cast(loop.pointwise("mlp/weigh", out, weights, saves=[out, weights]), x.dtype)
+    weighed = loop.cast(_weighed(loop, out, weights), x.dtype)
     total = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
     return loop.record(Pointwise(total.name, "copy", (weighed, hits), (total,), (hits, weighed)))
 
@@ -159,6 +157,12 @@ KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
     "batched_mm": _batched,
     "eager": _eager,
 }
+
+
+def _weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
+    """Every row times its weight; both are saved."""
+    result = tape.activation(name, rows.dims, dtypes.promote(rows.dtype, weights.dtype), rows.split)
+    return tape.record(Weighed(name, "elementwise", (rows, weights), (result,), (rows, weights)))
 
 
 # --- inside an expert ---------------------------------------------------------------------------
@@ -209,4 +213,4 @@ def _shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     weight = tape.used_by_all(weight, axis) if axis else weight
     score = tape.contract("mlp/shared_score", "batch seq d_model, one d_model -> batch seq one", x, weight)
     share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
-    return tape.pointwise("mlp/shared_scaled", share, out, like=out, saves=[share, out])
+    return _weighed(tape, out, share, "mlp/shared_scaled")

@@ -28,10 +28,8 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: plan.parallelism.scheduled not in LOOPS,
         "its pipeline runs gradients of weights apart, or from both ends",
     ),
-    (
-        lambda plan: any(group.mlp.experts for group in plan.model.groups) and plan.parallelism.expert > 1,
-        "its tokens travel to experts on other devices",
-    ),
+    (lambda plan: any(group.mlp.experts for group in plan.model.groups), "its layers have experts"),
+    (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (
         lambda plan: plan.recompute.policy in ("layers", "segment"),
