@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 
-from ledger.model import components, cross_entropy
+from ledger.model import chunked_loss, components, cross_entropy
 from ledger.model.backward import backward
 from ledger.model.checkpointing import Part, parts, redone
 from ledger.model.collectives import Collective, executed
@@ -18,7 +18,7 @@ from ledger.model.freezing import fixed, frozen
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, gradient
-from ledger.model.recompute import POLICIES, Kept
+from ledger.model.recompute import POLICIES, Kept, read
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.tape import Tape
@@ -114,6 +114,7 @@ class Builder:
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
+        kept = read(kept, steps) if compiled and kept.segments else kept
         return Unit(name, count, forward, steps, kept, weights, operations)
 
     def entry(self, *, still: bool = False) -> Tensor:
@@ -127,11 +128,15 @@ class Builder:
         components.embedding(tape, self.model)
         return self.unit(INPUT, sympy.Integer(1), tape)
 
-    def output(self, *, still: bool) -> tuple[Unit, Unit]:
-        """Residual stream to logits, and logits to loss."""
-        tape, after = self.tape(), self.tape()
-        cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
+    def output(self, *, still: bool) -> tuple[Unit, ...]:
+        """Residual stream to logits, and logits to loss; one unit where both go part by part."""
         one = sympy.Integer(1)
+        tape, after = self.tape(), self.tape()
+        if self.kernels.loss in chunked_loss.KINDS:
+            hidden = components.final_norm(tape, self.entry(still=still), self.model)
+            chunked_loss.written(tape, hidden, self.model)
+            return (self.unit(OUTPUT, one, tape, "loss"),)
+        cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
         return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
 
     def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import sympy
@@ -47,6 +47,13 @@ class Kept:
         return tuple(tensor for segment in self.segments for tensor in segment.rebuilt)
 
 
+def read(kept: Kept, backward: Sequence[Operation]) -> Kept:
+    """What backward reads of what is kept: a compiler of both passes drops the rest, checkpointing's cache does not."""
+    wanted = {t.storage for op in (*backward, *kept.again) for t in op.inputs}
+    wanted |= {t.storage for segment in kept.segments for t in segment.entry}
+    return replace(kept, saved=tuple(tensor for tensor in kept.saved if tensor.storage in wanted))
+
+
 @dataclass(frozen=True)
 class Component:
     """A part that recompute can name, by the region it is written in.
@@ -69,6 +76,7 @@ COMPONENTS: Mapping[str, Component] = {
     "norm": Component("norm", discards=True),
     "activation": Component("activation", discards=True),
     "up_projection": Component("up_projection", discards=True),
+    "loss_chunk": Component("loss_chunk"),
 }
 
 
@@ -160,6 +168,11 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
     return Kept(tuple(saved.values()), tuple(segments))
 
 
+def _loss(operations: Sequence[Operation], _: Recompute) -> Kept:
+    """The logits of a loss that goes part by part, if they are rebuilt at all; nothing else of the end."""
+    return _by_component(operations, Recompute(components=("loss_chunk",)))
+
+
 def _stretches(
     operations: Sequence[Operation], named: tuple[str, ...]
 ) -> Iterator[tuple[Component | None, tuple[Operation, ...]]]:
@@ -235,4 +248,5 @@ POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {
     "within": _within,
     "components": _by_component,
     "keep": _keep,
+    "loss": _loss,
 }

@@ -65,7 +65,10 @@ MEGATRON = Software(
 # Publications whose rows were made at different times: a word of the source and one of the hardware, and the software.
 DATED: Mapping[str, tuple[tuple[str, str, Software], ...]] = {
     # pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled)
-    "torchao": (("workflows/training.md", "H100", BEFORE_APRIL_2025),),
+    "torchao": (
+        ("workflows/training.md", "H100", BEFORE_APRIL_2025),
+        ("workflows/training.md", "MI300X", replace(TORCHTITAN, compiled="torchtitan-rocm-2025")),
+    ),
 }
 
 
