@@ -10,7 +10,7 @@ import sympy
 
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
-from ledger.model.elementwise import DroppedAddition, Lookup
+from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
 from ledger.model.norms import norm
 from ledger.model.tape import Tape
@@ -95,7 +95,8 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
     rows, width = table.dims
     result = tape.activation(name, (*index.dims, width), table.dtype, index.split)
-    result = tape.record(Lookup(name, "embedding", (index, table), (result,), (index,)))
+    kind = WholeLookup if table.split and tape.layout.keeps_gathered else Lookup
+    result = tape.record(kind(name, "embedding", (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
         result = tape.reduced(result, axis)
     if not table.split and len(result.dims) == 3:
@@ -105,13 +106,26 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
 
 def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The final norm and the output head: logits (batch seq vocab)."""
-    x = norm(tape, "final_norm/norm", x, model.norm)
-    table = "embedding/tokens.weight" if model.tied else "head/logits.weight"
-    weight = tape.weight(table, "vocab d_model")
+    return logits(tape, final_norm(tape, x, model), model)
+
+
+def table_of(model: Model) -> str:
+    """The name of the head's weight, which may be the embedding's."""
+    return "embedding/tokens.weight" if model.tied else "head/logits.weight"
+
+
+def final_norm(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """The norm before the head."""
+    return norm(tape, "final_norm/norm", x, model.norm)
+
+
+def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """The output head over normed hidden states (batch seq d_model)."""
+    weight = tape.weight(table_of(model), "vocab d_model")
     bias = tape.weight("head/logits.bias", "vocab") if model.head_bias else None
-    logits = tape.contract("head/logits", "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
+    found = tape.contract("head/logits", "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
     if model.head_softcap:
-        scaled = tape.pointwise("head/softcap.divide", logits)
+        scaled = tape.pointwise("head/softcap.divide", found)
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
-        logits = tape.pointwise("head/softcap.multiply", tanh)
-    return logits
+        found = tape.pointwise("head/softcap.multiply", tanh)
+    return found

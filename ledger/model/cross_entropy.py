@@ -33,6 +33,19 @@ class SplitLogSoftmax(Pointwise):
 
 
 @dataclass(frozen=True)
+class Inner(Pointwise):
+    """A kernel inside an operation that has a gradient as a whole."""
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient flows through it by itself."""
+        return ()
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None of its own."""
+        return ()
+
+
+@dataclass(frozen=True)
 class InPlaceLoss(Pointwise):
     """Softmax, loss and the gradient of the logits in one kernel, the gradient written over the logits.
 
@@ -65,22 +78,54 @@ class InPlaceSoftmax(Pointwise):
         return ((gradient(self.inputs[0]).name, self.outputs[1].storage),)
 
 
-def loss(tape: Tape, logits: Tensor) -> Tensor:
+def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
-    return LOSSES[tape.kernels.loss](tape, logits, labels)
+    return LOSSES[kind or tape.kernels.loss](tape, logits, labels)
 
 
 def _eager(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
-    kind = SplitLogSoftmax if _axes(logits) else Pointwise
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
-    tape.record(kind(logs.name, "cross_entropy", (logits,), (logs,), (logs,), flops=5))
-    _summed_over_vocabulary(tape, logits)
+    if _axes(logits):
+        _split_log_softmax(tape, logits, logs)
+    else:
+        tape.record(Pointwise(logs.name, "cross_entropy", (logits,), (logs,), (logs,), flops=5))
     total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
     kept = [logs, labels]
     return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=kept, extras=[total])
+
+
+def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
+    """The steps of a log-softmax one by one, since every device needs the maximum and the sum of all."""
+    largest, each, below = (_row(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target"))
+    shifted, powers = (_beside(logits, f"cross_entropy/{name}") for name in ("shifted", "exponentials"))
+    tape.record(Inner(f"{largest.name}.row", "reduction", (logits,), (largest,)))
+    largest = _summed(tape, largest, logits)
+    tape.record(Inner(shifted.name, "elementwise", (logits, largest), (shifted,), flops=1))
+    tape.record(Inner(powers.name, "elementwise", (shifted,), (powers,), flops=1))
+    tape.record(Inner(f"{each.name}.row", "reduction", (powers,), (each,), flops=1))
+    each = _summed(tape, each, logits)
+    tape.record(SplitLogSoftmax(logs.name, "cross_entropy", (logits, shifted, each), (logs,), (logs,), flops=2))
+    _summed(tape, below, logits)
+
+
+def _beside(logits: Tensor, name: str) -> Tensor:
+    """A tensor of the logits' shape that no gradient flows into."""
+    return replace(logits, name=name, role="statistic", view_of="")
+
+
+def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
+    """One number for each token."""
+    return Tensor(name, logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
+
+
+def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
+    """Put together from every device that has a part of the vocabulary."""
+    for axis in _axes(logits):
+        part = tape.summed(part, axis)
+    return part
 
 
 def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
@@ -126,7 +171,6 @@ def _axes(logits: Tensor) -> list[str]:
 
 def _summed_over_vocabulary(tape: Tape, logits: Tensor) -> None:
     """Each device has a part of every row: its largest value, its sum and its target are put together."""
-    for axis in _axes(logits):
+    if _axes(logits):
         for step in ("maximum", "sum", "target"):
-            part = Tensor(f"cross_entropy/{step}", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
-            tape.summed(part, axis)
+            _summed(tape, _row(tape, logits, f"cross_entropy/{step}"), logits)

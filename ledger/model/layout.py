@@ -51,6 +51,11 @@ class Layout:
         """How tokens and labels are cut: as the stream, but whole for tensor parallelism."""
         return tuple(pair for pair in self.stream if pair[1] not in self.splits.values())
 
+    @property
+    def keeps_gathered(self) -> bool:
+        """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
+        return not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
+
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""
         return tuple((dim.name, self.splits[dim.name]) for dim in dims if dim.name in self.splits)
