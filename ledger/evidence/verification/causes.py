@@ -93,8 +93,20 @@ def _scalars(at: Instant) -> int:
     cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
     if at.backward:
         return 2 * SCALAR
+    cast = cast and at.plan.parallelism.tensor == 1  # a split loss is fullest before
     kept = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
     return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: kept}.get(at.moment, 0)
+
+
+def _split_loss(at: Instant) -> int:
+    """Over a split vocabulary: two more numbers a token that were reduced, then five indices and a mask a token.
+
+    torch.distributed.tensor.parallel.loss, `_log_softmax` and `_nll_loss_and_log_softmax_backward`.
+    """
+    if at.plan.parallelism.tensor == 1:
+        return 0
+    indices = (5 * INDEX + 1) * at.tokens + 3 * SCALAR
+    return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
 
 
 def _last_hidden(at: Instant) -> int:
@@ -116,6 +128,7 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "positions and rotary frequencies": _positions,
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
+    "rows of a split loss": _split_loss,
     "the last hidden state in fp32": _last_hidden,
     "the sum of a tied weight's two gradients": _tied_sum,
 }
