@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check fix schema bench-compile lock clean
+.PHONY: help report lecture test check verify verify-all accuracy fix schema bench-compile lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,15 @@ check: $(testable) $(VENV)/.pango ## formatting, lint, types, tests: what a chan
 	$(python) -m ruff check
 	$(python) -m mypy
 	$(python) -m pytest $(TESTS)
+
+verify: $(testable) ## let PyTorch judge a subset of specs/verify/pytorch.yaml on fake tensors (minutes)
+	$(bin)/ledger verify specs/verify/pytorch.yaml --quick
+
+verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/derivations
+	$(bin)/ledger verify specs/verify/pytorch.yaml --record
+
+accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
+	@$(python) -m ledger.evidence.verification docs/accuracy.md
 
 fix: $(testable) ## format, and mend what lint can mend
 	$(python) -m ruff format

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.report.views.derivations import Derivations, derivations
 from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
 
 if TYPE_CHECKING:
@@ -17,13 +18,17 @@ REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 
 @dataclass(frozen=True)
 class EvidenceView:
-    """Checks and calibrations with their errors; `uncalibrated` names what only data sheets price."""
+    """Checks and calibrations with their errors; `uncalibrated` names what only data sheets price.
+
+    `derivations`: what PyTorch says of what follows from shapes alone.
+    """
 
     checks: Table | None
     calibrations: Table | None
     uncalibrated: tuple[str, ...]
     share: str
     summary: str
+    derivations: Derivations
 
 
 def evidence(report: Report) -> EvidenceView:
@@ -36,6 +41,7 @@ def evidence(report: Report) -> EvidenceView:
         open_kinds,
         numbers.percent(compiled.verdict.by_data_sheet),
         compiled.verdict.evidence,
+        derivations(report),
     )
 
 

@@ -1,0 +1,80 @@
+"""What PyTorch says of the plan's derivations: the nearest record of `ledger verify`, as a sentence and a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.evidence.verification import records
+from ledger.evidence.verification.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHIN, worst
+from ledger.report.views.parts import Cell, Column, Report, Table
+
+if TYPE_CHECKING:
+    from ledger.evidence.verification.outcome import Verification
+    from ledger.evidence.verification.verdicts import Verdict
+
+STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNCHECKED: "warn"}
+COLUMNS = (
+    Column("figure", "code"),
+    Column("predicted", "number"),
+    Column("found", "number"),
+    Column("error", "number"),
+    Column("allowed"),
+    Column("outcome", "status"),
+    Column("because"),
+)
+
+
+@dataclass(frozen=True)
+class Derivations:
+    """`sentence` says against what the plan's derivations were checked, `table` every figure; None where none is."""
+
+    sentence: str
+    table: Table | None
+    command: str
+
+
+def derivations(report: Report) -> Derivations:
+    """The record of this very plan, else of its model in another layout; a plan without one says so."""
+    plan = report.compiled.plan
+    found = records.nearest(plan, records.folder())
+    if found is None:
+        told = "No record in the library has PyTorch as the judge of this model's derivations"
+        return Derivations(f"{told}; this makes one:", None, f"ledger verify {plan.name}.yaml --record")
+    return Derivations(_sentence(found, this=found.digest == plan.digest), _table(found), found.origin.command)
+
+
+def _sentence(found: Verification, *, this: bool) -> str:
+    counts = found.counts
+    equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
+    furthest = worst(found.verdicts)
+    subject = "This plan's derivations" if this else f"Derivations of this model in another plan ({found.name})"
+    parts = [f"{equal} equal, named causes taken away", f"{within} within their tolerance"]
+    parts += [f"{counts[DIFFERS]} disagree"] if counts[DIFFERS] else []
+    parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []
+    far = f" The largest difference, causes included, is {numbers.shift(furthest.error)}." if furthest else ""
+    return f"{subject} were checked against PyTorch {found.origin.torch}: {'; '.join(parts)}.{far}"
+
+
+def _table(found: Verification) -> Table:
+    rows = tuple(_row(verdict) for verdict in found.verdicts)
+    return Table(f"Derivations against PyTorch {found.origin.torch}", COLUMNS, rows, 24)
+
+
+def _row(verdict: Verdict) -> tuple[Cell, ...]:
+    status = Cell(verdict.status, status=STATUS[verdict.status])
+    if verdict.predicted is None or verdict.found is None:
+        empty = Cell("–")
+        return Cell(verdict.account), empty, empty, empty, empty, status, Cell(verdict.skipped)
+    equal = verdict.difference == 0
+    causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
+    return (
+        Cell(verdict.account),
+        Cell(numbers.written(verdict.predicted, verdict.unit), numbers.machine(verdict.predicted)),
+        Cell(numbers.written(verdict.found, verdict.unit), numbers.machine(verdict.found)),
+        Cell("equal" if equal else numbers.shift(verdict.error), numbers.machine(verdict.error)),
+        Cell(verdict.tolerance.title),
+        status,
+        Cell(causes),
+    )
