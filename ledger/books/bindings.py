@@ -8,6 +8,7 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
+from ledger.model.chunked_loss import KINDS, chunks
 from ledger.model.checkpointing import redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.schedule import Role, micro_batches, schedule
@@ -44,6 +45,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "chunks": degrees.interleave,
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
+        **({"loss_chunks": chunks(plan)} if plan.kernels.loss in KINDS else {}),
         **({"rank": plan.train.rank} if plan.train.rank else {}),
         "waiting": role.waiting,
         "sends": role.sends,

@@ -83,7 +83,7 @@ def counters(plan: Plan) -> Totals:
 
 
 def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
-    return model.value(unit.count * total(operation.counted() for operation in operations))
+    return model.value(unit.count * total(operation.times * operation.counted() for operation in operations))
 
 
 def state_bytes(plan: Plan) -> dict[str, Fraction]:

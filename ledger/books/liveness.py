@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 import sympy
 
-from ledger.model.operations import Operation, differentiable, gradient, total
+from ledger.model.operations import ONE, Operation, differentiable, gradient, total
 from ledger.model.program import Unit
+from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 
 ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
@@ -48,10 +49,11 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     upstream = (gradient(result),) if differentiable(result) else ()
     entry = _entry(unit)
     inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
-    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream)}
+    start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = set() if added else {gradient(weight).name for weight in unit.weights}
     operations = tuple(_rebuilding(unit))
+    start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
     waits = {
         tensor.storage: {other.storage for other in segment.rebuilt}
         for segment in unit.kept.segments
@@ -59,6 +61,15 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
     return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
+
+
+def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:
+    """Gradients that earlier runs of what is run again and again left: they are read before this one makes them."""
+    made: set[str] = set()
+    repeats = any(operation.times != ONE for operation in operations)
+    for operation in operations if repeats else ():
+        yield from (t for t in operation.inputs if t.role == "gradient" and t.storage not in made)
+        made |= {tensor.storage for tensor in operation.outputs}
 
 
 def _rebuilding(unit: Unit) -> Iterator[Operation]:
@@ -82,8 +93,8 @@ def _rebuilding(unit: Unit) -> Iterator[Operation]:
 
 
 def _entry(unit: Unit) -> dict[str, Tensor]:
-    made = {t.storage for op in unit.forward for t in op.outputs}
-    inputs = (t for op in unit.forward for t in op.inputs if t.role == "activation" and t.storage not in made)
+    made = {t.storage for op in unit.written for t in op.outputs}
+    inputs = (t for op in unit.written for t in op.inputs if t.role == "activation" and t.storage not in made)
     return {t.storage: t for t in inputs}
 
 
@@ -109,7 +120,7 @@ def _run(
     found = [Alive(ARRIVES, tuple(alive.values()))]
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
-            if tensor.role != "weight" and not tensor.view_of:
+            if tensor.role not in ("weight", STAYING) and not tensor.view_of:
                 alive.setdefault(_storage(tensor, aliases), tensor)
         found.append(Alive(operation.name, tuple(alive.values())))
         done = [name for name in alive if last.get(name, -1) <= index and name not in lasting]

@@ -52,12 +52,12 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation]) -> Iterator[Entry]:
     for operation in operations:
-        per = STEP if operation.once else MICRO_BATCH
+        per, count = STEP if operation.once else MICRO_BATCH, unit.count * operation.times
         account = f"{unit.name}/{operation.name}"
         if isinstance(operation, Collective):
-            yield _communication(account, phase, operation, unit.count, per)
+            yield _communication(account, phase, operation, count, per)
         else:
-            yield from _work(account, phase, operation, unit.count, per)
+            yield from _work(account, phase, operation, count, per)
 
 
 def _times(count: sympy.Expr, per: str) -> sympy.Expr:

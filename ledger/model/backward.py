@@ -9,7 +9,7 @@ from dataclasses import replace
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import Operation, differentiable, gradient
+from ledger.model.operations import ONE, Operation, differentiable, gradient
 from ledger.model.tensors import Tensor
 
 
@@ -22,7 +22,10 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
         if not any(map(differentiable, operation.learned())):
             continue
         found.extend(_gathered_again(operation, regathered))
-        steps = operation.gradients()
+        steps = tuple(replace(step, times=operation.times) for step in operation.gradients())
+        if operation.times != ONE:
+            found.extend(each for step in steps for each in _added(step, operation))
+            continue
         for step in steps:
             numbered = tuple(_numbered(tensor, written, apart) for tensor in step.outputs)
             found.append(replace(step, outputs=numbered, pieces=operation.pieces))
@@ -59,6 +62,17 @@ def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
     wanted = {gradient(tensor).name for op in forward for tensor in op.outputs if tensor.name in shared}
     written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in wanted)
     return Counter({name: count for name, count in written.items() if count > 1})
+
+
+def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
+    """What runs again and again adds the gradient of each weight to the sum of those before."""
+    weights = {gradient(tensor).name for tensor in operation.inputs if tensor.role == "weight"}
+    parts = tuple(replace(t, name=f"{t.name}.part") if t.name in weights else t for t in step.outputs)
+    yield replace(step, outputs=parts)
+    for whole, part in zip(step.outputs, parts, strict=True):
+        if whole.name != part.name:
+            name = f"{step.name}.sum"
+            yield Pointwise(name, "elementwise", (whole, part), (whole,), times=operation.times)
 
 
 def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:

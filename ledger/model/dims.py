@@ -55,6 +55,7 @@ LETTERS = (
     Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
     Letter("redone", "Lr", "layers on one device that are recomputed", "recompute.layers"),
     Letter("segment", "Ls", "layers that are rebuilt together", "recompute.segment"),
+    Letter("loss_chunks", "Cl", "parts of a sequence that pass the head and the loss one by one", "kernels.loss_chunks"),
     Letter("data", "dp", "data-parallel degree", "parallelism.data"),
     Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
     Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),

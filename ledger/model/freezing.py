@@ -41,7 +41,9 @@ def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> 
     A result of such values alone has none either, and what only their gradients would read is not saved.
     """
     known: set[str] = set()
-    return tuple(_marked(operation, known, still) for operation in operations)
+    weights = {tensor for operation in operations for tensor in operation.inputs if tensor.role == "weight"}
+    left_out = {weight.name for weight in weights if still(weight)}
+    return tuple(_marked(operation, known, still) for operation in operations if operation.towards not in left_out)
 
 
 def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], bool]) -> Operation:

@@ -36,6 +36,7 @@ class Tape:
     lora: Lora | None = None
     region: str = ""
     pieces: sympy.Expr = ONE
+    times: sympy.Expr = ONE
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Tape:
 
     def record(self, operation: Operation) -> Tensor:
         """Writes an operation and hands on its main result."""
-        self.operations.append(replace(operation, region=self.region, pieces=self.pieces))
+        self.operations.append(replace(operation, region=self.region, pieces=self.pieces, times=self.times))
         return operation.output
 
     def inside(self, region: str) -> Tape:

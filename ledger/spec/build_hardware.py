@@ -105,4 +105,5 @@ def stack(view: View, name: str) -> Stack:
 
 def kernels(view: View, below: Kernels) -> Kernels:
     """The kernels named here over those of `below`."""
-    return Kernels(**{field: view.text(field, default) for field, default in vars(below).items()})
+    named = {field: view.text(field, default) for field, default in vars(below).items() if field != "loss_chunks"}
+    return Kernels(**named, loss_chunks=view.size("loss_chunks", below.loss_chunks))

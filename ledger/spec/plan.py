@@ -295,6 +295,7 @@ class Parallelism:
     sequence: str = "off"  # off | save_gathered | regather
     interleave: int = 1
     replicate: int = 1  # hybrid sharding: copies of what ZeRO splits, within data x context
+    shard: int = 0  # devices that split one copy; 0: not stated, data x context / replicate
     reshard: str = "all"  # sets of weights that ZeRO 3 frees after forward: all | layers (the root stays) | none
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
@@ -367,7 +368,8 @@ class Kernels:
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
     residual: str = "eager"  # fused: dropout and residual addition in one kernel | eager
-    loss: str = "eager"  # eager | fused (gradient in place of the logits) | softmax_in_place | compiled
+    loss: str = "eager"  # eager | fused (gradient in place of the logits) | softmax_in_place | compiled | chunked | ...
+    loss_chunks: int = 0  # parts of a sequence for `chunked` and `fused_linear`; 0: as the kernel chooses
     optimizer: str = "foreach"  # foreach | fused | loop
     experts: str = "grouped_mm"  # grouped_mm | batched_mm (a copy of its expert for each token) | eager (a loop)
 

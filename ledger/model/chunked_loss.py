@@ -1,0 +1,146 @@
+"""The head and the loss over one part of the sequence after the other, so that few logits exist at a time.
+
+`chunked`: each part is a checkpoint, so that its logits are computed again in backward. `fused_linear`: forward computes
+the gradients of the hidden states and of the head's weight along with the loss, and backward hands them on (Liger-Kernel,
+ops/fused_linear_cross_entropy.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ledger.model import components, dtypes
+from ledger.model.contraction import Contraction
+from ledger.model.cross_entropy import InPlaceLoss, loss
+from ledger.model.dims import Dim, symbol
+from ledger.model.elementwise import Pointwise
+from ledger.model.operations import Operation, gradient
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.plan import Model, Plan
+
+KINDS = ("chunked", "fused_linear")
+REGION = "loss_chunk"  # what a chunked loss rebuilds
+LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
+
+
+@dataclass(frozen=True)
+class Cut(Operation):
+    """Hidden states as parts of the sequence: views, whose gradients are put together when the last is there."""
+
+    @property
+    def runs(self) -> bool:
+        """A view is no kernel."""
+        return False
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One copy of the gradients of all parts, those of the earlier ones and of the last."""
+        part = gradient(self.output)
+        earlier = replace(part, name=f"{part.name}.earlier", dims=_earlier(self.output.dims))
+        whole = gradient(self.inputs[0])
+        return (Pointwise(f"{self.name}.gradient", "copy", (earlier, part), (whole,)),)
+
+
+@dataclass(frozen=True)
+class Done(Contraction):
+    """A contraction of the backward pass that forward runs: nothing is left of it for backward."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True)
+class DoneLoss(InPlaceLoss):
+    """The loss of a part, whose gradient is used up in forward."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """Nothing is left for backward."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Buffer(Pointwise):
+    """Zeros, to which a gradient is added part by part; its gradient is nobody's business."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """None."""
+        return ()
+
+
+@dataclass(frozen=True)
+class HandedOn(Operation):
+    """A gradient that forward computed is kept, and is what backward finds as the gradient of the one input."""
+
+    @property
+    def runs(self) -> bool:
+        """No kernel."""
+        return False
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is the tensor that was saved."""
+        return tuple((gradient(tensor).name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False))
+
+
+def chunks(plan: Plan) -> int:
+    """Parts of a sequence on one device: as many as the plan says, or as the kernel chooses.
+
+    torchtitan's and torchtune's chunked losses cut a sequence in 8. Liger takes as many tokens, to a power of two, as
+    have no more logits than all tokens have hidden values.
+    """
+    if plan.kernels.loss_chunks:
+        return plan.kernels.loss_chunks
+    if plan.kernels.loss == "chunked":
+        return 8
+    tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
+    least = -(-tokens // -(-plan.model.vocab // max(1, plan.model.d_model)))
+    return max(1, tokens // min(tokens, 2 ** (least - 1).bit_length()))
+
+
+def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """All parts but one."""
+    return tuple(replace(d, symbol=d.symbol * (symbol("loss_chunks") - 1)) if d.name == "seq" else d for d in dims)
+
+
+def written(tape: Tape, hidden: Tensor, model: Model) -> None:
+    """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
+    hidden = tape.everywhere(hidden, "tensor")
+    each = replace(tape, times=symbol("loss_chunks"))
+    dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
+    part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage)
+    if tape.kernels.loss == "chunked":
+        inner = each.inside(REGION)
+        replace(tape, region=inner.region).record(Cut("head/parts", "copy", (hidden,), (part,)))
+        loss(inner, components.logits(inner, part, model), "eager")
+        return
+    tape.record(Cut("head/parts", "copy", (hidden,), (part,)))
+    _fused_linear(tape, each, (hidden, part), model)
+
+
+def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: Model) -> None:
+    """Logits, loss and both gradients of each part; what is left of it are the gradients alone."""
+    hidden, part = states
+    weight = tape.weight(components.table_of(model), "vocab d_model")
+    collected = replace(hidden, name="head/hidden.collected", view_of="")
+    summed = Tensor("head/weight.collected", weight.dims, weight.dtype, "activation", weight.split)
+    for made, towards in ((collected, ""), (summed, weight.name)):
+        tape.record(Buffer(f"{made.name}.zeros", "elementwise", (), (made,), towards=towards))
+    compute = tape.precision.compute
+    left, right = each.cast(part, compute), each.cast(weight, compute)
+    batch, seq, d_model = part.dims
+    logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
+    inside = replace(gradient(logits), view_of=logits.storage)
+    labels = Tensor("cross_entropy/labels.index", (batch, seq), "int64", "index", tape.layout.inputs)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    piece = replace(part, name="head/part.collected", view_of=collected.name)
+    kernel = f"matmul.{dtypes.rate(compute)}"
+    each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
+    each.record(DoneLoss("cross_entropy/loss", "cross_entropy", (logits, labels), (result, inside), flops=8))
+    back = "batch seq vocab, vocab d_model -> batch seq d_model"
+    each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back))
+    sums = "batch seq d_model, batch seq vocab -> vocab d_model"
+    each.record(
+        Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
+    )
+    tape.record(HandedOn("head/hidden.gradient", "none", (hidden,), (collected,), (collected,)))
+    tape.record(HandedOn("head/weight.gradient", "none", (weight,), (summed,), (summed,), towards=weight.name))
