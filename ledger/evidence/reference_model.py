@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
 from ledger.evidence.transformers_features import mlp_of
+from ledger.model.chunked_loss import KINDS, chunks
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 from ledger.spec.recipe import Recipe
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
+APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
 
@@ -37,8 +39,10 @@ class Workload:
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside."""
     run, optimizer = plan.run, plan.optimizer
+    parts = chunks(plan) if plan.kernels.loss in KINDS else 0
+    kernels = replace(plan.kernels, loss_chunks=parts)
     return Workload(
-        plan.model, plan.kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, optimizer, plan.train
+        plan.model, kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, optimizer, plan.train
     )
 
 
@@ -92,6 +96,11 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        if work.kernels.loss in APART:
+            from ledger.evidence.reference_losses import reference_loss
+
+            hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state
+            return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
 
 

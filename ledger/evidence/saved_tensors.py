@@ -98,7 +98,8 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     install_cuda_guard()
     recorder = _Recorder()
     with imaginary_gpu(), FakeTensorMode():
-        built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
+        dtype = torch_dtype(work.precision.weights)
+        built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision.matmul)
         freeze(built, work.train)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)

@@ -51,7 +51,8 @@ def step_memory(work: Workload) -> StepMemory:
     fake, meter = FakeTensorMode(), StorageMeter("cuda")
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
         with fake:
-            built = reference_model(work.model, work.kernels, "cuda", torch_dtype(work.precision.weights))
+            dtype = torch_dtype(work.precision.weights)
+            built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision.matmul)
             freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         checkpoint_layers(built, work.recompute)

@@ -150,10 +150,10 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
 ) -> Copies:
     """The copies of a tensor; `sides` are the dims that the products of forward and of backward contract."""
     shared = (_scale(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
-    forward = _copy(tensor, "row", dtype, _scales(tensor, sides[0], block), (recipe.scale, role))
+    forward = _copy(tensor, "row", dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
     if recipe.layouts == "one":
         return Copies((*forward, *shared), (*forward, *shared))
-    backward = _copy(tensor, "column", dtype, _scales(tensor, sides[1], block), (recipe.scale, role))
+    backward = _copy(tensor, "column", dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, role))
     return Copies((*forward, *shared), (*backward, *shared))
 
 
@@ -167,14 +167,18 @@ def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) 
     return Tensor(f"{tensor.name}.{name}", (Dim("scales", count),), dtype, role)
 
 
-def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int]) -> sympy.Expr:
-    """How many scales there are: blocks along what is contracted, a last short one included, by blocks beside it."""
+def _scales(
+    tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]
+) -> sympy.Expr:
+    """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
     if block == WHOLE:
         return ONE
-    inner = product(*[tensor.local(dim) for dim in tensor.dims if dim.name in contracted])
-    outer = product(*[tensor.local(dim) for dim in tensor.dims if dim.name not in contracted])
-    beside, along = block
-    return product(CeilDiv(outer, beside), CeilDiv(inner, along) if along else ONE)
+    sides = (
+        product(*[tensor.local(dim) for dim in tensor.dims if (dim.name in contracted) is inner])
+        for inner in (False, True)
+    )
+    blocks = (CeilDiv(size, length) if length else ONE for size, length in zip(sides, block, strict=True))
+    return product(*[product(step, CeilDiv(count, step)) for count, step in zip(blocks, padded, strict=True)])
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -113,6 +113,7 @@ def _recipe(view: View) -> Recipe:
         activation_block=_block(scales, "activations"),
         weight_block=_block(scales, "weights"),
         tensor_scale=scales.text("tensor"),
+        padded=_block(scales, "padded") if scales.has("padded") else default.padded,
         history=scales.size("history"),
         layouts=view.text("layouts", default.layouts),
         saves=view.text("saves", default.saves),
@@ -145,12 +146,32 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         expert=view.size("expert", 1),
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
+        **_sharding(view, view.size("data", rest) * context),
         interleave=view.size("interleave", 1),
         schedule=view.text("schedule"),
         stages=_stages(view),
         context_exchange=view.text("context_exchange", Parallelism().context_exchange),
         context_balance=view.text("context_balance", Parallelism().context_balance),
     )
+
+
+RESHARD = {"true": "all", "false": "none"}
+
+
+def _sharding(view: View, replicas: int) -> dict[str, Any]:
+    """How weights and gradients move between `replicas` devices that share them."""
+    default = Parallelism()
+    shard = view.size("shard", replicas)
+    kept = view.text("reshard", "true").lower()
+    return {
+        "replicate": view.size("replicate", max(1, replicas // shard)),
+        "shard": view.size("shard"),
+        "reshard": RESHARD.get(kept, kept),
+        "wrap": view.inner("wrap").size("every", 0 if view.text("wrap") == "model" else default.wrap),
+        "reduce": view.text("reduce"),
+        "bucket": view.whole("bucket", "B") if view.has("bucket") else default.bucket,
+        "offload": tuple(str(item.value) for item in view.inner("offload").node.items),
+    }
 
 
 def _stages(view: View) -> Stages:

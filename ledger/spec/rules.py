@@ -14,6 +14,7 @@ from ledger.spec import (
     rules_layout,
     rules_model,
     rules_pipeline,
+    rules_sharding,
     rules_states,
     rules_training,
 )
@@ -30,6 +31,12 @@ RULES: tuple[Rule, ...] = (
     rules_layout.sequence_splits,
     rules_layout.batch_splits,
     rules_layout.zero_needs_replicas,
+    rules_sharding.groups_multiply,
+    rules_sharding.copies_are_of_something_split,
+    rules_sharding.gathering_needs_zero_3,
+    rules_sharding.wraps_are_full,
+    rules_sharding.reduction_is_split,
+    rules_sharding.buckets_are_of_replicas,
     rules_experts.experts_subdivide,
     rules_experts.experts_split,
     rules_experts.shared_experts_split,
@@ -80,12 +87,16 @@ RULES: tuple[Rule, ...] = (
     rules_states.every_weight_is_updated,
     rules_states.update_multiplies,
     rules_states.states_are_of_a_shape,
+    rules_states.operands_are_aligned,
+    rules_states.quantised_streams_are_saved,
+    rules_states.recipes_fit_their_scales,
 )
 WARNINGS: tuple[Rule, ...] = (
     rules_layout.sequence_needs_tensor,
     rules_experts.imbalance_has_an_effect,
     rules_device.fp16_is_risky,
     rules_device.fp8_gradients_are_risky,
+    rules_states.blocks_fit,
     rules_model.sequences_are_longer_than_the_model,
 )
 

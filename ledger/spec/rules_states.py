@@ -1,13 +1,14 @@
-"""Rules on optimizers: what updates which weight, with which kernels, in which number formats."""
+"""Rules on optimizers and on quantised operands: what updates which weight, and what fits which format."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ledger.spec.optimizer import KINDS, Optimizer
-from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Kernels
+from ledger.spec.places import Places, multiples
+from ledger.spec.plan import Accelerator, Kernels, Model, Parallelism, Precision, Run
 from ledger.spec.problems import Problem
+from ledger.spec.recipe import WHOLE
 from ledger.spec.rules_device import peak_key
 
 
@@ -45,3 +46,66 @@ def states_are_of_a_shape(optimizer: Optimizer, at: Places) -> Iterator[Problem]
         if state.scales is not None and odd:
             message = f"`{name}` has scales for blocks of {state.scales.block}, but is {' and '.join(odd)}"
             yield Problem(at(f"optimizer.states.{name}.scales"), message, "only `shape: whole` is cut into blocks")
+
+
+# --- quantised operands -------------------------------------------------------------------------
+
+ALIGNED = 16  # bytes: torch._scaled_mm and cuBLASLt multiply 8-bit matrices whose sides are multiples of this
+PACKED = {"e2m1": 2}  # elements of a byte
+
+
+def operands_are_aligned(
+    model: Model, precision: Precision, parallelism: Parallelism, run: Run, at: Places
+) -> Iterator[Problem]:
+    """Every side of a quantised product is a multiple of 16 bytes on each device."""
+    recipe = precision.matmul
+    if recipe is None or model.bare:
+        return
+    step = ALIGNED * PACKED.get(recipe.format, 1)
+    tokens = run.micro_batch * run.seq_len // parallelism.context
+    sizes = {"run.seq_len": ("tokens of a micro-batch", tokens), "model.d_model": ("d_model", model.d_model)}
+    for group in model.groups:
+        attention, path = group.attention, f"model.layers.{group.name}"
+        cut = {"heads": attention.heads, "kv_heads": attention.kv_heads}
+        if attention.kind == "grouped_query" and not recipe.leaves("attention", group.name):
+            for field, count in cut.items():
+                width = count * attention.head_dim // parallelism.tensor
+                sizes[f"{path}.attention.{field}"] = f"{field} x head_dim of `{group.name}`", width
+        if not recipe.leaves("mlp", group.name):
+            width = group.mlp.d_ff // parallelism.tensor
+            sizes[f"{path}.mlp.d_ff"] = f"d_ff of `{group.name}`", width
+    for path, (name, size) in sizes.items():
+        if size % step:
+            message = f"{name} = {size} on a device: {recipe.format} matmuls need multiples of {step}"
+            yield Problem(at(path), message, multiples(size, step))
+
+
+def blocks_fit(model: Model, precision: Precision, at: Places) -> Iterator[Problem]:
+    """A width that blocks do not divide ends in a short block, which has a scale of its own."""
+    recipe = precision.matmul
+    if recipe is None or model.bare:
+        return
+    block = max(recipe.activation_block[1], recipe.weight_block[1])
+    if block > 1 and model.d_model % block:
+        message = f"d_model = {model.d_model} is no multiple of blocks of {block}: the last block is padded"
+        yield Problem(at("model.d_model"), message, multiples(model.d_model, block))
+
+
+def quantised_streams_are_saved(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Quantised copies of a sequence that was cut are made of the gathered one, and backward keeps them."""
+    if precision.matmul and parallelism.tensor > 1 and parallelism.sequence == "regather":
+        message = "sequence = regather with quantised matmuls: backward keeps quantised copies of what was gathered"
+        yield Problem(at("parallelism.sequence"), message, "`sequence: save_gathered` or `off`")
+
+
+def recipes_fit_their_scales(precision: Precision, at: Places) -> Iterator[Problem]:
+    """One layout serves both passes only where a transposed matrix has the same scales."""
+    recipe = precision.matmul
+    if recipe is None:
+        return
+    if recipe.layouts == "one" and (recipe.activation_block, recipe.weight_block) != (WHOLE, WHOLE):
+        message = "layouts = one with scales of rows or blocks: backward contracts the other side"
+        yield Problem(at("precision.matmul.layouts"), message, "`layouts: both`, or one scale a tensor")
+    if recipe.history and (recipe.activation_block, recipe.weight_block) != (WHOLE, WHOLE):
+        message = "delayed scaling with scales of rows or blocks"
+        yield Problem(at("precision.matmul.scales.history"), message, "leave `history` out, or one scale a tensor")
