@@ -1,4 +1,4 @@
-"""`ledger import`: a configuration of another tool as a model spec."""
+"""`ledger import`: a configuration of another tool as a model spec, or as a plan."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from ledger.cli.options import json_option
 
 @click.command(name="import")
 @click.argument("config", type=click.Path())
+@click.option("--plan", "as_plan", is_flag=True, help="Print a plan with the model, layout and batches, not the model.")
+@click.option("--devices", type=click.IntRange(1), help="Devices of the plan, where the file leaves them open.")
 @json_option
-def command(config: str, *, as_json: bool) -> None:
-    """Print the model spec of a Hugging Face config.json.
+def command(config: str, *, as_plan: bool, devices: int | None, as_json: bool) -> None:
+    """Print the model spec of a Hugging Face config.json, of Megatron-LM's arguments, or of a torchtitan job.
 
-    CONFIG is the file, or the folder that holds it.
+    CONFIG is a config.json or the folder that holds it, a script or a file with the arguments, or a job in TOML.
     """
     from ledger.cli.tables import print_json
-    from ledger.spec.huggingface import import_config
+    from ledger.spec.imports.tools import imported
     from ledger.spec.reader import read
 
-    text = import_config(config)
+    text = imported(config, as_plan=as_plan, devices=devices or 0)
     if as_json:
         print_json(read(text, config).plain())
     else:

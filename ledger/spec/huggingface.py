@@ -6,10 +6,10 @@ import difflib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ledger.spec.config_families import FAMILIES, WRAPPED
 from ledger.spec.config_fields import Family
+from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST, Node, read
 
@@ -39,7 +39,7 @@ def import_text(text: str, file: str) -> str:
         raise SpecError(problems)
     name = _title(whole, file)
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    return _write({"spec": "ledger/1", "model": name, "source": source, **family.build(family.values(config))})
+    return model_text({"spec": "ledger/1", "model": name, "source": source, **family.build(family.values(config))})
 
 
 def _parse(text: str, file: str) -> Node:
@@ -109,24 +109,3 @@ def _title(config: Node, file: str) -> str:
     words = (last, stem, str(config.fields["model_type"].plain()))
     printable = ("".join(letter for letter in word if letter.isprintable()).strip() for word in words)
     return next(word for word in printable if word)[:LONGEST_TITLE]
-
-
-def _write(model: Mapping[str, Any]) -> str:
-    lines = []
-    for key, value in model.items():
-        if key == "layers":
-            lines += ["layers:", *(line for group in value for line in _group(group))]
-        else:
-            lines.append(f"{key}: {_flow(value, quoted=key in ('model', 'source'))}")
-    return "\n".join(lines) + "\n"
-
-
-def _group(group: Mapping[str, Any]) -> Iterator[str]:
-    for at, (key, value) in enumerate(group.items()):
-        yield f"  {'  ' if at else '- '}{key}: {_flow(value)}"
-
-
-def _flow(value: Any, quoted: bool = False) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
-    return value if isinstance(value, str) and not quoted else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,134 @@
+"""Megatron-LM's arguments, in a shell script or a file of arguments -> a model spec, and a plan around it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ledger.spec.imports.megatron_arguments import (
+    ALIASES,
+    HARMLESS,
+    NUMBER,
+    REFUSED,
+    SPEAKS_OF_SIZES,
+    SWITCH,
+    UNDERSTOOD,
+    WHOLE,
+)
+from ledger.spec.imports.megatron_model import model
+from ledger.spec.imports.megatron_plan import plan
+from ledger.spec.imports.shell import Argument, arguments
+from ledger.spec.imports.text import model_text, plan_text
+from ledger.spec.problems import Location, Problem, SpecError
+
+Values = Mapping[str, Any]
+NEEDED = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings")
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "normalization": ("LayerNorm", "RMSNorm"),
+    "position-embedding-type": ("learned_absolute", "rope", "none"),
+    "softmax-type": ("vanilla", "learnable"),
+    "moe-router-score-function": ("softmax", "sigmoid"),
+    "moe-router-dtype": ("fp32",),
+    "recompute-granularity": ("full", "selective"),
+    "recompute-method": ("uniform", "block"),
+    "fp8-recipe": ("delayed", "tensorwise", "blockwise", "mxfp8"),
+    "optimizer": ("adam", "sgd"),
+    "transformer-impl": ("local", "transformer_engine"),
+    "attention-backend": ("flash", "fused", "unfused", "local", "auto"),
+    "cp-comm-type": ("p2p", "a2a", "allgather"),
+}
+PATTERN = re.compile(r"\d+|[\[\]()\d\s,+*]+")  # of a layer frequency: 2, or ([0]*3+[1]*58)
+
+
+@dataclass(frozen=True)
+class Read:
+    """The values of all understood arguments, where each that was given stands, and the script's variables."""
+
+    values: Values
+    places: Mapping[str, Location]
+    variables: Mapping[str, str]
+    title: str
+    file: str
+
+
+def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> str:
+    """The YAML text of the model, or of the plan, that a script's arguments describe; raises SpecError.
+
+    `devices`: how many run it, where the script does not say.
+    """
+    given, variables = arguments(text, file)
+    latest = {ALIASES.get(one.name, one.name): one for one in given}
+    problems = list(_problems(latest, file))
+    if problems:
+        raise SpecError(problems)
+    values = {
+        name: _value(latest[name], kind) if name in latest else default for name, (kind, default) in UNDERSTOOD.items()
+    }
+    title = Path(file).stem
+    read = Read(values, {name: one.where for name, one in latest.items()}, variables, title, file)
+    whole = list(_together(read))
+    if whole:
+        raise SpecError(whole)
+    shape = model(read.values, title)
+    if as_plan:
+        return plan_text(*plan(read.values, shape, variables, title, devices))
+    return model_text({"spec": "ledger/1", **shape})
+
+
+def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
+    """Arguments that are missing, not understood, or hold what theirs cannot."""
+    missing = [f"--{name}" for name in NEEDED if name not in given]
+    if missing:
+        message = f"no {', '.join(missing)}"
+        yield Problem(Location(file), message, "a script or a file with the arguments of Megatron-LM's pretrain_gpt.py")
+    for name, one in given.items():
+        if name in REFUSED:
+            yield Problem(one.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
+        elif name in UNDERSTOOD:
+            yield from _misfits(one, UNDERSTOOD[name][0])
+        elif name not in HARMLESS and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
+            close = difflib.get_close_matches(name, UNDERSTOOD, 1, 0.8)
+            meant = f"is `--{close[0]}` meant? " if close else ""
+            help_text = f"{meant}remove it where it shapes neither model nor layout; else write the spec by hand"
+            yield Problem(one.where, f"`--{name}` is no argument that is understood", help_text)
+
+
+def _misfits(one: Argument, kind: str) -> Iterator[Problem]:
+    if kind == SWITCH:
+        return
+    fits = {WHOLE: r"\d+", NUMBER: r"[\d.eE+-]+"}.get(kind, r"[^$]+")
+    if not re.fullmatch(fits, one.value):
+        message = f"`--{one.name}` is `{' '.join(one.values)}`"
+        unset = "$" in one.value
+        yield Problem(one.where, message, "the script does not set this variable" if unset else f"{kind} is due")
+    elif one.name in CHOICES and one.value not in CHOICES[one.name]:
+        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"understood is {', '.join(CHOICES[one.name])}")
+    elif one.name == "moe-layer-freq" and not PATTERN.fullmatch(one.value):
+        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "a whole number, or a list such as ([0]*3+[1]*58)")
+
+
+def _value(one: Argument, kind: str) -> Any:
+    if kind == SWITCH:
+        return True
+    return int(one.value) if kind == WHOLE else float(one.value) if kind == NUMBER else " ".join(one.values)
+
+
+def _together(read: Read) -> Iterator[Problem]:
+    """Arguments that are each possible, and together leave something open."""
+    values = read.values
+
+    def where(name: str) -> Location:
+        return read.places.get(name, Location(read.file))
+
+    if not (values["vocab-size"] or values["padded-vocab-size"]):
+        yield Problem(Location(read.file), "no --vocab-size", "add `--vocab-size N`, the rows of your tokenizer")
+    if values["multi-latent-attention"] and not values["qk-layernorm"]:
+        message = "latent attention without `--qk-layernorm` has no norms of its latents"
+        yield Problem(where("multi-latent-attention"), message, "add `--qk-layernorm`, as DeepSeek's models have it")
+    if values["kv-channels"] is None and values["hidden-size"] % values["num-attention-heads"]:
+        message = f"a width of {values['hidden-size']} is no multiple of {values['num-attention-heads']} heads"
+        yield Problem(where("num-attention-heads"), message, "or state `--kv-channels`")

@@ -1,0 +1,106 @@
+"""The plan that Megatron-LM's arguments describe: layout, batches, dtypes, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledger.spec.config_builders import stated
+
+Values = Mapping[str, Any]
+NODE = 8  # devices of a node, where a script does not say
+FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
+KERNELS = {"flash": "flash", "fused": "cudnn_grouped", "unfused": "fused_softmax", "local": "fused_softmax"}
+EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
+
+
+def plan(
+    values: Values, shape: Mapping[str, Any], variables: Mapping[str, str], title: str, devices: int = 0
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parts of a plan, and those that it needs and the arguments do not state."""
+    replica = (
+        values["tensor-model-parallel-size"] * values["pipeline-model-parallel-size"] * values["context-parallel-size"]
+    )
+    known = devices or _devices(values, variables)
+    devices = known if known and known % replica == 0 else -(-replica // NODE) * NODE
+    cluster = {"base": "h100-400g", "devices": devices}
+    data = max(devices // replica, 1)
+    run, open_run = _run(values, data)
+    stated_parts = {
+        "spec": "ledger/1",
+        "plan": title,
+        "model": shape,
+        "precision": _precision(values),
+        "optimizer": "adamw" if values["optimizer"] == "adam" else "momentum",
+        "parallelism": _parallelism(values, data),
+        "recompute": _recompute(values),
+        "stack": "megatron-lm-2022" if values["transformer-impl"] == "local" else "megatron-te-2024",
+        **stated(kernels=_kernels(values)),
+        **({} if open_run else {"run": run}),
+    }
+    assumed = {"accelerator": "h100-sxm", "cluster": cluster, **({"run": run} if open_run else {})}
+    return stated_parts, assumed
+
+
+def _devices(values: Values, variables: Mapping[str, str]) -> int:
+    """Nodes times processes of each, or the script's own count; 0 where neither is there."""
+    if values["nnodes"] and values["nproc-per-node"]:
+        return int(values["nnodes"]) * int(values["nproc-per-node"])
+    count = variables.get("WORLD_SIZE", "")
+    return int(count) if count.isdigit() else 0
+
+
+def _run(values: Values, data: int) -> tuple[dict[str, Any], bool]:
+    """Batches and tokens; whether something had to be assumed."""
+    micro = values["micro-batch-size"] or 1
+    batch = values["global-batch-size"] or micro * data
+    length = values["seq-length"] or values["max-position-embeddings"]
+    samples = values["train-samples"] or (values["train-iters"] or 0) * batch
+    tokens = {"tokens": f"{samples * length} tokens"} if samples else {}
+    run = {**tokens, "seq_len": length, "micro_batch": micro, "global_batch": batch}
+    return run, not (values["micro-batch-size"] and values["global-batch-size"] and values["seq-length"])
+
+
+def _precision(values: Values) -> str:
+    if values["fp8-format"]:
+        return FP8[values["fp8-recipe"]]
+    if values["bf16"]:
+        return "bf16-fp32-gradients"  # arguments.py sets accumulate_allreduce_grads_in_fp32 with bf16
+    return "fp16-mixed" if values["fp16"] else "fp32"
+
+
+def _parallelism(values: Values, data: int) -> dict[str, Any]:
+    pipeline, chunk = values["pipeline-model-parallel-size"], values["num-layers-per-virtual-pipeline-stage"]
+    interleave = values["num-virtual-stages-per-pipeline-rank"] or (
+        values["num-layers"] // pipeline // chunk if chunk else None
+    )
+    context = values["context-parallel-size"]
+    return {
+        "data": data,
+        "tensor": values["tensor-model-parallel-size"],
+        "pipeline": pipeline,
+        "context": context,
+        **stated(
+            expert=values["expert-model-parallel-size"] if values["expert-model-parallel-size"] > 1 else None,
+            zero=int(values["use-distributed-optimizer"] and data * context > 1),
+            sequence="regather" if values["sequence-parallel"] else None,
+            interleave=interleave if interleave and interleave > 1 else None,
+            context_exchange=EXCHANGES[values["cp-comm-type"]] if context > 1 else None,
+        ),
+    }
+
+
+def _recompute(values: Values) -> Any:
+    granularity, count = values["recompute-granularity"], values["recompute-num-layers"] or 1
+    if granularity == "selective" or values["recompute-activations"]:
+        return "selective"
+    if granularity is None:
+        return "none"
+    if values["recompute-method"] == "block":
+        return {"layers": count}
+    return "full" if count == 1 else {"segment": count}
+
+
+def _kernels(values: Values) -> Mapping[str, str]:
+    backend = "flash" if values["use-flash-attn"] else values["attention-backend"]
+    return stated(attention=KERNELS.get(backend))

@@ -1,0 +1,48 @@
+"""Models and plans as the YAML text of a spec."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+QUOTED = ("model", "source", "plan")  # titles and sources may hold anything
+ASSUMED = "# assumed: the file does not say"
+
+
+def model_text(model: Mapping[str, Any]) -> str:
+    """The text of a model spec."""
+    return "\n".join(_model(model)) + "\n"
+
+
+def plan_text(plan: Mapping[str, Any], assumed: Mapping[str, Any]) -> str:
+    """The text of a plan; `assumed` are parts that the plan needs and its file does not state."""
+    lines = []
+    for key, value in {**plan, **assumed}.items():
+        if key == "model" and isinstance(value, Mapping):
+            lines += ["model:", *(f"  {line}" for line in _model(value))]
+            continue
+        line = f"{key}: {_flow(value, quoted=key in QUOTED and isinstance(value, str) and key != 'model')}"
+        lines.append(f"{line}  {ASSUMED}" if key in assumed else line)
+    return "\n".join(lines) + "\n"
+
+
+def _model(model: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in model.items():
+        if key == "layers":
+            yield "layers:"
+            for group in value:
+                yield from _group(group)
+        else:
+            yield f"{key}: {_flow(value, quoted=key in QUOTED)}"
+
+
+def _group(group: Mapping[str, Any]) -> Iterator[str]:
+    for at, (key, value) in enumerate(group.items()):
+        yield f"  {'  ' if at else '- '}{key}: {_flow(value)}"
+
+
+def _flow(value: Any, quoted: bool = False) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    return value if isinstance(value, str) and not quoted else json.dumps(value, ensure_ascii=False)
