@@ -28,6 +28,7 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: plan.parallelism.scheduled not in LOOPS,
         "its pipeline runs gradients of weights apart, or from both ends",
     ),
+    (lambda plan: plan.parallelism.replicate > 1, "what is held split has copies in groups of their own"),
     (lambda plan: any(group.mlp.experts for group in plan.model.groups), "its layers have experts"),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
@@ -36,7 +37,10 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         "how many of its layers are rebuilt depends on how many a device has",
     ),
     (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
-    (lambda plan: plan.parallelism.context_exchange == "ring", "its keys and values go around a ring"),
+    (
+        lambda plan: plan.parallelism.context_exchange != "all_gather",
+        "its sequences are exchanged in another way than by gathering keys and values",
+    ),
     (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),
     (
         lambda plan: any(state.scales for state in plan.optimizer.states.values()),

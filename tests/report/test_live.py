@@ -305,7 +305,7 @@ def test_the_page_writes_numbers_as_the_report_does(function: str, unit: str, va
     [
         (["parallelism.schedule=zero_bubble", "parallelism.interleave=1", "parallelism.ends=own"], "weights apart"),
         (["parallelism.interleave=1", "parallelism.ends=own"], "unequal size"),
-        (["parallelism.context_exchange=ring"], "around a ring"),
+        (["parallelism.context_exchange=ring"], "than by gathering"),
     ],
 )
 def test_a_plan_beyond_the_script_says_so(changes: list[str], reason: str) -> None:
