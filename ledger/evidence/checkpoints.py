@@ -22,7 +22,12 @@ from ledger.spec.plan import Recompute
 
 aten = torch.ops.aten
 KEPT = {
-    "matmul": [aten.mm.default, aten.addmm.default, aten.bmm.default],
+    "matmul": [
+        aten.mm.default,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten._grouped_mm.default,  # noqa: SLF001  # its only name
+    ],
     "attention": [
         aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001  # the names SDPA dispatches to
         aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
@@ -33,6 +38,7 @@ PROJECTIONS = (aten.mm.default, aten.addmm.default)
 MODULES = {
     "attention": ("self_attn", "attn", "attention"),
     "mlp": ("mlp",),
+    "experts": ("mlp.experts",),
     "norm": ("input_layernorm", "post_attention_layernorm", "ln_1", "ln_2"),
 }
 OPTIONS: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # a fake device has no generator
@@ -118,20 +124,26 @@ def _components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None
         _checkpoint_core(built, layers[0])
     promises = Promises()
     for layer in layers:
-        for name in ("attention", "mlp"):
+        for name in ("attention", "mlp", "experts"):
             for module in _modules(layer, name) if name in named else ():
                 _checkpoint_module(module)
         for module in _modules(layer, "norm") if "norm" in named else ():
             module.forward = partial(promises.discard, module.forward)
         if "activation" in named and "mlp" not in named:
             _discard_activation(layer.mlp, promises)
-    if missing := set(named) - {"core", "activation", *MODULES}:
+    absent = {"experts"} if not any(True for layer in layers for _ in _modules(layer, "experts")) else set()
+    if missing := set(named) - ({"core", "activation", *MODULES} - absent):
         raise NoReferenceError(f"recompute {', '.join(sorted(missing))}: transformers has no such module")
     built.forward = partial(promises.watched, built.forward)
 
 
 def _modules(layer: Any, component: str) -> Iterator[Any]:
-    return (getattr(layer, name) for name in MODULES[component] if hasattr(layer, name))
+    for path in MODULES[component]:
+        found = layer
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is not None:
+            yield found
 
 
 def _checkpoint_module(module: Any) -> None:

@@ -8,7 +8,7 @@ torchtitan (distributed/expert_parallel.py): tensor parallelism cuts every exper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -16,6 +16,7 @@ from ledger.model import dispatch, dtypes
 from ledger.model.activations import activation
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Addition, Pointwise, Weighed
+from ledger.model.operations import total
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -100,24 +101,37 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     index = chosen.index
     rows = tape.activation("mlp/rows", (*index.dims, x.dims[-1]), x.dtype, index.split)
     tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
-    joint = _row_product(tape, "gate_up", rows, index, spec)
-    out = _row_product(tape, "down", _activated(tape, joint, spec), index, spec)
+    first = _copied(tape, _weight(tape, "gate_up"), index)
+    active = _activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
+    second = _copied(tape, _weight(tape, "down"), index, beside=first)
+    out = _row_product(tape, "down", active, (second, index), spec)
     return dispatch.summed(tape, _weighed(tape, out, chosen.weights))
 
 
-def _row_product(tape: Tape, name: str, rows: Tensor, index: Tensor, spec: MLP) -> Tensor:
+def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
     before, after = PROJECTIONS[name]
+    weights, index = copies
     choice = " ".join(dim.name for dim in index.dims)
     einsum = f"{choice} {before}, {choice} {after} {before} -> {choice} {after}"
-    result = tape.contract(f"mlp/{name}", einsum, rows, _copied(tape, _weight(tape, name), index), partial=True)
+    result = tape.contract(f"mlp/{name}", einsum, rows, weights, partial=True)
     return _biased(tape, name, result, index) if spec.bias else result
 
 
-def _copied(tape: Tape, weight: Tensor, index: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class Copied(Pointwise):
+    """A copy that is made while an earlier one, the third input, is still there, as the same variable names both."""
+
+    def traffic(self) -> sympy.Expr:
+        """The earlier one is not read."""
+        return total(tensor.bytes() for tensor in (*self.inputs[:2], *self.outputs))
+
+
+def _copied(tape: Tape, weight: Tensor, index: Tensor, beside: Tensor | None = None) -> Tensor:
     """The weights of the chosen expert, for every choice."""
     own = tuple(pair for pair in weight.split if pair[0] != "experts")
     each = tape.activation(f"{weight.name}.copies", (*index.dims, *weight.dims[1:]), weight.dtype, (*index.split, *own))
-    return tape.record(Pointwise(each.name, "copy", (weight, index), (each,), (index,)))
+    earlier = (replace(beside, role="statistic", view_of=beside.storage),) if beside else ()
+    return tape.record(Copied(each.name, "copy", (weight, index, *earlier), (each,), (index,)))
 
 
 # --- a loop over experts ------------------------------------------------------------------------
@@ -141,8 +155,8 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     joint = _loop_product(loop, "gate_up", rows, spec)
     out = _loop_product(loop, "down", _activated(loop, joint, spec), spec)
     weighed = loop.cast(_weighed(loop, out, weights), x.dtype)
-    total = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
-    return loop.record(Pointwise(total.name, "copy", (weighed, hits), (total,), (hits, weighed)))
+    result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
+    return loop.record(Pointwise(result.name, "copy", (weighed, hits), (result,), (hits, weighed)))
 
 
 def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
