@@ -149,7 +149,7 @@ def handed_on(operation: Operation) -> set[str]:
 def test_every_operand_gets_its_gradient() -> None:
     """Each differentiable input has a gradient that backward writes, or that is handed on; nothing else is written."""
     for operation in written():
-        wanted = {gradient(tensor).name for tensor in operation.inputs if differentiable(tensor)}
+        wanted = {gradient(tensor).name for tensor in operation.learned() if differentiable(tensor)}
         temporary = {tensor.name for step in operation.gradients() for tensor in step.inputs}
         made = {tensor.name for step in operation.gradients() for tensor in step.outputs}
         missing = wanted - made - handed_on(operation)
