@@ -6,8 +6,10 @@ from statistics import median
 
 import pytest
 
+import ledger
 from ledger.books import prices
 from ledger.books.results import Compiled
+from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator
@@ -92,3 +94,13 @@ def test_devices_beyond_a_bridge_talk_over_the_host() -> None:
     bridged, hosted = (prices.transfer(device, plan.cluster, "all_gather", mesh, 1e9).seconds for mesh in (two, eight))
     assert bridged == pytest.approx(0.5 * 1e9 / (prices.TYPICAL_BUS * device.scaleup_bandwidth))
     assert hosted == pytest.approx(0.875 * 1e9 / (prices.TYPICAL_BUS * device.host_bandwidth))
+
+
+@pytest.mark.parametrize(("devices", "data", "published"), [(8192, 64, 0.43), (16384, 128, 0.41)])
+def test_a_published_run_in_unequal_stages_is_close(devices: int, data: int, published: float) -> None:
+    """Utilisation of Llama 3.1 405B (Grattafiori et al. 2024, table 4), within a tenth, with the kernels of PyTorch."""
+    overrides = [f"cluster.devices={devices}", f"parallelism.data={data}"]
+    found = ledger.compile("llama-3.1-405b-meta", overrides)
+    assert found.totals["mfu"] == pytest.approx(published, rel=0.1)
+    assert sum(roles(found.plan)[0].layers) == 7
+    assert sum(sum(role.layers) * len(role.stages) for role in roles(found.plan)) == 126
