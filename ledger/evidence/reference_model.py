@@ -149,7 +149,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
     for parent in list(built.modules()):
         for name, child in list(parent.named_children()):
             kind = type(child).__name__
-            if kernels.norm == "fused" and kind.endswith("RMSNorm"):
-                setattr(parent, name, FusedRMSNorm(child.weight, model.norm.unit_offset))
+            if kernels.norm == "fused" and kind.endswith(("RMSNorm", "L2Norm")):
+                setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())

@@ -25,7 +25,7 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
     The epsilon changes neither bytes nor FLOPs.
     """
 
-    def __init__(self, weight: nn.Parameter, offset: bool) -> None:
+    def __init__(self, weight: nn.Parameter | None, offset: bool) -> None:
         super().__init__()
         self.weight = weight
         self.offset = offset

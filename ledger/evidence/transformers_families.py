@@ -29,6 +29,7 @@ _EVERY: dict[str, object] = {
     "head bias": False,
     "rotary form": "halves",
     "rotary bases": 1,
+    "rotary in every layer": True,
     "norms of queries and keys": "none",
     "sinks": False,
     "temperature": False,
@@ -141,6 +142,26 @@ FAMILIES = {
         },
         settings.phi,
     ),
+    "llama4": Family(
+        "Llama4TextConfig",
+        "Llama4ForCausalLM",
+        "model.layers",
+        {
+            key: value
+            for key, value in _PLAIN_RMS.items()
+            if key not in ("rotary in every layer", "chunks", "temperature")
+        }
+        | {
+            "rotary form": "complex",
+            "mlp bias": False,
+            "equal attention biases": True,
+            "window": False,
+            "norms of queries and keys": "unweighted",
+            "temperature where nothing rotates": True,
+            "chunks where something rotates": True,
+        },
+        settings.llama4,
+    ),
     "olmo2": Family(
         "Olmo2Config",
         "Olmo2ForCausalLM",
@@ -214,6 +235,16 @@ FAMILIES = {
         | {"equal attention biases": True, "norms of queries and keys": "head", "shared experts": False}
         | {"weights of chosen": "input", "scores": "softmax"},
         settings.qwen3_moe,
+    ),
+    "gpt_oss": Family(
+        "GptOssConfig",
+        "GptOssForCausalLM",
+        "model.layers",
+        _EXPERTS
+        | {"sinks": True, "rotary form": "half_tables", "weight in fp32": True, "equal attention biases": True}
+        | {"mlp bias": True, "router bias": True, "clamped": True, "shared experts": False, "dense layers": False}
+        | {"scores": "softmax_of_chosen", "weights of chosen": "input", "normalized": False},
+        settings.gpt_oss,
     ),
     "deepseek_v3, experts": Family(
         "DeepseekV3Config",

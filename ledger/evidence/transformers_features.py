@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ledger.model.schedule import order
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import MLP, Group, Model
+    from ledger.spec.plan import MLP, Attention, Group, Model
 
 
 def layer_order(model: Model) -> tuple[Group, ...]:
@@ -31,13 +31,22 @@ def _alike(group: Group, mlp: MLP) -> MLP:
     return mlp if mlp.experts and group.mlp.kind == "gated" and not group.mlp.bias else group.mlp
 
 
+def rotates(group: Group) -> bool:
+    """Whether the layers of a group have rotary positions."""
+    return bool(group.attention.rotary or group.attention.rope_head_dim)
+
+
+def _own(group: Group, first: Attention) -> Attention:
+    """What makes an attention another one: not how far it sees, nor what Llama 4 leaves out where nothing rotates."""
+    alike = replace(group.attention, window=None, rotary_base=0, chunk=None, temperature=False)
+    return alike if rotates(group) else replace(alike, rotary=first.rotary, qk_norm=first.qk_norm)
+
+
 def features(model: Model) -> dict[str, object]:
     """What a class either has or has not; sizes and probabilities that every class takes are left out."""
-    group = model.groups[0]
+    group = next((g for g in model.groups if rotates(g)), model.groups[0])
     attention, mlp = group.attention, mlp_of(model)
-    parts = {
-        (replace(g.attention, window=None, rotary_base=0), _alike(g, mlp), g.norms, g.residual) for g in model.groups
-    }
+    parts = {(_own(g, attention), _alike(g, mlp), g.norms, g.residual) for g in model.groups}
     return {
         "kinds of layer": len(parts),
         "norm": model.norm.kind,
@@ -52,7 +61,8 @@ def features(model: Model) -> dict[str, object]:
         "output bias": attention.out_bias,
         "equal attention biases": attention.qkv_bias == attention.out_bias,
         "fused qkv": attention.fused_qkv,
-        "rotary": bool(attention.rotary or attention.rope_head_dim),
+        "rotary": rotates(group),
+        "rotary in every layer": len({rotates(g) for g in model.groups}) == 1,
         "partial rotary": 0 < attention.rotary < 1,
         "window": any(g.attention.window is not None for g in model.groups),
         "soft cap": attention.softcap is not None,
@@ -73,6 +83,8 @@ def features(model: Model) -> dict[str, object]:
         "norms of queries and keys": attention.qk_norm,
         "sinks": attention.sinks,
         "temperature": any(g.attention.temperature for g in model.groups),
+        "temperature where nothing rotates": all(g.attention.temperature != rotates(g) for g in model.groups),
+        "chunks where something rotates": all(bool(g.attention.chunk) == rotates(g) for g in model.groups),
         "scores": mlp.router.scores,
         "normalized": mlp.router.normalize,
         "weights of chosen": mlp.router.weights,

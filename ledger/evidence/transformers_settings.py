@@ -9,7 +9,13 @@ from ledger.evidence.transformers_features import dense, layer_order, mlp_of
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
 
-ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "relu": "relu"}
+ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "relu": "relu",
+    "clamped_swiglu": "silu",  # GPT-OSS writes its own and leaves this one unused
+}
 
 
 def _common(model: Model) -> dict[str, Any]:
@@ -103,6 +109,22 @@ def phi(model: Model) -> dict[str, Any]:
     }
 
 
+def llama4(model: Model) -> dict[str, Any]:
+    """Llama4TextConfig without experts: some layers in chunks and rotated, others neither."""
+    rotating = [bool(group.attention.rotary) for group in layer_order(model)]
+    group = model.groups[0]
+    return _common(model) | {
+        "num_key_value_heads": group.attention.kv_heads,
+        "head_dim": group.attention.head_dim,
+        "attention_bias": group.attention.qkv_bias,
+        "intermediate_size_mlp": group.mlp.d_ff,
+        "moe_layers": [],
+        "no_rope_layers": [int(one) for one in rotating],
+        "attention_chunk_size": next((g.attention.chunk for g in model.groups if g.attention.chunk), None),
+        "attn_temperature_tuning": any(g.attention.temperature for g in model.groups),
+    }
+
+
 def olmo2(model: Model) -> dict[str, Any]:
     """Olmo2Config."""
     attention = model.groups[0].attention
@@ -136,6 +158,18 @@ def mixtral(model: Model) -> dict[str, Any]:
     mlp = mlp_of(model)
     return mistral(model) | {
         "intermediate_size": mlp.d_ff,
+        "num_local_experts": mlp.experts,
+        "num_experts_per_tok": mlp.top_k,
+    }
+
+
+def gpt_oss(model: Model) -> dict[str, Any]:
+    """GptOssConfig: experts in every layer, a window in the layers that have one."""
+    mlp, attention = mlp_of(model), model.groups[0].attention
+    return grouped(model) | {
+        "attention_bias": attention.qkv_bias,
+        "sliding_window": next((g.attention.window for g in model.groups if g.attention.window), None),
+        "layer_types": _layer_types(model),
         "num_local_experts": mlp.experts,
         "num_experts_per_tok": mlp.top_k,
     }

@@ -57,7 +57,7 @@ class Case:
         kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
         if self.experts:
             kernels["experts"] = self.experts
-        return plans.compiled(model=(FAMILIES | EXPERTS)[self.family], precision=self.precision, kernels=kernels)
+        return plans.compiled(model=(FAMILIES | EXPERTS | {"gpt_oss": plans.GPT_OSS})[self.family], precision=self.precision, kernels=kernels)
 
 
 def cases() -> Iterator[Case]:
@@ -86,6 +86,10 @@ def expert_cases() -> Iterator[Case]:
         yield Case(family, "bf16-autocast", "flash", "fused", "fused", "batched_mm")
         yield Case(family, "bf16-autocast", "eager", "eager", "eager", "batched_mm")
         yield Case(family, "fp32", "math", "fused", "fused", "batched_mm")
+    for norm in ("fused", "eager"):
+        yield Case("gpt_oss", "bf16-true", "eager", norm, "fused", "grouped_mm")
+        for precision in ("bf16-true", "bf16-autocast", "fp32"):
+            yield Case("gpt_oss", precision, "eager", norm, "fused", "batched_mm")
 
 
 def predicted(compiled: Compiled) -> dict[str, int]:
