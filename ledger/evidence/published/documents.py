@@ -135,6 +135,10 @@ class Parts:
         if layers % chunks and not (layers + 2) % chunks:
             self.assumed.append("embedding and head count as a layer each")
             return {"ends": "layer"}
+        if layers % chunks:
+            each, rest = divmod(layers, chunks)
+            self.assumed.append(f"{layers} layers over {chunks} stages: the last {rest} hold one more")
+            return {"stages": [each] * (chunks - rest) + [each + 1] * rest}
         return {}
 
     def _sequence(self, tensor: int) -> str:

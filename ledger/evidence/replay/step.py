@@ -50,7 +50,8 @@ class _Run:
     """The state of a replay: which layer instances there are, and what is allocated."""
 
     def __init__(self, plan: Plan, book: Books) -> None:
-        self.plan, self.role, self.program, self.value = plan, book.role, book.program, book.value
+        self.plan, self.book, self.role = plan, book, book.role
+        self.program, self.value = book.program, book.value
         self.memory = Allocator(expandable=plan.stack.expandable)
         passes = [unit_passes(unit, self.value) for unit in self.program.units]
         self.instances: list[UnitPasses] = [one for one in passes for _ in range(one.count)]
@@ -217,12 +218,22 @@ class _Run:
             for name, held in self.weights:
                 for state in range(2):
                     self.memory.allocate(f"s{state} {name}", held.state)
+        passing = dict(self._temporaries())
+        for name, size in passing.items():
+            self.memory.allocate(name, size)
+        for name in passing:
+            self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
             self._flat_gather()
         self._forget()
         if self.sharded:
             for name, _ in self.weights:
                 self.memory.free(f"g {name}")
+
+    def _temporaries(self) -> Iterator[tuple[str, int]]:
+        """What the update needs beside states, each kind as one request."""
+        for entry in self.book.ledger.select("memory.workspace", account="optimizer/"):
+            yield entry.account, int(self.value(entry.amount) * self.value(entry.times))
 
     def _flat_gather(self) -> None:
         """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
