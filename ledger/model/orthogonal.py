@@ -26,7 +26,7 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
         return
     count, rows, columns = matrix(one.weight)
     short, long = sorted((rows, columns), key=value)
-    name = f"{one.weight.name}/orthogonal"
+    name = f"{one.unit}/{one.weight.name}.orthogonal"
     sizes = {"short": short, "other": short, "third": short, "long": long}
 
     def over(of: str, dims: str) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ledger.spec import load_optimizer
+from ledger.spec.library import default_library
 from tests.model import plans
 from tests.model.plans import Mapped
 
@@ -25,6 +27,7 @@ DENSE = (
     plans.LATENT_KEYS,
     plans.LLAMA4,
 )
+RECIPES = ("fp8-delayed", "fp8-current", "fp8-tensorwise", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
 DEGREES = ("tensor", "context", "data", "pipeline", "interleave")
 
 
@@ -110,9 +113,37 @@ def kernels(precision: str) -> st.SearchStrategy[Mapped]:
             "norm": st.sampled_from(("fused", "eager")),
             "activation": st.sampled_from(("fused", "eager")),
             "rotary": st.sampled_from(("fused", "eager")),
-            "optimizer": st.sampled_from(("foreach", "fused", "loop")),
         }
     )
+
+
+@st.composite
+def optimizers(draw: st.DrawFn) -> tuple[str, str]:
+    """An optimizer of the library, and an implementation of its update."""
+    name = draw(st.sampled_from(default_library().names("optimizer")))
+    return name, draw(st.sampled_from(load_optimizer(name).implementations()))
+
+
+@st.composite
+def narrowed(draw: st.DrawFn, whole: Mapped) -> Mapped:
+    """The same plan with a recipe for fp8 or fp4 matmuls, its sizes multiples of 32, as these matmuls need them."""
+    model = {**whole["model"], "d_model": 32 * whole["model"]["d_model"]}
+    groups = []
+    for group in model["layers"]:
+        attention = {**group["attention"], "head_dim": 16 * group["attention"].get("head_dim", 1)}
+        mlp = {**group["mlp"], "d_ff": 32 * group["mlp"]["d_ff"]}
+        groups.append({**group, "attention": attention if "heads" in attention else group["attention"], "mlp": mlp})
+    run = {**whole["run"], "seq_len": 32 * whole["run"]["seq_len"]}
+    degrees = {key: "off" if value == "regather" else value for key, value in whole["parallelism"].items()}
+    embedding = {key: 32 * value if key == "learned_positions" else value for key, value in model["embedding"].items()}
+    return {
+        **whole,
+        "model": {**model, "layers": groups, "embedding": embedding, "max_seq_len": 32 * model["max_seq_len"]},
+        "run": run,
+        "parallelism": degrees,
+        "precision": draw(st.sampled_from(RECIPES)),
+        "accelerator": "b200",
+    }
 
 
 @st.composite
@@ -146,10 +177,12 @@ def parts(draw: st.DrawFn) -> Mapped:
     if sparse(model):
         capacity, kernel, expert = draw(spread(precision, data * context))
         model, chosen, degrees = plans.layer(model, mlp=capacity), {**chosen, **kernel}, {**degrees, "expert": expert}
-    return {
+    optimizer, update = draw(optimizers())
+    whole = {
         "model": model,
         "precision": precision,
-        "kernels": chosen,
+        "optimizer": optimizer,
+        "kernels": {**chosen, "optimizer": update},
         "parallelism": degrees,
         "recompute": draw(st.sampled_from(RECOMPUTE)),
         "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
@@ -159,6 +192,8 @@ def parts(draw: st.DrawFn) -> Mapped:
             "global_batch": micro_batch * data * batches,
         },
     }
+    narrow = precision == "bf16-mixed" and draw(st.booleans()) and "latent" not in str(model["layers"])
+    return draw(narrowed(whole)) if narrow else whole
 
 
 def alone(whole: Mapped) -> Mapped:
