@@ -27,6 +27,27 @@ def qwen3_moe(values: Values) -> Part:
     return _qwen(values, attention_part(values, rotary=1, qkv_bias=bias, out_bias=bias, qk_norm="head", window=window))
 
 
+def gpt_oss(values: Values) -> Part:
+    """GptOssForCausalLM: sinks, biases, windows in every other layer; experts that clamp gate and up."""
+    bias = values["attention_bias"]
+    own = {"rotary": 1, "rotary_form": "half_tables", "sinks": True, "softmax": "input"}
+    router = {"scores": "softmax_of_chosen", "weights": "input", "bias": True}
+    experts = {**_experts(values, values["intermediate_size"], router), "activation": "clamped_swiglu", "bias": True}
+    types = values["layer_types"] or [
+        "full_attention" if layer % 2 else "sliding_attention" for layer in range(values["num_hidden_layers"])
+    ]
+    kinds = ["local" if kind == "sliding_attention" else "global" for kind in types]
+    parts = {
+        name: _layer(attention_part(values, **own, qkv_bias=bias, out_bias=bias, window=window), experts)
+        for name, window in (("local", values["sliding_window"]), ("global", None))
+    }
+    return {
+        **outside(values),
+        "norm": {"kind": "rms", "wide": True},
+        **arranged([kinds[kind] for kind in types], parts),
+    }
+
+
 def _qwen(values: Values, mixing: Part, **others: Any) -> Part:
     router = {**stated(normalize=values["norm_topk_prob"]), "weights": "input"}
     experts = _experts(values, values["moe_intermediate_size"], router, **others)

@@ -17,6 +17,7 @@ FAMILIES = {
     "mistral": plans.MISTRAL,
     "gemma2": plans.GEMMA2,
     "llama with biases": plans.BIASED_LLAMA,
+    "llama4, dense": plans.LLAMA4,
     "olmo2": plans.OLMO2,
     "phi": plans.PHI,
     "qwen3": plans.QWEN3,

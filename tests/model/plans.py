@@ -254,6 +254,28 @@ LLAMA4: Mapped = {
     ],
     "order": ["3 local", "global"],
 }
+GPT_OSS: Mapped = {
+    **SINKS,
+    "d_model": 104,
+    "norm": {"kind": "rms", "wide": True},
+    "layers": [
+        {
+            **group,
+            "group": name,
+            "repeat": 2,
+            "attention": {**group["attention"], **window},
+            "mlp": {
+                **MIXTRAL["layers"][0]["mlp"],
+                "activation": "clamped_swiglu",
+                "bias": True,
+                "router": {"scores": "softmax_of_chosen", "weights": "input", "bias": True},
+            },
+        }
+        for group in SINKS["layers"]
+        for name, window in (("local", {"window": 19}), ("global", {}))
+    ],
+    "alternating": True,
+}
 
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",

@@ -251,6 +251,19 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "num_experts_per_tok": 3,
         "sliding_window": 29,
     },
+    "gpt_oss-odd": {
+        "model_type": "gpt_oss",
+        "hidden_size": 89,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 26,
+        "intermediate_size": 97,
+        "num_hidden_layers": 3,
+        "vocab_size": 337,
+        "num_local_experts": 7,
+        "num_experts_per_tok": 3,
+        "sliding_window": 31,
+    },
     "qwen2_moe-gated": {
         "model_type": "qwen2_moe",
         "hidden_size": 6 * 26,
@@ -324,7 +337,8 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         return int(into + keys + width * heads * values + last)
     queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
     norms = 2 * attention["head_dim"] if attention.get("qk_norm") == "head" else 0
-    return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms)
+    sinks = attention["heads"] * attention.get("sinks", False)
+    return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
 
 
 def of_mlp(mlp: Mapping[str, Any], width: int) -> int:
@@ -333,7 +347,9 @@ def of_mlp(mlp: Mapping[str, Any], width: int) -> int:
         shared = mlp.get("shared", {"d_ff": 0})
         wide = shared["d_ff"] * shared.get("count", 1)
         gates = mlp["experts"] + shared.get("gated", False)
-        return int(3 * width * (mlp["experts"] * mlp["d_ff"] + wide) + width * gates)
+        biases = mlp["experts"] * (2 * mlp["d_ff"] + width) * bool(mlp.get("bias"))
+        biases += mlp["experts"] * bool(mlp["router"].get("bias"))
+        return int(3 * width * (mlp["experts"] * mlp["d_ff"] + wide) + width * gates + biases)
     into = {"plain": 1, "gated": 2}[mlp["kind"]]
     return int((into + 1) * width * mlp["d_ff"] + (into * mlp["d_ff"] + width) * bool(mlp.get("bias")))
 
