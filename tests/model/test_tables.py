@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from ledger.books.overlap import RULES
+from ledger.model.attention import ATTENTIONS
 from ledger.model.context import EXCHANGES
 from ledger.model.cores import CORES
 from ledger.model.cross_entropy import LOSSES
 from ledger.model.feed_forward import MLPS
 from ledger.model.pipelines import PIPELINES
+from ledger.model.rotary import FORMS
 from ledger.model.update import PASSES
 from ledger.spec import schema
+from ledger.spec.rules_attention import FOREIGN
 from ledger.spec.rules_pipeline import CHUNKS
 
 
@@ -53,6 +56,13 @@ def test_every_overlap_has_its_rule() -> None:
     for kind, offered in schema("stack")["properties"]["overlap"]["properties"].items():
         if kind != "source":
             assert set(offered["enum"]) - {"none"} == {rule.choice for rule in RULES if rule.kind == kind}
+
+
+def test_every_attention_is_compiled() -> None:
+    """A kind of attention, and a form of rotation, that the schema offers has a function."""
+    attention = schema("model")["$defs"]["attention"]
+    assert choices(attention, "kind") == set(ATTENTIONS) == set(FOREIGN)
+    assert choices(attention, "rotary_form") == set(FORMS)
 
 
 def test_every_mlp_is_compiled() -> None:

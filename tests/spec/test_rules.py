@@ -12,6 +12,7 @@ from tests.spec.shelf import SMALL, loaded, messages, problems
 
 SPARSE = ["model.layers.0.mlp={kind: experts, d_ff: 2048, activation: silu, experts: 6, top_k: 2}"]
 SPLIT = ["parallelism.expert=2"]
+LATENT = "kind: latent, kv_rank: 64, nope_head_dim: 64, v_head_dim: 64"
 CASES = [
     (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
@@ -85,6 +86,31 @@ CASES = [
     (["run.global_batch=63"], "global_batch = 63 is no multiple of data x micro_batch = 4 x 2 = 8"),
     (["model.layers.0.attention.kv_heads=6"], "heads = 8 is no multiple of kv_heads = 6"),
     (["model.layers.0.attention.rotary=0.3"], "rotary = 0.3 of head_dim = 64 is no even number"),
+    (["model.layers.0.attention.q_rank=64"], "`q_rank` is no size of grouped_query attention"),
+    ([f"model.layers.0.attention={{{LATENT}, heads: 8, rope_head_dim: 31}}"], "rope_head_dim = 31 is no even number"),
+    (
+        [f"model.layers.0.attention={{{LATENT}, heads: 8, rope_head_dim: 32, rotary: 1}}"],
+        "`rotary` is no size of latent attention",
+    ),
+    (
+        [f"model.layers.0.attention={{{LATENT}, heads: 9, rope_head_dim: 32}}"],
+        "heads = 9 of `decoder` does not split over tensor = 2",
+    ),
+    (
+        ["model.layers.0.attention={heads: 8, head_dim: 64, window: 128, chunk: 64}"],
+        "`decoder` has a window and chunks",
+    ),
+    (["model.layers.0.attention.sinks=true"], "flash attention has no sinks, and `decoder` does"),
+    (
+        ["model.layers.0.attention.qk_norm=all"],
+        "tensor = 2 splits the heads over which `decoder` norms queries and keys",
+    ),
+    (["model.layers.0.norms=shared"], "norms = shared of `decoder` with a sequential residual"),
+    (
+        ["model.layers.0.norms=sandwich", "model.layers.0.residual=parallel"],
+        "norms = sandwich of `decoder` with a parallel residual",
+    ),
+    (["model.order=[decoder, encoder]"], "no group is named `encoder`"),
     (["model.parameters=70e9"], "`parameters` beside `d_model`, `layers`, `vocab`: the sizes say how many there are"),
     (["model.embedding={learned_positions: 1024}"], "seq_len = 2048, but the model has 1024 learned positions"),
     (["precision.compute=fp32", "precision.activations=fp32"], "flash attention cannot run in fp32"),
@@ -137,6 +163,16 @@ def test_uneven_groups_cannot_take_turns() -> None:
     """Alternating groups repeat equally often."""
     text = grouped("alternating: true, ", ("local", 1), ("global", 3))
     assert messages(text=text) == ["alternating groups repeat 1 and 3 times"]
+
+
+def test_an_order_uses_up_the_layers_of_its_groups() -> None:
+    """The pattern starts anew until all layers are placed; what it gives is what the groups must repeat."""
+    order = "order: [5 local, global], "
+    model = loaded(text=grouped(order, ("local", 52), ("global", 10))).model
+    assert model.order == ("local",) * 5 + ("global",)
+    (problem,) = problems(text=grouped(order, ("local", 50), ("global", 12)))
+    assert problem.message == "62 layers in this order do not repeat their groups 50 and 12 times"
+    assert problem.help == "in this order: `local` 52, `global` 10"
 
 
 def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
