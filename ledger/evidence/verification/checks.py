@@ -98,7 +98,7 @@ def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress
 
 
 def _counted(run: Sample) -> str:
-    return f"{' + '.join(map(str, run.layers))} layers"
+    return f"{' + '.join(map(str, run.layers))} layers deep"
 
 
 def _extrapolated(runs: tuple[Sample, ...]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ledger.evidence.held import Held
 from ledger.evidence.reference_model import workload
+from ledger.evidence.verification.depth import with_counts
 from ledger.spec.plan import Plan, Recompute
 
 Found = dict[str, Held]
@@ -18,8 +21,6 @@ def parameters(plan: Plan) -> Found:
 
 def flops(plan: Plan) -> Found:
     """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
-    from dataclasses import replace
-
     from ledger.evidence.flop_counts import flop_counts
 
     work = workload(plan)
@@ -39,7 +40,10 @@ def saved(plan: Plan) -> Found:
 
     storages = saved_storages(workload(plan))
     found = {"saved.total": Held(sum(storage.bytes for storage in storages))}
-    for index, group in enumerate(layer_order(plan.model)):
+    several = replace(plan, model=with_counts(plan.model, [max(2, group.repeat) for group in plan.model.groups]))
+    if several != plan:
+        storages = saved_storages(workload(several))
+    for index, group in enumerate(layer_order(several.model)):
         layer = sum(storage.bytes for storage in storages if storage.layer == index)
         found[f"saved.per_layer.{group.name}"] = Held(layer)
     return found

@@ -53,10 +53,15 @@ def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
     """How deep PyTorch ran the model, and what stands for the rest."""
     all_of_them = sum(group.repeat for group in plan.model.groups)
     if len(runs) == 1:
-        cut = " of each group at most, and so has the plan" if depth.layers is not None else ""
-        return f"{all_of_them} layers{cut}"
+        cut = ", and so has the plan that was compared" if depth.layers is not None else ""
+        return f"{counted(all_of_them)} ran{cut}"
     ran = " and ".join(str(sum(run.layers)) for run in runs)
     return f"{ran} layers ran, and their difference stands for each further one of {all_of_them}"
+
+
+def counted(layers: int) -> str:
+    """So many layers, in words."""
+    return "1 layer" if layers == 1 else f"{layers} layers"
 
 
 def judged(plan: Plan) -> tuple[Plan, list[str]]:

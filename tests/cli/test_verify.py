@@ -1,0 +1,157 @@
+"""`ledger verify`: exit codes, the published JSON, what is refused, and that a wrong prediction fails."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from ledger.books.results import Compiled
+from ledger.cli import main, verify
+from ledger.evidence.verification import checks, predicted, records
+from tests.model import plans
+
+SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "cli" / "schemas" / "verify.schema.json"
+DEEP = {**plans.ONE_DEVICE, "model": plans.layer(plans.LLAMA, repeat=5), "kernels": {"attention": "flash"}}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """A small Llama, five layers deep, on one device."""
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(DEEP), encoding="utf-8")
+    return path
+
+
+def run(*args: str | Path) -> Result:
+    """The command line."""
+    return CliRunner().invoke(main, ["verify", *map(str, args)], prog_name="ledger")
+
+
+def statuses(result: Result) -> dict[str, str]:
+    """Figure -> outcome, of the JSON."""
+    return {check["account"]: check["status"] for check in json.loads(result.stdout)["checks"]}
+
+
+def test_a_plan_that_agrees_exits_with_0_and_prints_the_contract(plan: Path) -> None:
+    """Every kind of figure is compared; the JSON is what its schema says, and progress goes to standard error."""
+    result = run(plan, "--json")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8"))).validate(printed)
+    assert {account.partition(".")[0] for account in statuses(result)} == {"parameters", "flops", "saved", "memory"}
+    assert printed["layers"] == "3 and 4 layers ran, and their difference stands for each further one of 5"
+    assert "memory of a step: 3 layers deep" in result.stderr
+
+
+def test_a_wrong_prediction_exits_with_1(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One parameter too many is one too many: the row says so, and so does the exit code."""
+
+    def wrong(compiled: Compiled) -> dict[str, int]:
+        return {"parameters": predicted.parameters(compiled)["parameters"] + 1}
+
+    first, *others = checks.JUDGES
+    monkeypatch.setattr(checks, "JUDGES", (checks.replace(first, tells=wrong), *others))
+    result = run(plan, "--json")
+    assert result.exit_code == 1
+    assert [account for account, status in statuses(result).items() if status == "differs"] == ["parameters"]
+
+
+def test_a_layer_less_is_found_out(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are off by what one layer saves are explained by no cause and allowed by no tolerance."""
+    honest = predicted.memory
+
+    def shallow(compiled: Compiled) -> dict[str, int]:
+        layer = int(compiled.totals["saved.per_layer.decoder"])
+        return {name: size - layer * (name != "static") for name, size in honest(compiled).items()}
+
+    *others, last = checks.JUDGES
+    monkeypatch.setattr(checks, "JUDGES", (*others, checks.replace(last, tells=shallow)))
+    found = statuses(run(plan, "--json"))
+    assert found["memory.static"] in {"equal", "explained"}
+    assert {found[f"memory.{name}"] for name in ("after_forward", "forward", "backward")} == {"differs"}
+
+
+@pytest.mark.parametrize("depth", [("--layers", "2"), ("--full",)])
+def test_other_depths(plan: Path, depth: tuple[str, ...]) -> None:
+    """A plan cut to two layers, and one of which all layers run, agree as well."""
+    result = run(plan, "--json", *depth)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["layers"].startswith(f"{depth[-1] if len(depth) > 1 else 5} layers")
+
+
+def test_what_cannot_be_judged_is_said(plan: Path) -> None:
+    """A pipeline has no judge: its step is not checked, with the reason, and the rest is."""
+    layout = ["cluster.devices=5", "parallelism.pipeline=5"]
+    result = run(plan, "--json", *(word for text in layout for word in ("--set", text)))
+    (open_,) = (check for check in json.loads(result.stdout)["checks"] if check["status"] == "not checked")
+    assert result.exit_code == 0
+    assert "pipeline = 5" in open_["reason"]
+
+
+def test_the_table_names_causes(plan: Path) -> None:
+    """For people: each line has its outcome, and what the difference is."""
+    result = run(plan, "--layers", "1")
+    assert result.exit_code == 0, result.output
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith(("memory", "param"))}
+    assert "exact" in lines["parameters"]
+    assert "rounding of storages to 512 B" in lines["memory.static"]
+
+
+def test_without_pytorch_it_says_how_to_get_it(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad input leaves with 2, and so does a judge that is not there."""
+    monkeypatch.setattr(verify, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    result = run(plan)
+    assert result.exit_code == 2
+    assert "pip install 'ledger[evidence]'" in result.output
+
+
+@pytest.mark.parametrize("words", [("--full", "--layers", "2"), ("--quick",)])
+def test_options_that_exclude_each_other(plan: Path, words: tuple[str, ...]) -> None:
+    """Two depths at once, or the quick cases of a single plan, are a usage error."""
+    assert run(plan, *words).exit_code == 2
+
+
+# --- suites -------------------------------------------------------------------------------------
+
+
+def suite(folder: Path, *cases: dict[str, Any]) -> Path:
+    """A suite over the small plan."""
+    path = folder / "suite.yaml"
+    group = {"group": "small plans", "plan": "small.yaml", "cases": list(cases)}
+    path.write_text(yaml.safe_dump({"spec": "ledger/1", "suite": "a test", "groups": [group]}), encoding="utf-8")
+    return path
+
+
+def test_a_suite_runs_its_quick_cases_and_keeps_their_verdicts(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--quick leaves the others out; --record writes what was found, which reads back the same."""
+    monkeypatch.setattr(records, "folder", lambda: tmp_path / "kept")
+    path = suite(plan.parent, {"case": "small", "quick": True}, {"case": "slow", "set": {"run.seq_len": 41}})
+    result = run(path, "--quick", "--record", "--layers", "1")
+    assert result.exit_code == 0, result.output
+    (kept,) = (tmp_path / "kept").glob("*.yaml")
+    found = records.read(kept)
+    assert result.stdout.splitlines() == [f"small: {found.sentence}"]
+    assert found.agrees
+
+
+def test_a_case_that_is_no_plan_fails_the_suite(plan: Path) -> None:
+    """A suite with bad input cannot pass for one that agrees."""
+    path = suite(plan.parent, {"case": "broken", "set": {"run.seq_len": "long"}})
+    result = run(path)
+    assert result.exit_code == 1
+    assert "broken: " in result.stderr
+
+
+def test_a_suite_takes_no_overrides(plan: Path) -> None:
+    """--set is about one plan."""
+    path = suite(plan.parent, {"case": "small"})
+    assert run(path, "--set", "run.seq_len=41").exit_code == 2
