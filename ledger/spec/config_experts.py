@@ -44,7 +44,7 @@ def gpt_oss(values: Values) -> Part:
     return {
         **outside(values),
         "norm": {"kind": "rms", "wide": True},
-        **arranged([kinds[kind] for kind in types], parts),
+        **arranged(kinds, parts),
     }
 
 
