@@ -36,6 +36,8 @@ SPELT: Mapping[str, str] = {
     "model.embedding_dropout": "model.embedding.dropout",
     "model.head_bias": "model.head.bias",
     "model.head_softcap": "model.head.softcap",
+    "parallelism.stages.each": "parallelism.stages",
+    "parallelism.stages.ends": "parallelism.ends",
     "stack.launch": "stack.launch.per_operation",
     "stack.graphs": "stack.launch.graphs",
     "stack.context": "stack.allocator.context",
