@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @set_option
 @json_option
 @click.option("--rows", is_flag=True, help="Of a table, print every row beside the sources.")
-@click.option("--over", type=click.FloatRange(0), metavar="PERCENT", help="Of a table, print rows with larger errors.")
+@click.option(
+    "--over",
+    type=click.FloatRange(0),
+    metavar="PERCENT",
+    help="Of a table, print rows with larger errors, also under what they leave open.",
+)
 @click.option("--explain", "wanted", metavar="ID", help="Of a table, print the plan of one row, as a spec.")
 def command(
     runs: str, overrides: tuple[str, ...], *, as_json: bool, rows: bool, over: float | None, wanted: str | None
@@ -38,7 +43,7 @@ def command(
         score_table.print_plan(path, wanted)
         return
     scores = score_table.with_progress(path, overrides)
-    score_table.show(scores, as_json=as_json, over=0.0 if rows else over)
+    score_table.show(scores, path, as_json=as_json, over=0.0 if rows else over)
 
 
 def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ import click
 from ledger.cli.tables import print_json, print_table
 from ledger.evidence.published.contract import by_source, contract, overall
 from ledger.evidence.published.facts import GIB, NEEDED
-from ledger.evidence.published.scores import Scored, plan_text, scored
+from ledger.evidence.published.scores import Scored, otherwise, plan_text, scored
 from ledger.evidence.published.table import read_table
 from ledger.spec.library import default_library
 from ledger.spec.near import nearest
@@ -42,13 +42,17 @@ def print_plan(path: Path, wanted: str) -> None:
     click.echo(plan_text(row, default_library()), nl=False)
 
 
-def show(scores: Sequence[Scored], *, as_json: bool, over: float | None) -> None:
-    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then a sentence."""
+def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | None) -> None:
+    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then a sentence.
+
+    Rows that are asked for by their error come with what it is under what they leave open.
+    """
     if as_json:
         print_json(contract(scores))
         return
     if over is not None:
-        _rows([score for score in scores if _worst(score) >= over / 100])
+        chosen = [score for score in scores if over == 0 or _worst(score) >= over / 100]
+        _rows(chosen, _open(path, chosen) if over else {})
     groups = by_source(scores)
     _sources(groups)
     click.echo(_sentence(overall(groups)))
@@ -63,7 +67,15 @@ def _worst(score: Scored) -> float:
     return max(map(abs, errors), default=-1.0)
 
 
-def _rows(scores: Sequence[Scored]) -> None:
+def _open(path: Path, scores: Sequence[Scored]) -> dict[str, str]:
+    """By row, the error of memory under each way to read what the row does not say."""
+    wanted, library = {score.id for score in scores}, default_library()
+    rows = [row for row in read_table(path, NEEDED) if row.text("id") in wanted]
+    found = {row.text("id"): otherwise(row, library) for row in rows}
+    return {name: "; ".join(f"with {way} {error:+.1%}" for way, error in ways.items()) for name, ways in found.items()}
+
+
+def _rows(scores: Sequence[Scored], open_: Mapping[str, str]) -> None:
     columns = ("run", "step", "measured", "error", "memory", "measured", "error", "assumed")
     lines = [
         (
@@ -74,7 +86,7 @@ def _rows(scores: Sequence[Scored]) -> None:
             _bytes(score.memory),
             _bytes(score.measured_memory),
             _percent(score.memory_error),
-            score.skipped or "; ".join(score.assumed),
+            score.skipped or "; ".join(filter(None, (*score.assumed, open_.get(score.id, "")))),
         )
         for score in scores
     ]

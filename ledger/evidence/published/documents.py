@@ -146,7 +146,10 @@ class Parts:
             return "off"
         if self.row.sequence_parallel is None:
             self.assumed.append("sequence parallelism not stated: on")
-        return "off" if self.row.sequence_parallel is False else self.software.sequence
+        if self.row.sequence_parallel is False:
+            return "off"
+        # what is quantised is kept as it was gathered
+        return self.software.sequence if self.row.dtype in ("", *FORMATS) else "save_gathered"
 
     def model(self, tensor: int) -> dict[str, Any]:
         """The decoder; a vocabulary that tensor parallelism cannot split is padded as frameworks do."""

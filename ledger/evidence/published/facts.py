@@ -86,7 +86,7 @@ def facts(row: Row) -> Facts:
         text = row.text(field.name)
         try:
             found[field.name] = READERS[str(field.type)](text)
-        except (ValueError, KeyError):
+        except (ValueError, OverflowError, KeyError):
             wanted = KINDS[str(field.type)]
             raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
     return Facts(**found)

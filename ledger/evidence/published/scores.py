@@ -27,6 +27,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 
+WAYS = ("save_gathered", "regather", "off")
 COUNTED = "A"  # the grade of a measurement that summaries are made of
 
 
@@ -98,7 +99,7 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
 def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
     known = row.measured_peak_mem_gib is not None
-    memory = published_memory(made, plan, books) if known else reserved(plan, max(map(peak_bytes, close(plan, roles(plan)))))
+    memory = published_memory(made, plan, books) if known else _reserved(plan)
     return replace(
         blank,
         step=step_time(plan, books),
@@ -110,6 +111,30 @@ def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequ
         fits=memory <= plan.accelerator.memory,
         assumed=made.assumed,
     )
+
+
+def _reserved(plan: Plan) -> int:
+    """What the books say of the fullest role, where no measurement asks for more."""
+    return reserved(plan, max(map(peak_bytes, close(plan, roles(plan)))))
+
+
+def otherwise(row: Row, library: Library) -> dict[str, float]:
+    """Memory errors under what the row leaves open: each other way of sequence parallelism, where none is stated."""
+    try:
+        typed = facts(row)
+        made = document(typed, library)
+        plan, _ = planned(made, (), library, Shelf())
+    except (SkippedError, UnreadableError, SpecError):
+        return {}
+    if plan.parallelism.tensor == 1 or typed.sequence_parallel is not None or not typed.measured_peak_mem_gib:
+        return {}
+    found = {}
+    for way in WAYS:
+        other = replace(plan, parallelism=replace(plan.parallelism, sequence=way))
+        if way != plan.parallelism.sequence and not violations(other):
+            memory = published_memory(made, other, close(other, roles(other)))
+            found[f"sequence: {way}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
+    return found
 
 
 def measured_step(row: Facts) -> float | None:

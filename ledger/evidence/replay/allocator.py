@@ -144,8 +144,9 @@ class Allocator:
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)
-        self.held[name] = pool, pool.take(rounded)
-        self.allocated += rounded
+        block = pool.take(rounded)
+        self.held[name] = pool, block
+        self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
 
     def free(self, name: str) -> None:
