@@ -18,6 +18,7 @@ from ledger.spec.plan import Overlap, Plan
 LARGEST = 2**200  # of any part of a formula
 NAME = re.compile(r"(?:bytes|states)\([\w.]+\)|[a-z_]\w*(?:\.\w+)*")
 ROUNDED_UP = re.compile(r"ceil\(([\w.]+) / (\([^()]*\))\)")
+IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
 FIELDS: Mapping[str, str] = {written: field for field, written in SPELT.items()}
 
 
@@ -205,7 +206,8 @@ def _filled(row: Meaning, parts: Mapping[str, str], plan: Plan) -> Meaning:
     def filled(text: str) -> str:
         return re.sub(r"<(\w+)>", lambda match: names[match[1]], text)
 
-    return Meaning(filled(row.key), filled(row.formula), row.basis, tuple(map(filled, row.inputs)), row.exact, row.bare)
+    inputs = tuple(IMPLIED.get(name, name) for name in map(filled, row.inputs))
+    return Meaning(filled(row.key), filled(row.formula), row.basis, inputs, row.exact, row.bare)
 
 
 def known(compiled: Compiled, name: str) -> Any:
