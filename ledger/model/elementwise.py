@@ -92,7 +92,8 @@ class Weighed(Pointwise):
     def gradients(self) -> tuple[Operation, ...]:
         """A product for each factor, and what makes it as large and as wide as the factor."""
         upstream = gradient(self.output)
-        products, rest = [], []
+        products: list[Operation] = []
+        rest: list[Operation] = []
         for factor, other in (self.inputs, self.inputs[::-1]):
             wanted = gradient(factor)
             exact = wanted.dtype == upstream.dtype and wanted.elements() == upstream.elements()

@@ -43,12 +43,12 @@ class Sharding:
 
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
-        whole, cut = [], []
-        for weight in weights:
-            (cut if any(axis == EXPERT for _, axis in weight.split) else whole).append(weight)
+        held = tuple(weights)
+        cut = tuple(weight for weight in held if any(axis == EXPERT for _, axis in weight.split))
+        whole = tuple(weight for weight in held if weight not in cut)
         for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
             if self.axes and found and several:
-                yield axis, tuple(found)
+                yield axis, found
 
     def splits(self, what: str) -> bool:
         """Whether `optimizer`, `gradients` or `weights` are held split."""

@@ -30,7 +30,7 @@ def qwen3_moe(values: Values) -> Part:
 def gpt_oss(values: Values) -> Part:
     """GptOssForCausalLM: sinks, biases, windows in every other layer; experts that clamp gate and up."""
     bias = values["attention_bias"]
-    own = {"rotary": 1, "rotary_form": "half_tables", "sinks": True, "softmax": "input"}
+    own: dict[str, Any] = {"rotary": 1, "rotary_form": "half_tables", "sinks": True, "softmax": "input"}
     router = {"scores": "softmax_of_chosen", "weights": "input", "bias": True}
     experts = {**_experts(values, values["intermediate_size"], router), "activation": "clamped_swiglu", "bias": True}
     types = values["layer_types"] or [

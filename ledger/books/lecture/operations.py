@@ -15,7 +15,7 @@ from ledger.model import dtypes
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
-from ledger.model.feed_forward import activation as write_activation
+from ledger.model.activations import activation as write_activation
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
 from ledger.model.tape import Tape
