@@ -72,7 +72,7 @@ def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> 
     return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
 
 
-class Product(torch.autograd.Function):
+class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
     """x (tokens x in) times the transpose of weight (out x in)."""
 
     @staticmethod
@@ -93,10 +93,10 @@ class Product(torch.autograd.Function):
         tokens, out = towards.shape
         inner = ctx.linear.weight.shape[1]
         parts = 3 if recipe.tensor_scale else 2
-        column = Copy(*saved[:2], saved[2:parts]) if ctx.inputs_kept else None
+        column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
         rest: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
-        weight = Copy(*rest[:2], tuple(rest[2:])) if ctx.linear.copies else None
-        row, other = (_copy(towards, *sides, recipe, "gradient") for sides in ((tokens, out), (out, tokens)))
+        weight = Copy(rest[0], rest[1], tuple(rest[2:])) if ctx.linear.copies else None
+        row, other = (_copy(towards, kept, along, recipe, "gradient") for kept, along in ((tokens, out), (out, tokens)))
         weight = weight or _copy(towards, inner, out, recipe, "weight")
         of_input = _times(row, weight, None, towards.dtype)
         del row, weight
@@ -122,7 +122,7 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
         if self.recipe.weights == "kept" and self.copies is None:
             out, inner = self.weight.shape
             sides = ((out, inner), (inner, out))
-            row, column = (_copy(self.weight.detach(), *each, self.recipe, "weight") for each in sides)
+            row, column = (_copy(self.weight.detach(), kept, along, self.recipe, "weight") for kept, along in sides)
             self.copies = row, column
         device = hidden.device.type
         if device != "meta" and torch.is_autocast_enabled(device):
@@ -135,7 +135,7 @@ class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not
     def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
         """Copies of the input: those that all layers share which read it, or one for this product alone."""
         kept: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
-        return kept or (_copy(x, *x.shape, self.recipe, "activation"), None)
+        return kept or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
 
 
 def _shared(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
@@ -143,7 +143,8 @@ def _shared(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
     if not hasattr(hidden, "_copies"):
         tokens, inner = flat.shape
         row, column = (
-            _copy(flat.detach(), *sides, recipe, "activation") for sides in ((tokens, inner), (inner, tokens))
+            _copy(flat.detach(), kept, along, recipe, "activation")
+            for kept, along in ((tokens, inner), (inner, tokens))
         )
         hidden._copies = row, column
     found: tuple[Copy, Copy] = hidden._copies

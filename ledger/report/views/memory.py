@@ -10,6 +10,7 @@ from ledger import numbers
 from ledger.report.charts import memory as charts
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, Total, amount, figure, share, total, worst
+from ledger.report.views.states import state_table
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Moment, RoleResult
@@ -43,6 +44,7 @@ class MemoryView:
     roles: Figure
     timeline: Figure
     table: Table
+    states: Table | None
     largest: Table | None
     levers: Table | None
 
@@ -67,6 +69,7 @@ def memory(report: Report) -> MemoryView | None:
         role_figure(compiled),
         timeline_figure(role, float(capacity)),
         category_table(compiled, role),
+        state_table(report),
         largest_table(role.peak),
         lever_table(compiled, role),
     )
