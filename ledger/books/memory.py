@@ -77,7 +77,7 @@ class Moments:
         if not self.program.sharding.splits("weights"):
             return None
         named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
-        buffers = transfers.Buffers(self.program, self.plan, named, self.several)
+        buffers = transfers.Buffers(self.program, self.plan, named, micro_batches(self.plan))
         return Gathering(buffers, self.line)
 
     @property

@@ -27,12 +27,12 @@ CATEGORY = "unsharded"
 
 @dataclass(frozen=True)
 class Buffers:
-    """The buffers of each set of weights. `several`: more than one micro-batch a step."""
+    """The buffers of each set of weights; `batches`: micro-batches of a step."""
 
     program: Program
     plan: Plan
     sets: dict[str, Wrap]
-    several: bool
+    batches: int
 
     # --- rules ---
 
@@ -44,7 +44,7 @@ class Buffers:
     @property
     def accumulates(self) -> bool:
         """Whether whole gradients are added up over micro-batches before one reduction."""
-        return self.several and self.plan.parallelism.reduces_once
+        return self.batches > 1 and self.plan.parallelism.reduces_once
 
     @property
     def added(self) -> bool:
@@ -145,7 +145,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     """Weights that stay gathered between the passes, whole gradients that wait for the last micro-batch's reduction.
 
     With copies of the shares, the input of their all-reduce is held to the end of backward (FSDPParamGroup,
-    `_all_reduce_state`); it is the gradient itself where that has its dtype.
+    `_all_reduce_state`); it becomes the gradient itself where that has its dtype and there is none yet.
     """
     precision, sharding = buffers.plan.precision, buffers.program.sharding
     for name, each in buffers.sets.items():
@@ -158,7 +158,8 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         for held in buffers.accumulated(name):
             there = waiting(line, name, size, since=OPTIMIZER)
             yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
-        if sharding.replicated and precision.gradients != precision.reduction:
+        becomes = precision.gradients == precision.reduction and (buffers.batches == 1 or buffers.accumulates)
+        if sharding.replicated and not becomes:
             amount = each.trained().share(sharding, precision.reduction)
             done = over(name, size)
             yield from posted(line, f"{name}/gradient.summed", CATEGORY, amount, done, "input of an all-reduce")

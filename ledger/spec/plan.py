@@ -160,6 +160,7 @@ class Router:
     weights: str = "fp32"  # fp32 | input
     bias: bool = False
     groups: int = 1  # of experts, of which each token uses the best few (DeepSeek)
+    auxiliary_loss: bool = False  # a loss for even use, from the logits of all layers
 
 
 @dataclass(frozen=True)

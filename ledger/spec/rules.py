@@ -45,6 +45,7 @@ RULES: tuple[Rule, ...] = (
     rules_experts.activations_exist,
     rules_experts.experts_have_a_kernel,
     rules_experts.rows_are_aligned,
+    rules_experts.balance_sees_all_layers,
     rules_experts.imbalance_is_possible,
     rules_pipeline.layers_fill_the_stages,
     rules_pipeline.stages_are_stated_once,

@@ -35,6 +35,10 @@ CASES = [
         [*SPARSE, "precision.weights=fp32", "precision.autocast=true", "parallelism.zero=1"],
         "grouped_mm experts cannot run in fp32",
     ),
+    (
+        [*SPARSE, "model.layers.0.mlp.router.auxiliary_loss=true", "parallelism={data: 1, tensor: 2, pipeline: 4}"],
+        "auxiliary_loss of `decoder` needs the logits of all layers beside the loss, and not pipeline = 4",
+    ),
     ([*SPARSE, *SPLIT, "assumptions.expert_imbalance=2.5"], "expert_imbalance = 2.5 over expert = 2 devices"),
     (["assumptions.expert_imbalance=90 %"], "expert_imbalance = 0.9 over expert = 1 devices"),
     (["model.layers.0.mlp.activation=clamped_swiglu"], "clamped_swiglu in `decoder`, which has no experts"),
@@ -45,6 +49,29 @@ CASES = [
         ["parallelism.pipeline=4", "parallelism.data=1", "parallelism.interleave=2", "parallelism.zero=0"],
         "4 layers do not",
     ),
+    (["parallelism={data: 4, tensor: 2, zero: 3, replicate: 3}"], "replicate = 3 does not divide data x context = 4"),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 3, replicate: 2, shard: 4}"],
+        "replicate x shard = 2 x 4 = 8, but data x context = 4",
+    ),
+    (["parallelism={data: 4, tensor: 2, zero: 3, replicate: 4}"], "replicate = 4 leaves one device for each copy"),
+    (["parallelism={data: 4, tensor: 2, replicate: 2}"], "replicate = 2 with zero = 0: nothing is split"),
+    (["parallelism={data: 4, tensor: 2, zero: 2, reshard: false}"], "`reshard` with zero = 2: no weights are gathered"),
+    (["parallelism={data: 4, tensor: 2, zero: 1, wrap: model}"], "`wrap` with zero = 1: no weights move as one"),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 3, wrap: {every: 3}}"],
+        "4 layers of `decoder` do not divide into sets of 3",
+    ),
+    (
+        ["parallelism={data: 2, pipeline: 4, zero: 3, wrap: {every: 2}}"],
+        "the layers of a pipeline stage, 1, do not divide into sets of 2",
+    ),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 3, wrap: {every: 2}}", "recompute={every: 2}"],
+        "wrap: {every: 2}, but layers are recomputed differently, so sets would be unlike",
+    ),
+    (["parallelism={data: 4, tensor: 2, zero: 2, reduce: step}"], "reduce: step with zero = 2: gradients that are held"),
+    (["parallelism={data: 4, tensor: 2, zero: 3, bucket: 1 MiB}"], "bucket with zero = 3: gradients are reduced set by"),
     (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
     (["parallelism.schedule=gpipe"], "schedule = gpipe without a pipeline"),
     (
