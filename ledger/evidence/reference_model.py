@@ -69,6 +69,7 @@ def reference_model(
     config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
     if mlp_of(model).experts:
         config._experts_implementation = kernels.experts  # noqa: SLF001  # as above
+        config.output_router_logits = mlp_of(model).router.auxiliary_loss
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:

@@ -10,6 +10,7 @@ import sympy
 
 from ledger.model import chunked_loss, components, cross_entropy
 from ledger.model.backward import backward
+from ledger.model.balance import balance
 from ledger.model.checkpointing import Part, parts, redone
 from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
@@ -137,7 +138,14 @@ class Builder:
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
         cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
+        for group in self.model.groups:
+            if group.mlp.router.auxiliary_loss:
+                balance(replace(after, suffix=self.suffix(group)), group)
         return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
+
+    def suffix(self, group: Group) -> str:
+        """What tells the symbols of a group from another's."""
+        return group.name if len(self.model.groups) > 1 else ""
 
     def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
@@ -146,7 +154,7 @@ class Builder:
         """
         again = redone(self.recompute, role.layers, self.chunks)
         for group, held, count in zip(self.model.groups, role.layers, again, strict=True):
-            suffix = group.name if len(self.model.groups) > 1 else ""
+            suffix = self.suffix(group)
             for part in parts(self.recompute, suffix, held, count, self.chunks) if held else ():
                 first = self._layer(group, suffix, part, still=still)
                 if not still or closed(first):

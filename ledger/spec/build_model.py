@@ -99,6 +99,7 @@ def mlp(view: View) -> MLP:
             weights=router.text("weights", "fp32"),
             bias=router.flag("bias"),
             groups=router.size("groups", 1),
+            auxiliary_loss=router.flag("auxiliary_loss"),
         ),
         shared=None
         if not view.has("shared")

@@ -66,13 +66,14 @@ def _kinds(values: Values) -> list[str]:
 
 
 def _experts(values: Values, d_ff: int, router: Part, **others: Any) -> Part:
+    balanced = stated(auxiliary_loss=values["output_router_logits"])
     return {
         "kind": "experts",
         "d_ff": d_ff,
         "activation": ACTIVATIONS[values["hidden_act"]],
         "experts": values["num_experts"],
         "top_k": values["num_experts_per_tok"],
-        "router": router,
+        "router": {**router, **balanced},
         **others,
     }
 

@@ -37,10 +37,10 @@ DEEPSEEK = {
     "moe_layer_freq": only(1),
 }
 
-# What the configurations of Mixtral and Qwen say of the balance of experts; the loss for it is left out.
+# What the configurations of Mixtral and Qwen say of the balance of experts: the loss for it is added with the logits.
 BALANCE = {
     "num_experts_per_tok": size(8),
-    "output_router_logits": only(False),
+    "output_router_logits": flag(False),
     "router_aux_loss_coef": anything(0.001),
 }
 QWEN = {

@@ -110,6 +110,16 @@ def rows_are_aligned(
                 yield Problem(at(field), message, multiples(width, ROW // 2))
 
 
+def balance_sees_all_layers(model: Model, parallelism: Parallelism, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """The loss for even use is computed from the logits of all layers, beside the loss itself."""
+    for group in _sparse(model):
+        if group.mlp.router.auxiliary_loss and (parallelism.pipeline > 1 or kernels.loss.startswith("chunked")):
+            why = f"pipeline = {parallelism.pipeline}" if parallelism.pipeline > 1 else f"{kernels.loss} loss"
+            where = at(f"model.layers.{group.name}.mlp.router.auxiliary_loss")
+            message = f"auxiliary_loss of `{group.name}` needs the logits of all layers beside the loss, and not {why}"
+            yield Problem(where, message, "leave `auxiliary_loss` out: it holds one number a token and expert")
+
+
 def imbalance_is_possible(parallelism: Parallelism, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
     """The busiest device has at least the average of tokens, and at most all of them."""
     given, degree = assumptions.expert_imbalance, parallelism.expert

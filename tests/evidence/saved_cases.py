@@ -33,6 +33,13 @@ EXPERTS = {
     "deepseek_v3": plans.DEEPSEEK3,
     "deepseek_v2": plans.DEEPSEEK2,
 }
+OTHERS = {  # which the grid below does not fit
+    "gpt_oss": plans.GPT_OSS,
+    "mixtral, balanced": plans.layer(plans.MIXTRAL, mlp={"router": {"normalize": True, "auxiliary_loss": True}}),
+    "qwen3_moe, balanced": plans.layer(
+        plans.QWEN3_EXPERTS, mlp={"router": {"weights": "input", "auxiliary_loss": True}}
+    ),
+}
 PRECISIONS = ("bf16-true", "bf16-autocast", "fp32")
 CORES = ("flash", "cudnn", "efficient", "math", "eager")
 HALF_ONLY = ("flash", "cudnn")
@@ -58,7 +65,8 @@ class Case:
         kernels = {"attention": self.attention, "norm": self.norm, "activation": self.activation}
         if self.experts:
             kernels["experts"] = self.experts
-        return plans.compiled(model=(FAMILIES | EXPERTS | {"gpt_oss": plans.GPT_OSS})[self.family], precision=self.precision, kernels=kernels)
+        model = (FAMILIES | EXPERTS | OTHERS)[self.family]
+        return plans.compiled(model=model, precision=self.precision, kernels=kernels)
 
 
 def cases() -> Iterator[Case]:
@@ -87,6 +95,9 @@ def expert_cases() -> Iterator[Case]:
         yield Case(family, "bf16-autocast", "flash", "fused", "fused", "batched_mm")
         yield Case(family, "bf16-autocast", "eager", "eager", "eager", "batched_mm")
         yield Case(family, "fp32", "math", "fused", "fused", "batched_mm")
+    for family, core in (("mixtral, balanced", "flash"), ("qwen3_moe, balanced", "math")):
+        yield Case(family, "bf16-true", core, "fused", "fused", "grouped_mm")
+    yield Case("qwen3_moe, balanced", "bf16-autocast", "flash", "fused", "fused", "batched_mm")
     for norm in ("fused", "eager"):
         yield Case("gpt_oss", "bf16-true", "eager", norm, "fused", "grouped_mm")
         for precision in ("bf16-true", "bf16-autocast", "fp32"):
