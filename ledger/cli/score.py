@@ -47,10 +47,15 @@ def command(
 
 
 def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
-    """The runs of an evidence file, one by one."""
+    """The runs of an evidence file, one by one: their step times, or whether they fit."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.evidence.runs import contract, read_runs, scored, summary
+    from ledger.evidence.runs import contract, holds, read_runs, scored, summary
 
+    if holds(path, "fit"):
+        from ledger.cli.score_fit import show_fits
+
+        show_fits(path, overrides, as_json=as_json)
+        return
     scores = tuple(scored(read_runs(path), overrides))
     if as_json:
         print_json(contract(scores))

@@ -60,20 +60,28 @@ class Summary:
     worst: float
 
 
-def read_runs(path: Path) -> tuple[Run, ...]:
-    """The runs of an evidence file that holds a `plan` and records of `what: step`.
+def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
+    """The runs of an evidence file that holds a `plan` and records of this kind: `step`, or `fit`.
 
     Raises SpecError where the file cannot be read safely, or has no runs.
     """
     text = path.read_text(encoding="utf-8")
     read(text, str(path))
     document = yaml.load(text, Loader=yaml.CSafeLoader)
-    records = [record for record in document.get("records", ()) if record.get("what") == "step"]
+    records = [record for record in document.get("records", ()) if record.get("what") == what]
     if not records or "plan" not in document:
-        message = "holds no whole runs: it needs a `plan` and records of `what: step`"
+        message = f"holds no whole runs: it needs a `plan` and records of `what: {what}`"
         raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
     base = yaml.safe_dump(document["plan"], sort_keys=False)
     return tuple(_run(record, base, document["evidence"]) for record in records)
+
+
+def holds(path: Path, what: str) -> bool:
+    """Whether an evidence file has records of a kind; raises SpecError where it cannot be read safely."""
+    text = path.read_text(encoding="utf-8")
+    records = read(text, str(path)).fields.get("records")
+    kinds = (item.fields.get("what") for item in records.items) if records else ()
+    return any(kind is not None and kind.value == what for kind in kinds)
 
 
 def _run(record: Mapping[str, Any], base: str, source: str) -> Run:

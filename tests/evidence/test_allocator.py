@@ -87,7 +87,7 @@ def test_nothing_is_lost(requests: list[tuple[int, int]], expandable: bool) -> N
 
 
 def test_a_replay_allocates_what_the_books_hold() -> None:
-    """Two derivations of one number: moments of the timeline, and a step request by request, within 1 %.
+    """Two derivations of one number: moments of the timeline, and a step request by request, within 2 %.
 
     (GPT-2 on one device and Llama 3 8B in tensor-parallel stages: what is not held split.)
     """
@@ -98,5 +98,5 @@ def test_a_replay_allocates_what_the_books_hold() -> None:
         plan = load_plan(spec, settings)
         (book, *_) = close(plan, roles(plan))
         books, found = peak_bytes(book), replayed(plan, book)
-        assert abs(found.allocated / books - 1) < 0.01
+        assert abs(found.allocated / books - 1) < 0.02
         assert found.reserved >= found.allocated
