@@ -54,8 +54,9 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     lasting = set() if added else {gradient(weight).name for weight in unit.weights}
     operations = tuple(_rebuilding(unit))
     start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
+    repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}
     waits = {
-        tensor.storage: {other.storage for other in segment.rebuilt}
+        tensor.storage: {other.storage for other in segment.rebuilt} | repeated
         for segment in unit.kept.segments
         for tensor in segment.entry
     }
@@ -93,9 +94,9 @@ def _rebuilding(unit: Unit) -> Iterator[Operation]:
 
 
 def _entry(unit: Unit) -> dict[str, Tensor]:
-    made = {t.storage for op in unit.written for t in op.outputs}
-    inputs = (t for op in unit.written for t in op.inputs if t.role == "activation" and t.storage not in made)
-    return {t.storage: t for t in inputs}
+    made = {t.storage for op in unit.written for t in op.outputs if not t.view_of}
+    inputs = [t for op in unit.written for t in op.inputs if t.role == "activation" and t.storage not in made]
+    return {t.storage: t for t in reversed(inputs)}  # the first that reads it has the whole of it, not a view
 
 
 def _run(

@@ -71,7 +71,9 @@ def set_up(built: Any, train: Train) -> None:
 
 def _adapt(built: Any, lora: Lora) -> None:
     for layer in layers_of(built):
-        modules = {"attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))}
+        modules = {
+            "attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))
+        }
         modules["mlp"] = layer.mlp
         for target in lora.targets:
             places = [path.split(".") for path in TARGETS.get(target, ())]

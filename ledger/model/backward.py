@@ -65,14 +65,18 @@ def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
 
 
 def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
-    """What runs again and again adds the gradient of each weight to the sum of those before."""
+    """What runs again and again adds the gradient of each weight to the sum of those before.
+
+    Autograd adds the second to the first out of place, since that is a view of the product's result.
+    """
     weights = {gradient(tensor).name for tensor in operation.inputs if tensor.role == "weight"}
     parts = tuple(replace(t, name=f"{t.name}.part") if t.name in weights else t for t in step.outputs)
     yield replace(step, outputs=parts)
     for whole, part in zip(step.outputs, parts, strict=True):
         if whole.name != part.name:
             name = f"{step.name}.sum"
-            yield Pointwise(name, "elementwise", (whole, part), (whole,), times=operation.times)
+            earlier = replace(whole, name=f"{whole.name}.earlier")
+            yield Pointwise(name, "elementwise", (earlier, part), (whole,), times=operation.times)
 
 
 def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:

@@ -123,7 +123,7 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     weight = tape.weight(components.table_of(model), "vocab d_model")
     collected = replace(hidden, name="head/hidden.collected", view_of="")
     summed = Tensor("head/weight.collected", weight.dims, weight.dtype, "activation", weight.split)
-    for made, towards in ((collected, ""), (summed, weight.name)):
+    for made, towards in ((collected, hidden.name), (summed, weight.name)):
         tape.record(Buffer(f"{made.name}.zeros", "elementwise", (), (made,), towards=towards))
     compute = tape.precision.compute
     left, right = each.cast(part, compute), each.cast(weight, compute)
@@ -137,10 +137,10 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
     each.record(DoneLoss("cross_entropy/loss", "cross_entropy", (logits, labels), (result, inside), flops=8))
     back = "batch seq vocab, vocab d_model -> batch seq d_model"
-    each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back))
+    each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name))
     sums = "batch seq d_model, batch seq vocab -> vocab d_model"
     each.record(
         Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
     )
-    tape.record(HandedOn("head/hidden.gradient", "none", (hidden,), (collected,), (collected,)))
+    tape.record(HandedOn("head/hidden.gradient", "none", (hidden,), (collected,), (collected,), towards=hidden.name))
     tape.record(HandedOn("head/weight.gradient", "none", (weight,), (summed,), (summed,), towards=weight.name))

@@ -133,8 +133,8 @@ def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     inside = replace(gradient(logits), view_of=logits.storage)
-    kept = (logits, labels)
-    return tape.record(InPlaceLoss(result.name, "cross_entropy", kept, (result, inside), kept, flops=8))
+    read = (logits, labels)
+    return tape.record(InPlaceLoss(result.name, "cross_entropy", read, (result, inside), (logits,), flops=8))
 
 
 def _softmax_in_place(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:

@@ -43,7 +43,8 @@ def frozen(operations: Sequence[Operation], still: Callable[[Tensor], bool]) -> 
     known: set[str] = set()
     weights = {tensor for operation in operations for tensor in operation.inputs if tensor.role == "weight"}
     left_out = {weight.name for weight in weights if still(weight)}
-    return tuple(_marked(operation, known, still) for operation in operations if operation.towards not in left_out)
+    kept = (op for op in operations if op.towards not in left_out and op.towards not in known)
+    return tuple(_marked(operation, known, still) for operation in kept)
 
 
 def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], bool]) -> Operation:

@@ -45,7 +45,7 @@ class Operation:
     region: str = ""  # parts that recompute can name, from the outermost in: `attention/core`
     pieces: sympy.Expr = ONE  # kernels that do this work between them, each an equal part
     times: sympy.Expr = ONE  # how often it runs in a pass, each time on tensors of this size
-    towards: str = ""  # the weight whose gradient it computes, where forward does that
+    towards: str = ""  # the tensor whose gradient it computes, where forward does that
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
 
     @property

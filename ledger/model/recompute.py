@@ -115,7 +115,7 @@ def _saves(operation: Operation) -> bool:
 
 def entry(operations: Sequence[Operation], among: Sequence[Operation] = ()) -> tuple[Tensor, ...]:
     """The activations that come from outside, each storage once, as the tensor that owns it."""
-    made = {t.storage for op in operations for t in op.outputs}
+    made = {t.storage for op in operations for t in op.outputs if not t.view_of}
     owners = {t.name: t for op in among for t in op.outputs}
     inputs = (t for op in operations for t in op.inputs)
     found = {t.storage: owners.get(t.storage, t) for t in inputs if t.storage not in made and t.role == "activation"}

@@ -21,7 +21,9 @@ def recompute_has_one_policy(recompute: Recompute, at: Places) -> Iterator[Probl
     """Policies do not add up."""
     given = [choice for choice in CHOICES if f"recompute.{choice}" in at.origins]
     if len(given) > 1:
-        message = f"recompute has {' and '.join(f'`{choice}`' for choice in given)}, but {recompute.policy} is one policy"
+        message = (
+            f"recompute has {' and '.join(f'`{choice}`' for choice in given)}, but {recompute.policy} is one policy"
+        )
         yield Problem(at(f"recompute.{given[1]}"), message, f"one of {', '.join(CHOICES)}")
 
 
@@ -34,7 +36,9 @@ def recompute_counts_equal_layers(
     what = COUNTED[recompute.policy]
     if model.order:
         message = f"{what} are recomputed, but the model's groups take turns"
-        yield Problem(at("recompute"), message, "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`")
+        yield Problem(
+            at("recompute"), message, "`full`, `selective`, `{every: n}`, `{components: [...]}` or `{keep: [...]}`"
+        )
     elif parallelism.interleave > 1:
         message = f"{what} are recomputed in each of {parallelism.interleave} chunks, but the model has several groups"
         yield Problem(at("recompute"), message, "`interleave: 1`, or another policy")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ledger.books.closed import Books, close
 from ledger.books.passing import standing
 from ledger.books.results import Compiled
 from ledger.evidence.flop_counts import flop_counts
-from ledger.evidence.reference_model import workload
+from ledger.evidence.reference_model import Workload, workload
 from ledger.evidence.step_memory import StepMemory, step_memory
 from ledger.model.operations import total
+from ledger.model.program import ENDS
 from ledger.model.schedule import roles
 from ledger.spec.plan import Recompute
 from tests.model import plans
@@ -40,10 +42,14 @@ class Compared:
         return int(mine), self.found.activations
 
     def tables(self) -> int:
-        """Bytes that all layers share: positions and masks. PyTorch's figure has those that anything keeps."""
+        """Bytes that all layers share: positions and masks. PyTorch's figure has those that anything keeps.
+
+        A checkpoint holds the numbers of the positions, too.
+        """
         units = self.book.program.units
         shared = {t.name: t for unit in units for op in unit.forward for t in op.inputs if t.role == "table"}
-        return int(sum(self.book.value(tensor.bytes()) for tensor in shared.values()))
+        numbers = 8 * self.compiled.plan.run.seq_len
+        return int(sum(self.book.value(tensor.bytes()) for tensor in shared.values())) + numbers
 
     def storages(self) -> int:
         """How many storages are rounded, at most."""
@@ -52,9 +58,20 @@ class Compared:
     def again(self) -> tuple[int, int]:
         """FLOPs that backward repeats, as FlopCounterMode counts: the ledger's, and PyTorch's with and without."""
         book = self.book
-        mine = total(unit.count * total(op.counted() for op in unit.kept.again) for unit in book.program.units)
+        units = [unit for unit in book.program.units if unit.name not in ENDS]
+        mine = total(unit.count * total(op.counted() for op in unit.kept.again) for unit in units)
         work = workload(self.compiled.plan)
-        return int(book.value(mine)), flop_counts(work).step - flop_counts(replace(work, recompute=Recompute())).step
+        return int(book.value(mine)), flop_counts(work).step - _without(replace(work, recompute=Recompute()))
+
+    def run(self) -> tuple[int, int]:
+        """FLOPs of forward, and of the whole step, as FlopCounterMode counts: less PyTorch's."""
+        book, found = self.book, flop_counts(workload(self.compiled.plan))
+        forward, backward = 0, 0
+        for unit in book.program.units:
+            forward += int(book.value(unit.count * total(op.times * op.counted() for op in unit.forward)))
+            later = (*unit.kept.again, *unit.backward)
+            backward += int(book.value(unit.count * total(op.times * op.counted() for op in later)))
+        return forward - found.forward, forward + backward - found.step
 
     def peak(self, phase: str) -> tuple[int, int]:
         """The fullest moment of a phase."""
@@ -63,11 +80,17 @@ class Compared:
         return mine, int(getattr(self.found, f"peak_{phase}"))
 
 
-def compared(model: str, core: str, **parts: Any) -> Compared:
-    """A published model with a narrow vocabulary, so that layers and not the loss are the fullest."""
-    kernels = {"norm": "fused", "activation": "eager" if model == "gpt2" else "fused", "optimizer": "foreach"}
+@lru_cache
+def _without(work: Workload) -> int:
+    return flop_counts(work).step
+
+
+def compared(model: str, core: str, vocab: int = 512, loss: Any = "eager", chunks: int = 0, **parts: Any) -> Compared:
+    """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest."""
+    kernels: plans.Mapped = {"norm": "fused", "optimizer": "foreach", "loss": loss}
+    kernels |= {"activation": "eager" if model == "gpt2" else "fused"} | ({"loss_chunks": chunks} if chunks else {})
     compiled = plans.compiled(
-        model={"base": model, "vocab": 512},
+        model={"base": model, "vocab": vocab},
         precision="bf16-true",
         kernels={**kernels, "attention": core},
         run={"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1},

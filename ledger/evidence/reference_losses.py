@@ -1,0 +1,79 @@
+"""Losses that transformers does not have: gradients in place of the logits, and logits of one part of a sequence at a time.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+
+class FusedLoss(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+    """Cross-entropy whose kernel writes the gradient over the logits (Liger-Kernel, ops/cross_entropy.py)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each row is summed up; the logits are no more."""
+        losses = logits.new_zeros(labels.numel(), dtype=torch.float32)
+        ctx.save_for_backward(logits.detach())
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """What forward left; the upstream gradient is one."""
+        (gradient,) = ctx.saved_tensors
+        return gradient, None
+
+
+class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as above
+    """Head and loss part by part, with both gradients (Liger-Kernel, ops/fused_linear_cross_entropy.py)."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, count: int) -> Tensor:
+        """Logits of one part at a time, in whose place their gradient is written."""
+        rows, wanted = hidden.flatten(0, 1), labels.flatten()
+        towards_hidden = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
+        towards_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        losses = torch.zeros(wanted.numel(), dtype=torch.float32, device=rows.device)
+        size = rows.shape[0] // count
+        logits = torch.empty(size, weight.shape[0], dtype=rows.dtype, device=rows.device)
+        for start in range(0, rows.shape[0], size):
+            part = rows[start : start + size]
+            torch.mm(part, weight.t(), out=logits)
+            if towards_hidden is not None:
+                torch.mm(logits, weight, out=towards_hidden[start : start + size])
+            if towards_weight is not None:
+                torch.addmm(towards_weight, logits.t(), part, out=towards_weight)
+        kept = (towards_hidden.view_as(hidden) if towards_hidden is not None else None, towards_weight)
+        ctx.save_for_backward(*(tensor.detach() if tensor is not None else None for tensor in kept))
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """What forward computed."""
+        return (*ctx.saved_tensors, None, None)
+
+
+def reference_loss(built: Any, hidden: Tensor, labels: Tensor, kind: str, count: int) -> Tensor:
+    """The loss of normed hidden states (batch, sequence, width) under the head of a transformers model."""
+    head = built.get_output_embeddings()
+    if kind == "fused_linear":
+        found: Tensor = FusedLinearLoss.apply(hidden, head.weight, labels, count)
+        return found
+    if kind == "fused":
+        return FusedLoss.apply(head(hidden), labels)  # type: ignore[no-any-return]  # torch's types are not followed
+    parts = zip(hidden.chunk(count, dim=1), labels.chunk(count, dim=1), strict=True)
+    losses = [
+        checkpoint(_part, head, part, wanted, use_reentrant=False, preserve_rng_state=False) for part, wanted in parts
+    ]
+    return torch.stack(losses).sum()
+
+
+def _part(head: Any, hidden: Tensor, labels: Tensor) -> Tensor:
+    logits = head(hidden).float()
+    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
