@@ -27,6 +27,12 @@ Times = Mapping[str, float]  # seconds of forward, gradients of inputs, gradient
 
 def order(name: str, devices: int, count: int, chunks: int = 1) -> Order:
     """The order of a schedule of torch.distributed.pipelining, by the name of the class."""
+    found = _actions(name, devices, count, chunks)
+    return {device: tuple(_blocks(actions)) for device, actions in found.items()}
+
+
+def _actions(name: str, devices: int, count: int, chunks: int) -> dict[int, Any]:
+    """PyTorch's own table of actions of every device."""
     from torch.distributed.pipelining import schedules
 
     stages = devices * chunks
@@ -42,10 +48,9 @@ def order(name: str, devices: int, count: int, chunks: int = 1) -> Order:
     )
     kind: Any = getattr(schedules, name)
     if hasattr(kind, "_calculate_single_rank_operations"):
-        found = {device: kind._calculate_single_rank_operations(stand_in, device) for device in range(devices)}
-    else:
-        found = kind._get_pipeline_order(stand_in)
-    return {device: tuple(_blocks(actions)) for device, actions in found.items()}
+        return {device: kind._calculate_single_rank_operations(stand_in, device) for device in range(devices)}
+    table: dict[int, Any] = kind._get_pipeline_order(stand_in)
+    return table
 
 
 def _blocks(actions: Sequence[Any]) -> Sequence[Block]:
@@ -124,3 +129,13 @@ def held(blocks: Sequence[Block]) -> tuple[dict[int, int], int]:
         alive[work.stage] -= work.kind in (INPUTS, BOTH)
         waiting += (work.kind == INPUTS) - (work.kind == WEIGHTS)
     return found
+
+
+def sent(name: str, devices: int, count: int, chunks: int) -> dict[int, tuple[int, int]]:
+    """What PyTorch's runtime sends from each device in a step: results to the next stage, gradients back."""
+    from torch.distributed.pipelining import schedules
+
+    found = {device: [a for a in actions if a] for device, actions in _actions(name, devices, count, chunks).items()}
+    whole = schedules._add_send_recv(found, lambda stage: stage % devices, devices * chunks)
+    kinds = {device: Counter(action.computation_type.name for action in row) for device, row in whole.items()}
+    return {device: (row["SEND_F"], row["SEND_B"]) for device, row in kinds.items()}

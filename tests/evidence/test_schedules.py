@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.model.pipelines import PIPELINES, Pace, Place, placed
-from tests.evidence.orders import FORWARD, INPUTS, WEIGHTS, Order, Times, held, makespan, order
+from tests.evidence.orders import FORWARD, INPUTS, WEIGHTS, Order, Times, held, makespan, order, sent
+from tests.model import plans
 
 CLASSES = {
     "gpipe": "ScheduleGPipe",
@@ -86,7 +87,7 @@ def test_a_slow_last_stage_sets_the_pace(name: str) -> None:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.lists(st.floats(0.7, 1.3), min_size=2, max_size=6), st.sampled_from((1, 2, 4)))
 def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes: list[float], rounds: int) -> None:
-    """Stages of unlike sizes: the closed form is a bound from above, by no more than a fifth of the step."""
+    """Stages of unlike sizes: the closed form is a bound from above, by no more than a quarter of the step."""
     devices, count = len(sizes), rounds * len(sizes)
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     slowest = sizes.index(max(sizes))
@@ -94,22 +95,23 @@ def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes:
     form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(others, pace(times[slowest]), 1)
     step = makespan(order(CLASSES["1f1b"], devices, count), times)
     assert step <= form * (1 + 1e-12)
-    assert form <= 1.2 * step
+    assert form <= 1.25 * step
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.sampled_from((("interleaved", 2), ("interleaved", 3), ("zero_bubble", 1), ("zero_bubble", 2))),
-    st.lists(st.floats(0.7, 1.3), min_size=18, max_size=18),
-    st.sampled_from((2, 3, 4, 6)),
-    st.sampled_from((1, 2, 4)),
+    st.tuples(st.floats(0.1, 1.2), st.floats(0.1, 1.2)),
+    st.sampled_from((4, 6)),
+    st.sampled_from((2, 4)),
 )
-def test_unlike_stages_are_close_to_their_closed_form(
-    schedule: tuple[str, int], sizes: list[float], devices: int, rounds: int
+def test_ends_of_another_size_are_close_to_the_closed_form(
+    schedule: tuple[str, int], ends: tuple[float, float], devices: int, rounds: int
 ) -> None:
-    """Stages of unlike sizes under the other schedules: either way by less than an eighth of the step."""
+    """Fewer layers beside the embedding, more or fewer beside the head: off by less than a tenth of the step."""
     (name, chunks), count = schedule, rounds * devices
-    times = {s: {kind: sizes[s] * seconds for kind, seconds in EVEN.items()} for s in range(devices * chunks)}
+    sizes = [ends[0], *[1.0] * (devices * chunks - 2), ends[1]]
+    times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     paces = []
     for device in range(devices):
         mine = [times[stage] for stage in placed(PIPELINES[name], device, devices, chunks)]
@@ -117,7 +119,7 @@ def test_unlike_stages_are_close_to_their_closed_form(
     slowest = max(range(devices), key=lambda device: paces[device].seconds)
     others = [each for device, each in enumerate(paces) if device != slowest]
     form = count * paces[slowest].seconds + PIPELINES[name].bubble(others, paces[slowest], chunks)
-    assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 8)
+    assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 10)
 
 
 @given(st.lists(st.tuples(*[st.floats(0.01, 9.0)] * 3), min_size=2, max_size=8), st.integers(0, 7))
@@ -131,6 +133,25 @@ def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: in
     assert 0 <= waits["zero_bubble"] <= waits["1f1b"] <= waits["gpipe"]
     assert PIPELINES["interleaved"].bubble(others, own, 2) <= waits["1f1b"]
     assert PIPELINES["dual_pipe"].bubble(others, own, 1) >= 0
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("interleaved", 2), ("zero_bubble", 1), ("zero_bubble", 2)])
+def test_as_much_is_sent_as_pytorch_sends(name: str, chunks: int) -> None:
+    """Results and gradients that leave each device in a step, and the bytes of each: the residual stream."""
+    devices, count = 4, 8
+    compiled = plans.compiled(
+        model=plans.layer(plans.LLAMA, repeat=8),
+        cluster={"base": "h100-400g", "devices": devices, "devices_per_node": devices},
+        parallelism={"data": 1, "pipeline": devices, "schedule": name, "interleave": chunks},
+        run={"seq_len": 37, "micro_batch": 3, "global_batch": 3 * count},
+    )
+    mine = dict.fromkeys(range(devices), (0, 0))
+    for role in compiled.roles:
+        rows = [a for a in compiled.accounts if a.role == role.name and a.resource == "comm.send.pipeline"]
+        times = {a.when: a.times for a in rows}
+        assert {int(a.amount) for a in rows} == {2 * 3 * 37 * 102}
+        mine |= dict.fromkeys(role.stages, (times.get("forward", 0), times.get("backward", 0)))
+    assert mine == sent(CLASSES[name], devices, count, chunks)
 
 
 # --- from both ends -----------------------------------------------------------------------------
