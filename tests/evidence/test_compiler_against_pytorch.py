@@ -252,7 +252,7 @@ def predicted(plan: Compiled) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_and_flops_of_the_library(name: str) -> None:
-    """Every model of the library, whole, has PyTorch's parameters and PyTorch's FLOPs, with flash attention if it can."""
+    """Every model of the library, whole, has PyTorch's parameters and FLOPs, with flash attention if it can."""
     plan = compiled(name, 997, cores(name)[0])
     assert plan.totals["parameters"] == parameter_count(plan.plan.model)
     assert predicted(plan) == counted(plan)
