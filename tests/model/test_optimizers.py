@@ -105,3 +105,21 @@ def test_no_optimizer_holds_more_where_states_are_split(name: str, zero: int) ->
         for stage in (0, zero)
     ]
     assert split[1] <= split[0]
+
+
+def test_main_gradients_in_fp32() -> None:
+    """Held and reduced in fp32 they take twice the bytes, and the update needs no copy of them."""
+    parts = {
+        "cluster": {"base": "h100-400g", "devices": 2},
+        "parallelism": {"data": 2, "zero": 0},
+        "run": {"seq_len": 37, "micro_batch": 3, "global_batch": 12},
+        "kernels": {"optimizer": "foreach"},
+    }
+    wide, narrow = (plans.compiled(precision=name, **parts) for name in ("bf16-main-gradients", "bf16-mixed"))
+    for key in ("memory.static.gradients", "comm.all_reduce.data.bytes"):
+        assert wide.totals[key] == 2 * narrow.totals[key] > 0
+    copies = [
+        [int(row.amount) for row in plan.accounts if row.account == "optimizer/gradients.copy"]
+        for plan in (wide, narrow)
+    ]
+    assert copies == [[], [4 * (MATRICES + ENDS + VECTORS)]]
