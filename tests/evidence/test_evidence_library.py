@@ -42,7 +42,11 @@ def _series() -> Iterator[Series]:
     """Series that a price of their own device answers for: under a causal mask where masks are told apart."""
     for path in EVIDENCE:
         document = _document(path)
-        kept = [record for record in document["records"] if record["what"] != "step" and record.get("causal", True)]
+        kept = [
+            record
+            for record in document["records"]
+            if record["what"] not in {"step", "fit"} and record.get("causal", True)
+        ]
         keys = {(r["what"], r.get("ranks", 0), r.get("head_dim", 0)) for r in kept}
         for what, ranks, head_dim in sorted(keys):
             same = (what, ranks, head_dim)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from ledger.evidence.published.table import Row
 
@@ -61,12 +63,6 @@ class Facts:
 
 COLUMNS = tuple(field.name for field in fields(Facts))
 NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
-READERS = {
-    "str": lambda text: text,
-    "int | None": lambda text: _whole(text) if text else None,
-    "float | None": lambda text: _positive(text) if text else None,
-    "bool | None": lambda text: TRUTH[text.lower()] if text else None,
-}
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 KINDS = {
     "int | None": "a whole number of 1 or more",
@@ -81,11 +77,11 @@ class UnreadableError(ValueError):
 
 def facts(row: Row) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
-    found = {}
+    found: dict[str, Any] = {}
     for field in fields(Facts):
         text = row.text(field.name)
         try:
-            found[field.name] = READERS[str(field.type)](text)
+            found[field.name] = READERS[str(field.type)](text) if text or field.type == "str" else None
         except (ValueError, OverflowError, KeyError):
             wanted = KINDS[str(field.type)]
             raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
@@ -104,3 +100,11 @@ def _positive(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ValueError(text)
     return number
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "int | None": _whole,
+    "float | None": _positive,
+    "bool | None": lambda text: TRUTH[text.lower()],
+}

@@ -13,6 +13,7 @@ from ledger.books.liveness import Alive
 from ledger.books.passing import standing
 from ledger.model.operations import gradient
 from ledger.model.program import Unit
+from ledger.model.tensors import Tensor
 
 Value = Callable[[sympy.Expr], Exact]
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
@@ -56,7 +57,7 @@ def unit_passes(unit: Unit, value: Value) -> UnitPasses:
     return UnitPasses(unit.name, count, forward, backward, entry, output, kept, upstream, downstream, made)
 
 
-def _entries(unit: Unit) -> Iterator[object]:
+def _entries(unit: Unit) -> Iterator[Tensor]:
     made = {t.storage for operation in unit.forward for t in operation.outputs}
     seen = set()
     for operation in unit.forward:
@@ -70,10 +71,10 @@ def _requests(
     steps: Sequence[Alive], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
 ) -> Iterator[Request]:
     """Each step frees what is gone and takes what is new; at the end all goes but what is `left`."""
-    before = {name: None for name in start if name}
+    before: dict[str, None] = dict.fromkeys(sorted(filter(None, start)))
     for step in steps:
         now = {t.storage: t for t in step.tensors if not standing(t)}
         yield from ((name, 0) for name in before if name not in now)
         yield from ((name, int(value(t.bytes()))) for name, t in now.items() if name not in before)
-        before = now
+        before = dict.fromkeys(now)
     yield from ((name, 0) for name in before if name not in left)

@@ -20,12 +20,10 @@ PAIRS = 2  # micro-batches between filling and draining; the second finds the bl
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of one weight on this device: itself, its gradient, master copy, one state, and the share updated here."""
+    """Bytes of one weight on this device: itself, its gradient, and the share of it that is updated here."""
 
     weight: int
     gradient: int
-    master: int
-    state: int
     updated: int
 
 
@@ -72,18 +70,13 @@ class _Run:
         """Every weight and what is held of it, layer by layer."""
         sharding, precision = self.program.sharding, self.plan.precision
         for name, count, weights in wrapped(self.program.units):
-            share = [
-                [sharding.held(what, weight) for what in ("weights", "gradients", "optimizer")] for weight in weights
-            ]
-            dtypes = (precision.weights, precision.gradients)
             sizes = [
                 Held(
-                    *(int(self.value(sized(dtype, one))) for dtype, one in zip(dtypes, held, strict=False)),
-                    int(self.value(sized(precision.master, held[2]))) if precision.master else 0,
-                    int(self.value(sized(precision.states, held[2]))),
-                    int(self.value(sized(precision.weights, held[2]))),
+                    int(self.value(sized(precision.weights, sharding.held("weights", weight)))),
+                    int(self.value(sized(precision.gradients, sharding.held("gradients", weight)))),
+                    int(self.value(sized(precision.weights, sharding.held("optimizer", weight)))),
                 )
-                for held in share
+                for weight in weights
             ]
             for layer in range(int(self.value(count))):
                 yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
@@ -98,8 +91,14 @@ class _Run:
         if self._main_gradients():
             for name, held in self.weights:
                 self.memory.allocate(f"g {name}", held.gradient)
-        for name, held in self.weights:
-            self.memory.allocate(f"m {name}", held.master)
+        self._keep("master")
+
+    def _keep(self, category: str) -> None:
+        """What the books hold of a category all the time, layer by layer."""
+        for entry in self.book.ledger.select(f"memory.{category}"):
+            size = int(self.value(entry.amount))
+            for layer in range(int(self.value(entry.times))):
+                self.memory.allocate(f"{category} {entry.account} {layer}", size)
 
     def _main_gradients(self) -> bool:
         return self.plan.precision.gradients != self.plan.precision.weights
@@ -215,9 +214,7 @@ class _Run:
     def update(self, *, first: bool) -> None:
         """States appear with the first update; weights that were updated in shares are gathered."""
         if first:
-            for name, held in self.weights:
-                for state in range(2):
-                    self.memory.allocate(f"s{state} {name}", held.state)
+            self._keep("optimizer")
         passing = dict(self._temporaries())
         for name, size in passing.items():
             self.memory.allocate(name, size)
