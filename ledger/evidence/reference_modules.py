@@ -38,7 +38,7 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
 
     def kernel(self, hidden: Tensor) -> Tensor:
         """One kernel over rows as they lie; autocast knows it by its public name alone, and casts to fp32."""
-        weight = 1.0 + self.weight if self.offset else self.weight
+        weight = self.weight if self.weight is None or not self.offset else 1.0 + self.weight
         device = hidden.device.type
         if device != "meta" and torch.is_autocast_enabled(device):
             return nn.functional.rms_norm(hidden, (hidden.shape[-1],), weight, 1e-6)
