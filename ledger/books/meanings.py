@@ -125,7 +125,8 @@ MEANINGS: tuple[Meaning, ...] = (
             ("accelerator.memory.driver",), exact=True),
     Meaning("kv_cache", "width x layers x run.micro_batch x run.seq_len x bytes of an element; width = 2 x kv_heads x"
             " head_dim, or kv_rank + rope_head_dim where attention is latent",
-            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write", SHAPE),
+            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write",
+            SHAPE),
     Meaning("comm.<collective>.<axis>.bytes", "sum of the bytes one device gives to <collective> over <axis> in a step",
             "of the role that moves most; Rajbhandari et al. 2020 (data), Korthikanti et al. 2022 (tensor)",
             ("parallelism.<axis>", *SHAPE)),
