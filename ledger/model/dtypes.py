@@ -66,6 +66,7 @@ DTYPES = {
         Dtype("bool", 0, 1, Fraction(1), source="torch.bool"),
     )
 }
+RATES = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "e2m1": "fp4"}
 FLOATS = ("fp8_e5m2", "fp8_e4m3", "fp16", "bf16", "tf32", "fp32", "fp64")
 
 
@@ -82,4 +83,4 @@ def promote(*names: str) -> str:
 
 def rate(name: str) -> str:
     """The key of an accelerator's peak table for a matmul in this dtype."""
-    return {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4", "e2m1": "fp4"}.get(name, name)
+    return RATES.get(name, name)

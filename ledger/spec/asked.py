@@ -139,7 +139,9 @@ def _memory(view: View) -> int | None:
 
 def _state(view: View, reader: Reader) -> StateAsk:
     count = view.whole("parameters", "parameters", 1)
-    return StateAsk(reader.precision(view), reader.optimizer(view, "optimizer"), count, texts(view, "parts"), _memory(view))
+    return StateAsk(
+        reader.precision(view), reader.optimizer(view, "optimizer"), count, texts(view, "parts"), _memory(view)
+    )
 
 
 def _optimizer(view: View, reader: Reader) -> OptimizerAsk:
@@ -147,7 +149,9 @@ def _optimizer(view: View, reader: Reader) -> OptimizerAsk:
 
 
 def _solve(view: View, reader: Reader) -> SolveAsk:
-    return SolveAsk(reader.precision(view), reader.optimizer(view, "optimizer"), view.size("devices"), reader.accelerator(view))
+    return SolveAsk(
+        reader.precision(view), reader.optimizer(view, "optimizer"), view.size("devices"), reader.accelerator(view)
+    )
 
 
 def _plan(view: View, reader: Reader) -> PlanAsk:
@@ -173,7 +177,15 @@ def _budget(view: View, reader: Reader) -> BudgetAsk:
     plans = {plan.title: plan for plan in (reader.plan(entry) for entry in view.each("plans"))}
     share = view.amount("mfu", "1")
     per = view.size("tokens_per_parameter")
-    return BudgetAsk(view.amount("dollars", "USD"), share, per, reader.precision(view), reader.optimizer(view, "optimizer"), offers, plans)
+    return BudgetAsk(
+        view.amount("dollars", "USD"),
+        share,
+        per,
+        reader.precision(view),
+        reader.optimizer(view, "optimizer"),
+        offers,
+        plans,
+    )
 
 
 def _inference(view: View, reader: Reader) -> InferenceAsk:

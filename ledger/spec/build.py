@@ -26,8 +26,8 @@ from ledger.spec.plan import (
     Recompute,
     Run,
     Stack,
-    Train,
     Stages,
+    Train,
 )
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node

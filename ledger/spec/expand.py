@@ -11,7 +11,7 @@ from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source
 
 PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
-DEFAULTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts that a plan may leave out
+DEFAULTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
 DEEPEST = 8  # parts that are based on parts
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ledger.spec.optimizer import Optimizer as Optimizer
+from ledger.spec.optimizer import Optimizer as Optimizer  # noqa: PLC0414 - a part of a plan like those below
 from ledger.spec.problems import Location, Problem
 from ledger.spec.recipe import Recipe
 
@@ -173,8 +173,31 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""
+
+    name: str
+    kind: str
+    of: tuple[str, ...]
+    einsum: str = ""
+    weight: str = ""
+    bias: str = ""
+    activation: str = ""
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what."""
+
+    dims: tuple[tuple[str, int], ...]
+    weights: tuple[tuple[str, tuple[str, ...]], ...]
+    steps: tuple[Step, ...]
+    split: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class MLP:
-    """`kind` is `plain` (up, activation, down), `gated` (gate and up, product, down) or `experts` (many gated ones).
+    """`kind` is `plain` (up, activation, down), `gated` (gate and up, product, down), `experts` or `custom` (its steps).
 
     Of `experts`, each of width `d_ff`, a token uses `top_k`. With a `capacity_factor` an expert takes so many times its
     even share of tokens, padded to that; without one it takes all that come.
@@ -189,6 +212,7 @@ class MLP:
     router: Router = field(default_factory=Router)
     shared: Shared | None = None
     capacity_factor: Fraction | None = None
+    custom: Custom | None = None
 
     @property
     def shared_d_ff(self) -> int:
@@ -300,7 +324,7 @@ class Parallelism:
     reshard: str = "all"  # sets of weights that ZeRO 3 frees after forward: all | layers (the root stays) | none
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
-    bucket: int = 25 * 2**20  # bytes of gradients that replicas reduce together (torch's DistributedDataParallel)
+    bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
     offload: tuple[str, ...] = ()  # what lives in host memory: optimizer, weights, activations
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
@@ -406,6 +430,7 @@ class Stack:
     fragmentation: float = 1.0  # reserved over allocated
     accumulation: str = "add"  # gradients of micro-batches: a kernel each, `fused` into the matmul, or `after_backward`
     buckets: bool = False  # gradients are reduced in buckets that are a second copy of all of them
+    main_gradients: bool = False  # gradients are added up in one buffer, which is never freed
     gathers: str = (
         "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
     )

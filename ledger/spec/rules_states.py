@@ -15,7 +15,7 @@ from ledger.spec.rules_device import peak_key
 def update_exists(optimizer: Optimizer, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """The optimizer has the implementation that the plan names; what the stack prefers gives way by itself."""
     there = optimizer.implementations()
-    if kernels.optimizer not in there:
+    if there and kernels.optimizer not in there:
         message = f"{optimizer.title or optimizer.name} has no {kernels.optimizer} update"
         yield Problem(at("kernels.optimizer"), message, f"it has {', '.join(there)}")
 

@@ -1,4 +1,4 @@
-"""Linear layers of quantised operands in PyTorch: torch._scaled_mm takes what the ledger counts, and as much is saved."""
+"""Quantised linear layers in PyTorch: torch._scaled_mm takes what the ledger counts, and saves as many bytes."""
 
 from __future__ import annotations
 
