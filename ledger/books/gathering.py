@@ -52,6 +52,10 @@ class Gathering:
             earlier = (self.buffers.gathered(last, ".before"),) if last else ()
             held = (*self.root.beside(point), *earlier, *self.buffers.arriving(mine))
             yield f"weights of {mine} are gathered", held
+            apart = tuple(self.buffers.apart(mine))
+            if apart:
+                whole = (self.buffers.gathered(mine), self.buffers.whole(mine), *apart)
+                yield f"weights of {mine} are copied out", (*self.root.beside(point), *earlier, *whole)
 
     def backward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
@@ -63,7 +67,8 @@ class Gathering:
         if mine != ROOT and point.beside.inside == 0:
             rest = (*rest, *self.buffers.accumulated(mine), self.buffers.whole(mine))
             if self.buffers.again:
-                yield f"weights of {mine} are copied out", (*rest, self.buffers.gathered(mine))
+                held = (*rest, self.buffers.gathered(mine), *self.buffers.apart(mine))
+                yield f"weights of {mine} are copied out", held
         if point.beside.inside == 0 and point.unit != LOSS:
             for ahead in self.ahead(point):
                 yield f"weights of {ahead} are gathered ahead", (*rest, *self.buffers.arriving(ahead, ".ahead"))
@@ -112,7 +117,8 @@ class Gathering:
         if mine != ROOT and point.beside.closes:
             rest = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(mine))
             whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
-            yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole))
+            apart = tuple(buffers.gradients_apart(mine))
+            yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole, *apart))
             yield Step(f"gradients of {mine} are reduced", (*rest, *buffers.reduced(mine)))
         if self.root.there and point is self.last:
             rest = (*results, buffers.to_reduce(ROOT))

@@ -9,7 +9,7 @@ gradients are copied into the input of the reduction, which is held until the ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -72,6 +72,24 @@ class Buffers:
         if self.plan.precision.weights != sent(self.plan):
             amount = self.sets[name].share(self.program.sharding, sent(self.plan))
             yield Held(f"{name}/weights.cast", CATEGORY, amount, "this device's share, cast for the all-gather")
+
+    def apart(self, name: str) -> Iterator[Held]:
+        """A second copy of weights whose shares are not rows, between the gather and the weights."""
+        amount = self._apart(name).whole(self.program.sharding, sent(self.plan))
+        if amount != ZERO:
+            yield Held(f"{name}/weights.apart", CATEGORY, amount, "shares of a second dimension, put side by side")
+
+    def gradients_apart(self, name: str) -> Iterator[Held]:
+        """The last of their gradients, which the loop that puts each in the order of its shares still holds."""
+        last = [weights[-1:] for _, weights in self._apart(name).parts if weights][-1:]
+        for weights in last:
+            amount = Wrap(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
+            yield Held(f"{name}/gradient.apart", CATEGORY, amount, "a gradient beside its copy in the order of shares")
+
+    def _apart(self, name: str) -> Wrap:
+        cut = self.program.sharding.apart
+        parts = ((times, tuple(w for w in weights if cut(w))) for times, weights in self.sets[name].parts)
+        return replace(self.sets[name], parts=tuple(parts))
 
     def to_reduce(self, name: str, which: str = "") -> Held:
         """The input of a reduction."""

@@ -224,7 +224,7 @@ def program(plan: Plan, role: Role) -> Program:
     several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
     scattered = math.prod(several.values()) == degrees.replicate * degrees.expert
-    sharding = Sharding(degrees.zero, axes, degrees.replicate > 1, scattered)
+    sharding = Sharding(degrees.zero, axes, degrees.replicate > 1, scattered, frozenset(_by_rows(plan, build)))
     if plan.model.bare:
         return Program(mine, (), (), sharding)
     scattered = plan.stack.scatter_sends and plan.parallelism.tensor > 1
@@ -232,6 +232,15 @@ def program(plan: Plan, role: Role) -> Program:
     shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
     moved = exchanges(plan, sets(plan, mine, sharding), sharding)
     return Program(mine, (*shared, *moved), sends, sharding)
+
+
+def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
+    """Experts of a device that its shards do not divide: fully_shard cuts their second dimension (torchtitan)."""
+    degrees = plan.parallelism
+    shards = degrees.data * degrees.context // (degrees.replicate * degrees.expert)
+    for group in plan.model.groups:
+        if group.mlp.experts // degrees.expert % shards:
+            yield symbol("experts", build.suffix(group))
 
 
 def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:

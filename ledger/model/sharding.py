@@ -23,13 +23,15 @@ class Sharding:
     """What is held split over `axes`, by ZeRO stage: 1 optimizer states, 2 gradients as well, 3 weights as well.
 
     `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
-    `scattered`: the experts are split over all devices of a group, so that each of them is held once.
+    `scattered`: the experts are split over all devices of a group, so that each of them is held once. `by_rows`: the
+    symbols of experts that are fewer than the devices that share them, so that each is cut by its own rows.
     """
 
     stage: int
     axes: tuple[str, ...]
     replicated: bool = False
     scattered: bool = False
+    by_rows: frozenset[sympy.Symbol] = frozenset()
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
@@ -49,6 +51,10 @@ class Sharding:
         for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
             if self.axes and found and several:
                 yield axis, found
+
+    def apart(self, weight: Tensor) -> bool:
+        """Whether shares of a weight are not rows of its first dimension: putting it together copies it twice."""
+        return weight.dims[0].name == "experts" and weight.dims[0].symbol in self.by_rows
 
     def splits(self, what: str) -> bool:
         """Whether `optimizer`, `gradients` or `weights` are held split."""
