@@ -11,9 +11,11 @@ from ledger.books.results import Symbol
 from ledger.model.chunked_loss import KINDS, chunks
 from ledger.model.checkpointing import redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
+from ledger.model.dims import own as own_dim
 from ledger.model.schedule import Role, micro_batches, schedule
 from ledger.spec.plan import Group, Model, Plan
 
+OWN = "width `{}` of the feed-forward component"
 LIMITS = {"window", "chunk"}  # sizes of what a token sees, which is no more than there is
 
 
@@ -25,7 +27,7 @@ def bindings(plan: Plan, role: Role) -> dict[sympy.Symbol, Exact]:
 def described(plan: Plan, role: Role) -> dict[str, Symbol]:
     """The same with meaning and spec path, by printed name."""
     return {
-        sign.name: Symbol(sign.name, BY_NAME[name].meaning, value, path)
+        sign.name: Symbol(sign.name, BY_NAME[name].meaning if name in BY_NAME else OWN.format(name), value, path)
         for sign, value, name, path in _rows(plan, role)
     }
 
@@ -62,6 +64,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
+        for name, size in group.mlp.custom.dims if group.mlp.custom else ():
+            yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
 
 
 def _recomputed(plan: Plan, role: Role, index: int) -> dict[str, Exact]:

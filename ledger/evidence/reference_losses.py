@@ -1,4 +1,4 @@
-"""Losses that transformers does not have: gradients in place of the logits, and logits of one part of a sequence at a time.
+"""Losses that transformers lacks: gradients in place of the logits, logits of one part of a sequence at a time.
 
 Imports torch at its top; import it inside functions.
 """
@@ -24,7 +24,7 @@ class FusedLoss(torch.autograd.Function):  # type: ignore[misc]  # torch's types
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         """What forward left; the upstream gradient is one."""
         (gradient,) = ctx.saved_tensors
         return gradient, None
@@ -54,7 +54,7 @@ class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as abov
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
         """What forward computed."""
         return (*ctx.saved_tensors, None, None)
 

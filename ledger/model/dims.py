@@ -89,6 +89,11 @@ def beside(sign: sympy.Symbol, name: str) -> sympy.Symbol:
     return symbol(name, sign.name.partition("_")[2])
 
 
+def own(name: str, suffix: str = "") -> Dim:
+    """The named dimension of a component's own, whose symbol goes by its name."""
+    return Dim(name, sympy.Symbol(f"{name}_{suffix}" if suffix else name, positive=True, integer=True))
+
+
 def dim(name: str, suffix: str = "") -> Dim:
     """The named dimension of a row of the table."""
     return Dim(name, symbol(name, suffix))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ledger.model.activations import activation
+from ledger.model.custom import custom
 from ledger.model.experts import experts
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -12,7 +13,7 @@ from ledger.spec.plan import MLP
 
 
 def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    """The feed-forward layer: plain (up, activation, down), gated (gate and up, product, down) or experts."""
+    """The feed-forward layer: plain (up, activation, down), gated (gate and up, product, down), experts, or its own."""
     return MLPS[spec.kind](tape, x, spec)
 
 
@@ -43,4 +44,4 @@ def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     return tape.contract("mlp/down", "batch seq d_ff, d_model d_ff -> batch seq d_model", x, weight, bias=bias)
 
 
-MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {"plain": _plain, "gated": _gated, "experts": experts}
+MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {"plain": _plain, "gated": _gated, "experts": experts, "custom": custom}

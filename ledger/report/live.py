@@ -30,6 +30,10 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     ),
     (lambda plan: plan.parallelism.replicate > 1, "what is held split has copies in groups of their own"),
     (lambda plan: any(group.mlp.experts for group in plan.model.groups), "its layers have experts"),
+    (
+        lambda plan: any(group.mlp.custom for group in plan.model.groups),
+        "which sizes of its own component tensor parallelism may cut is the author's word",
+    ),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (

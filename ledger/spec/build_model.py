@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ledger.spec.plan import MLP, Attention, Group, Model, Norm, Router, Shared
+from ledger.spec.plan import MLP, Attention, Custom, Group, Model, Norm, Router, Shared, Step
 from ledger.spec.view import View
+
+STEPS = ("einsum", "activation", "multiply", "add")
 
 
 def model(view: View, name: str) -> Model:
@@ -105,6 +107,26 @@ def mlp(view: View) -> MLP:
         if not view.has("shared")
         else Shared(shared.size("d_ff"), shared.size("count", 1), shared.flag("gated")),
         capacity_factor=view.exact("capacity_factor", "1") or None,
+        custom=custom(view) if view.has("steps") else None,
+    )
+
+
+def custom(view: View) -> Custom:
+    """A component from its dims, weights and steps; a step is from the one before where it does not say."""
+    dims, weights, split = view.inner("dims"), view.inner("weights"), view.inner("split")
+    steps: list[Step] = []
+    for entry in view.each("steps"):
+        kind = next((kind for kind in STEPS if entry.has(kind)), "")
+        before = (steps[-1].name if steps else "x",)
+        named = entry.words(kind) if kind in ("multiply", "add") else entry.words("of")
+        name = entry.text("name", f"{kind}_{len(steps) + 1}")
+        text = {key: entry.text(key) for key in ("einsum", "weight", "bias", "activation")}
+        steps.append(Step(name, kind, tuple(named) or before, **text))
+    return Custom(
+        dims=tuple((name, dims.size(name)) for name in dims.node.fields),
+        weights=tuple((name, tuple(weights.text(name).split())) for name in weights.node.fields),
+        steps=tuple(steps),
+        split=tuple((axis, tuple(split.words(axis))) for axis in split.node.fields),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ledger.spec import (
     rules_attention,
     rules_context,
+    rules_custom,
     rules_device,
     rules_experts,
     rules_layout,
@@ -67,6 +68,9 @@ RULES: tuple[Rule, ...] = (
     rules_attention.norms_find_their_heads,
     rules_attention.norms_fit_the_residual,
     rules_model.bare_models_have_no_layers,
+    rules_custom.fields_belong_to_their_kind,
+    rules_custom.custom_components_are_sound,
+    rules_custom.custom_dims_split,
     rules_training.recompute_has_one_policy,
     rules_training.recompute_counts_equal_layers,
     rules_training.recompute_counts_what_there_is,
