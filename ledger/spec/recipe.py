@@ -13,9 +13,10 @@ class Recipe:
     """A recipe of one library. Blocks are (kept, contracted) elements that share a scale; 0 is all of them.
 
     `history`: values of the largest magnitude that each tensor keeps (delayed scaling); 0: scales of the moment.
-    `tensor_scale`: dtype of a further scale of the whole tensor, if there is one. `padded`: rows of scales and
-    scales of a row come in such multiples. `layouts`: `both` where the products of backward need a second copy of an operand,
-    `one` where the same bytes serve. `saves`: whether backward keeps the `quantised` operands or the `original` ones.
+    `tensor_scale`: dtype of a further scale of the whole tensor, if there is one.
+    `padded`: rows of scales, and scales of a row, come in such multiples.
+    `layouts`: `both` where the products of backward need a second copy of an operand, `one` where the same bytes serve.
+    `saves`: whether backward keeps the `quantised` operands or the `original` ones.
     `weights`: whether their copies are `kept` or made `anew` in each pass.
     `keep` names what is not quantised: parts of accounts, or layer groups.
     """
