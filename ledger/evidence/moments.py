@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ledger.evidence.storage_meter import StorageMeter
 
-FORWARD, BACKWARD = "forward", "backward"
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 @dataclass
@@ -42,6 +42,11 @@ class Moments:
         """Forward and loss are done."""
         self.phase = BACKWARD
         self.meter.enter("backward/loss")
+
+    def optimizer(self) -> None:
+        """Backward is done."""
+        self.phase = OPTIMIZER
+        self.meter.enter(OPTIMIZER)
 
     @contextmanager
     def noted(self) -> Iterator[Moments]:

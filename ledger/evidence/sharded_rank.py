@@ -67,8 +67,8 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
         with fake, meter.resizes_seen(), meter, log, moments.noted():
             after = _passes(built, (tokens, positions), sharding, moments)
         peak = meter.restart()
-        meter.enter("optimizer")
-        with fake, meter, Numbers():
+        moments.optimizer()
+        with fake, meter, log, Numbers():
             optimizer.step()
     kept = {"static": static, "after forward": after, **meter.moments}
     return ShardedStep(static.bytes, after.bytes - static.bytes, peak, log.collectives(), kept)
@@ -79,7 +79,8 @@ def _passes(built: Any, batch: tuple[Tensor, Tensor], sharding: Sharding, moment
     split_loss = loss_parallel() if sharding.tensor > 1 else nullcontext()
     with split_loss:
         for left in reversed(range(sharding.micro_batches)):
-            built.set_requires_gradient_sync(not left or sharding.reduce == "micro_batch")
+            if sharding.shards:
+                built.set_requires_gradient_sync(not left or sharding.reduce == "micro_batch")
             moments.forward()
             loss = _loss(built, *batch)
             after = moments.meter.held
@@ -100,7 +101,7 @@ def _local(tensor: Any) -> Tensor:
 
 
 def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMesh) -> None:
-    """Tensor parallelism with a split sequence, then one FSDP unit per layer and one for the rest."""
+    """Tensor parallelism with a split sequence, then, where there are shards, one FSDP unit per layer and one more."""
     layers = attrgetter(family(work.model).layers)(built)
     if sharding.tensor > 1:
         if family(work.model).layers != "model.layers" or work.model.groups[0].norms != "pre":
@@ -108,6 +109,8 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
         if mlp_of(work.model).experts:
             raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
         _split_tensors(built, layers, mesh["tensor"])
+    if not sharding.shards:
+        return
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
     group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
     cut = partial(_cut, ranks=sharding.data)

@@ -30,6 +30,11 @@ class Sharding:
     micro_batches: int = 1
 
     @property
+    def shards(self) -> bool:
+        """Whether FSDP2 holds weights at all, or tensor parallelism alone splits them."""
+        return self.data * self.replicate > 1
+
+    @property
     def ranks(self) -> int:
         """The size of the process group."""
         return self.data * self.tensor * self.replicate

@@ -109,6 +109,20 @@ def _split_loss(at: Instant) -> int:
     return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
 
 
+def _parts(at: Instant) -> int:
+    """Without FSDP a gradient stays as DTensor made it: of the embedding a view of all rows, of norms a part.
+
+    The update has each of them put together beside it: the last norm's part is still there when its sum is.
+    """
+    plan = at.plan
+    if at.moment != OPTIMIZER or not (plan.parallelism.tensor > 1 and plan.parallelism.data == 1):
+        return 0
+    model = whole(plan)
+    norms = sum(model.value(count) for _, count, weights in wrapped(model.units) for w in weights if len(w.dims) == 1)
+    rows = plan.model.vocab + int(norms) + 1
+    return int(rows * plan.model.d_model * dtypes.size(plan.precision.gradients))
+
+
 def _last_hidden(at: Instant) -> int:
     """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
     widened = compute_precision(at.plan).autocast
@@ -129,6 +143,7 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
     "rows of a split loss": _split_loss,
+    "gradients that DTensor puts together": _parts,
     "the last hidden state in fp32": _last_hidden,
     "the sum of a tied weight's two gradients": _tied_sum,
 }

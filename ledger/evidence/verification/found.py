@@ -7,6 +7,7 @@ from dataclasses import replace
 from ledger.evidence.held import Held
 from ledger.evidence.reference_model import workload
 from ledger.evidence.verification.depth import with_counts
+from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan, Recompute
 
 Found = dict[str, Held]
@@ -53,7 +54,7 @@ def one_device(plan: Plan) -> Found:
     """Bytes of a step on one device, moment by moment."""
     from ledger.evidence.step_memory import step_memory
 
-    return dict(step_memory(workload(plan)).moments)
+    return dict(step_memory(workload(plan), micro_batches(plan)).moments)
 
 
 def one_rank(plan: Plan) -> Found:
@@ -61,9 +62,13 @@ def one_rank(plan: Plan) -> Found:
     from ledger.evidence.sharded_step import sharded_step
     from ledger.evidence.verification.layouts import sharding
 
-    step = sharded_step(workload(plan), sharding(plan))
+    mesh = sharding(plan)
+    step = sharded_step(workload(plan), mesh)
     found = dict(step.moments)
     for sent in step.collectives:
-        key = f"comm.{sent.kind}.{sent.axis}.{sent.phase}"
-        found[f"{key}.count"], found[f"{key}.bytes"] = Held(sent.count), Held(sent.bytes)
+        # Without FSDP, DTensor leaves gradients as parts until the optimizer asks for them.
+        phase = "backward" if sent.phase == "optimizer" and not mesh.shards else sent.phase
+        for name, amount in (("count", sent.count), ("bytes", sent.bytes)):
+            key = f"comm.{sent.kind}.{sent.axis}.{phase}.{name}"
+            found[key] = found.get(key, Held()) + Held(amount)
     return found

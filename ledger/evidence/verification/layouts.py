@@ -39,7 +39,11 @@ def unjudged(plan: Plan) -> str:
     for axis, reason in UNJUDGED.items():
         if getattr(layout, axis) > 1:
             return f"parallelism.{axis} = {getattr(layout, axis)}: {reason}"
-    if sharded(plan) and layout.zero != 3:
+    if sharded(plan) and layout.data == 1 and plan.precision.autocast:
+        return (
+            f"{plan.precision.name} without FSDP2: a rank runs on fake CPU tensors, and the CPU's autocast is another"
+        )
+    if layout.data > 1 and layout.zero != 3:
         return f"parallelism.zero = {layout.zero}: the judge shards with fully_shard, which is ZeRO-3"
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"

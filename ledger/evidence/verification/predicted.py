@@ -84,19 +84,21 @@ def _moments(found: Sequence[Moment]) -> Figures:
 
 def _lasting(book: Books, *moments: str) -> int:
     """Bytes of what is alive at all of these moments."""
-    return sum(int(book.value(entry.amount * entry.times)) for entry in _alive(book, moments))
+    return sum(int(book.value(entry.amount * entry.times)) for entry, _ in _alive(book, moments))
 
 
-def _alive(book: Books, moments: Sequence[str]) -> Iterator[Entry]:
+def _alive(book: Books, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
+    """The stocks that are alive at all of these moments, with when they are."""
     wanted = [book.line.names.index(name) for name in moments]
     for entry in book.ledger.entries:
-        if isinstance(entry.when, Lifetime) and entry.when.first <= min(wanted) and max(wanted) <= entry.when.last:
-            yield entry
+        when = entry.when
+        if isinstance(when, Lifetime) and when.first <= min(wanted) and max(wanted) <= when.last:
+            yield entry, when
 
 
 def _gradients(book: Books) -> int:
     """Bytes of gradients that are there all the time, from the second micro-batch on."""
-    there = (entry for entry in _alive(book, book.line.names) if entry.resource.name == "memory.gradients")
+    there = (entry for entry, _ in _alive(book, book.line.names) if entry.resource.name == "memory.gradients")
     return sum(int(book.value(entry.amount * entry.times)) for entry in there)
 
 
@@ -105,7 +107,21 @@ def _between(book: Books) -> int:
     (loss,) = (unit for unit in book.program.units if unit.name == LOSS)
     saved = (tensor for tensor in loss.kept.saved if not standing(tensor))
     own = sum(book.value(tensor.bytes()) for tensor in saved)
-    return _lasting(book, f"forward/{LOSS}", f"backward/{LOSS}") + int(own)
+    forward, backward = f"forward/{LOSS}", f"backward/{LOSS}"
+    return _lasting(book, forward, backward) + int(own) + _gathered(book, forward, backward)
+
+
+def _gathered(book: Books, *moments: str) -> int:
+    """Bytes of whole weights that one moment after another lists anew."""
+    listed = [
+        {
+            entry.account: int(book.value(entry.amount * entry.times))
+            for entry, when in _alive(book, [moment])
+            if entry.resource.name == "memory.unsharded" and when.first == when.last
+        }
+        for moment in moments
+    ]
+    return sum(size for account, size in listed[0].items() if all(account in others for others in listed))
 
 
 def collectives(compiled: Compiled) -> Figures:
