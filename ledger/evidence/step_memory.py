@@ -8,7 +8,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype, training_loss
+from ledger.evidence.reference_model import (
+    Workload,
+    checkpoint_layers,
+    freeze,
+    reference_model,
+    torch_dtype,
+    training_loss,
+)
 from ledger.evidence.transformers_config import family, layer_order
 
 if TYPE_CHECKING:
@@ -37,8 +44,11 @@ class StepMemory:
         return max(self.peak_forward, self.peak_backward, self.peak_optimizer)
 
 
-def step_memory(work: Workload) -> StepMemory:
-    """One step, gradients freed before forward, optimizer states made before; raises `NoReferenceError`."""
+def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
+    """One step, gradients freed before forward, optimizer states made before; raises `NoReferenceError`.
+
+    Gradients add up over `micro_batches`; what is alive after forward is so after the last of them.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -62,14 +72,17 @@ def step_memory(work: Workload) -> StepMemory:
         meter.watch([tokens, *built.parameters(), *built.buffers(), *optimizer.kept()])
         static = meter.held
         with fake, meter, Moments(meter, layers, [group.name for group in groups]).noted() as moments:
-            loss = training_loss(built, work, tokens)
-            after, forward = meter.held, meter.restart()
-            moments.backward()
-            loss.backward()
-            backward = meter.restart()
+            forward = backward = 0
+            for _ in range(micro_batches):
+                loss = None  # the one before is let go
+                moments.forward()
+                loss = training_loss(built, work, tokens)
+                after, forward = meter.held, max(forward, meter.restart())
+                moments.backward()
+                loss.backward()
+                backward = max(backward, meter.restart())
         meter.enter("optimizer")
         with fake, meter, Numbers():
             optimizer.step()
     kept = {"static": static, "after forward": after, **meter.moments}
     return StepMemory(static.bytes, after.bytes - static.bytes, forward, backward, meter.restart(), kept)
-
