@@ -112,8 +112,8 @@ def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tens
     before, after = PROJECTIONS[name]
     weights, index = copies
     choice = " ".join(dim.name for dim in index.dims)
-    einsum = f"{choice} {before}, {choice} {after} {before} -> {choice} {after}"
-    result = tape.contract(f"mlp/{name}", einsum, rows, weights, partial=True)
+    einsum = f"{choice} {after} {before}, {choice} {before} -> {choice} {after}"
+    result = tape.contract(f"mlp/{name}", einsum, weights, rows, partial=True)
     return _biased(tape, name, result, index) if spec.bias else result
 
 
