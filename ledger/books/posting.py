@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import sympy
 
+from ledger.books import buckets
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow
 from ledger.model import dtypes
 from ledger.model.collectives import Collective
@@ -38,7 +39,7 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         yield from _phase(unit, "recompute", unit.kept.again)
         yield from _phase(unit, "backward", unit.backward)
     late = exchanges(plan, program.units, program.sharding)
-    for unit_name, count, phase, transfer in (*program.exchanges, *late):
+    for unit_name, count, phase, transfer in (*buckets.exchanges(program, plan, value), *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(f"{unit_name}/{transfer.name}", phase, transfer, count, per)
     for count, send in program.sends:
@@ -80,10 +81,10 @@ def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per
     ]
     for resource, when, amount, why in amounts:
         if amount != 0:
-            times = _times(count, per)
-            if operation.pieces != ONE:
-                amount, times = amount / operation.pieces, times * operation.pieces
-            yield Entry(account, flow(resource), when, amount, times, why, per, operation)
+            pieces = operation.pieces
+            each = amount / pieces if pieces != ONE else amount
+            times = _times(count, per) * pieces if pieces != ONE else _times(count, per)
+            yield Entry(account, flow(resource), when, each, times, why, per, operation)
 
 
 def _wasted(operation: Operation) -> str:

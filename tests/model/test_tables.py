@@ -7,9 +7,11 @@ from ledger.model.attention import ATTENTIONS
 from ledger.model.context import EXCHANGES
 from ledger.model.cores import CORES
 from ledger.model.cross_entropy import LOSSES
+from ledger.model.experts import KERNELS
 from ledger.model.feed_forward import MLPS
 from ledger.model.pipelines import PIPELINES
 from ledger.model.rotary import FORMS
+from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
 from ledger.spec import schema
 from ledger.spec.rules_attention import FOREIGN
@@ -68,6 +70,12 @@ def test_every_attention_is_compiled() -> None:
 def test_every_mlp_is_compiled() -> None:
     """A feed-forward layer that the schema offers has a component."""
     assert set(MLPS) in offers(schema("model"))
+
+
+def test_every_way_to_run_experts_is_compiled() -> None:
+    """A kernel for experts, and a way to score them, that a schema offers has a function."""
+    assert choices(schema("plan")["$defs"]["kernels"], "experts") == set(KERNELS)
+    assert choices(schema("model")["$defs"]["router"], "scores") == set(SCORES)
 
 
 def test_every_pass_over_gradients_is_compiled() -> None:
