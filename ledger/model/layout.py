@@ -26,7 +26,8 @@ class Layout:
 
     `regather`: backward gathers a held input again instead of keeping the gathered one. `exchange`: how attention sees
     a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work. `crowded`: where
-    experts are split over devices, one of these gets more tokens than the average.
+    experts are split over devices, one of these gets more tokens than the average. `dtensor`: PyTorch's DTensor splits
+    layers, which copies a sequence that it joins and makes the gradient of all rows of a split embedding.
     """
 
     splits: Mapping[str, str]
@@ -35,6 +36,7 @@ class Layout:
     exchange: str = "all_gather"
     balanced: bool = True
     crowded: bool = False
+    dtensor: bool = True
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ class Layout:
     @property
     def keeps_gathered(self) -> bool:
         """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
-        return not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
+        return self.dtensor and not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
 
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""

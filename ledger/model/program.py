@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 
-from ledger.model import chunked_loss, components, cross_entropy
+from ledger.model import chunked_loss, components, cross_entropy, multi_token
 from ledger.model.backward import backward
 from ledger.model.balance import balance
 from ledger.model.checkpointing import Part, parts, redone
@@ -108,7 +108,8 @@ class Builder:
         still = fixed(self.train, name)
         operations = frozen(tape.operations, still)
         weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
-        kept = POLICIES[policy](operations, self.recompute)
+        rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
+        kept = rule(operations, self.recompute)
         gradients = [gradient(weight) for weight in weights]
         compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         steps = _kernels(backward(operations), gradients, compiled=compiled)
@@ -133,6 +134,8 @@ class Builder:
         """Residual stream to logits, and logits to loss; one unit where both go part by part."""
         one = sympy.Integer(1)
         tape, after = self.tape(), self.tape()
+        if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
+            tape.weight(multi_token.TABLE, "vocab d_model")
         if self.kernels.loss in chunked_loss.KINDS:
             hidden = components.final_norm(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
@@ -146,6 +149,15 @@ class Builder:
     def suffix(self, group: Group) -> str:
         """What tells the symbols of a group from another's."""
         return group.name if len(self.model.groups) > 1 else ""
+
+    def predictions(self, *, still: bool) -> Unit:
+        """Prediction of further tokens, which the last stage runs beside its head."""
+        group = self.model.groups[-1]
+        tape, hidden = self.tape(self.suffix(group)), self.entry(still=still)
+        multi_token.written(tape, hidden, self.model)
+        unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
+        steps = tuple(multi_token.added(unit.backward, hidden, self.model))
+        return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
 
     def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
         """One layer of each group that the role holds; several units where a policy treats its layers differently.
@@ -182,7 +194,11 @@ def builder(plan: Plan) -> Builder:
     return Builder(
         plan.model,
         compute_precision(plan),
-        replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
+        replace(
+            layout(plan.parallelism),
+            crowded=plan.assumptions.expert_imbalance > 1,
+            dtensor=plan.stack.tensor_parallel == "dtensor",
+        ),
         plan.kernels,
         plan.recompute,
         plan.train,
@@ -203,6 +219,8 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
         return (_bare(build),)
     found: list[Unit] = [build.input()] if role.first else []
     found.extend(build.layers(role, still=bool(found) and closed(found[0])))
+    if role.last and build.model.predictions:
+        found.append(build.predictions(still=bool(found) and closed(found[-1])))
     return (*found, *build.output(still=bool(found) and closed(found[-1]))) if role.last else tuple(found)
 
 
@@ -244,8 +262,8 @@ def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
 
 
 def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
-    """The embedding, where it is tied to a head of another stage."""
-    if plan.model.tied and role.first != role.last:
+    """The embedding, where another stage uses it too: as its head, or to predict further tokens."""
+    if (plan.model.tied or plan.model.predictions) and role.first != role.last:
         yield builder(plan).input().weights[0]
 
 

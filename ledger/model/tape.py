@@ -271,7 +271,7 @@ class Tape:
 
         (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
         """
-        sequence = ("seq", axis) in self.layout.stream and axis == "tensor" and not self.layout.regather
+        sequence = ("seq", axis) in self.layout.stream and axis == "tensor" and self.layout.keeps_gathered
         copied = sequence and collective in ("all_gather", "reduce_scatter")
         return self.record(transfer(name, collective, axis, source, result, copied=copied))
 

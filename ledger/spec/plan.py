@@ -257,6 +257,7 @@ class Model:
     residual_dropout: Fraction = Fraction(0)
     max_seq_len: int = 0
     order: tuple[str, ...] = ()
+    predictions: int = 0  # further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3)
 
     @property
     def bare(self) -> bool:
@@ -429,6 +430,7 @@ class Stack:
     context: int = 0  # bytes the CUDA context, NCCL and cuBLAS hold outside the allocator
     fragmentation: float = 1.0  # reserved over allocated
     accumulation: str = "add"  # gradients of micro-batches: a kernel each, `fused` into the matmul, or `after_backward`
+    tensor_parallel: str = "dtensor"  # or "explicit": modules of its own, with the sequence as the outermost dim
     buckets: bool = False  # gradients are reduced in buckets that are a second copy of all of them
     main_gradients: bool = False  # gradients are added up in one buffer, which is never freed
     gathers: str = (
