@@ -8,11 +8,11 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
-from ledger.model.chunked_loss import KINDS, chunks
 from ledger.model.checkpointing import redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.schedule import Role, micro_batches, schedule
+from ledger.spec.loss_chunks import KINDS, chunks
 from ledger.spec.plan import Group, Model, Plan
 
 OWN = "width `{}` of the feed-forward component"
@@ -47,7 +47,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         "chunks": degrees.interleave,
         "micro_batches": micro_batches(plan),
         "in_flight": role.in_flight,
-        **({"loss_chunks": chunks(plan)} if plan.kernels.loss in KINDS else {}),
+        **_parts(plan),
         **({"rank": plan.train.rank} if plan.train.rank else {}),
         "waiting": role.waiting,
         "sends": role.sends,
@@ -66,6 +66,13 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             yield symbol(name, suffix), value, name, BY_NAME[name].path.format(group=group.name)
         for name, size in group.mlp.custom.dims if group.mlp.custom else ():
             yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
+
+
+def _parts(plan: Plan) -> dict[str, Exact]:
+    """Where the loss goes part by part, how many parts there are."""
+    if plan.kernels.loss not in KINDS:
+        return {}
+    return {"loss_chunks": chunks(plan.kernels, plan.model, plan.run, plan.parallelism)}
 
 
 def _recomputed(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
@@ -94,6 +101,8 @@ def _model_sizes(model: Model) -> dict[str, Exact]:
     if model.bare:
         return {"parameters": model.parameters or 0}
     found: dict[str, Exact] = {"d_model": model.d_model, "vocab": model.vocab}
+    if model.predictions:
+        found["predictions"] = model.predictions
     if model.learned_positions:
         found["positions"] = model.learned_positions
     return found

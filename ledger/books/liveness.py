@@ -65,12 +65,8 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
 
 
 def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:
-    """Gradients that earlier runs of what is run again and again left: they are read before this one makes them."""
-    made: set[str] = set()
-    repeats = any(operation.times != ONE for operation in operations)
-    for operation in operations if repeats else ():
-        yield from (t for t in operation.inputs if t.role == "gradient" and t.storage not in made)
-        made |= {tensor.storage for tensor in operation.outputs}
+    """Gradients that were there before: those that what runs again and again, or another unit, left to be added to."""
+    return (t for op in operations for t in op.inputs if t.role == "gradient" and t.name.endswith(".earlier"))
 
 
 def _rebuilding(unit: Unit) -> Iterator[Operation]:

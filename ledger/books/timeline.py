@@ -16,6 +16,7 @@ import sympy
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.model.checkpointing import segment
+from ledger.model.multi_token import UNIT
 from ledger.model.operations import ZERO
 from ledger.model.program import Program, Unit
 from ledger.model.schedule import Role, order
@@ -165,7 +166,7 @@ def sequence(program: Program, plan: Plan, role: Role, value: Value) -> Iterator
     groups = [group.name for group in plan.model.groups]
     held: dict[str, list[str]] = {group: [] for group in groups}
     for unit in program.units:
-        if unit.name not in ENDS:
+        if unit.name not in (*ENDS, UNIT):
             held[unit.name.split(".")[0]] += [unit.name] * int(value(unit.count))
     waiting = {group: iter(_in_turn(names, plan)) for group, names in held.items()}
     left = dict(zip(groups, role.layers, strict=True))
@@ -173,6 +174,7 @@ def sequence(program: Program, plan: Plan, role: Role, value: Value) -> Iterator
         if left[groups[index]]:
             left[groups[index]] -= 1
             yield next(waiting[groups[index]])
+    yield from (unit.name for unit in program.units if unit.name == UNIT for _ in range(int(value(unit.count))))
 
 
 def _in_turn(names: Sequence[str], plan: Plan) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
 from ledger.evidence.transformers_features import mlp_of
-from ledger.model.chunked_loss import KINDS, chunks
+from ledger.spec.loss_chunks import KINDS, chunks
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 from ledger.spec.recipe import Recipe
@@ -39,7 +39,7 @@ class Workload:
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside."""
     run, optimizer = plan.run, plan.optimizer
-    parts = chunks(plan) if plan.kernels.loss in KINDS else 0
+    parts = chunks(plan.kernels, plan.model, plan.run, plan.parallelism) if plan.kernels.loss in KINDS else 0
     kernels = replace(plan.kernels, loss_chunks=parts)
     return Workload(
         plan.model, kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, optimizer, plan.train

@@ -20,6 +20,8 @@ class NoReferenceError(ValueError):
 
 def family(model: Model) -> Family:
     """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
+    if model.predictions:
+        raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
     if model.bare:
         raise NoReferenceError(f"{model.title}: only a parameter count is known")
     own = features(model)

@@ -1,4 +1,4 @@
-"""Low-rank adapters beside the weights of contractions (Hu et al. 2021): y = x W + s (x A) B, of which A and B learn."""
+"""Low-rank adapters beside the weights of contractions (Hu et al. 2021): y = x W + s (x A) B, where A and B learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def adapts(lora: Lora | None, name: str) -> bool:
     """Whether the contraction of this name has an adapter."""
-    return lora is not None and name.split("/")[-1] in lora.targets
+    return lora is not None and name.rsplit("/", maxsplit=1)[-1] in lora.targets
 
 
 def adapted(tape: Tape, name: str, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The head and the loss over one part of the sequence after the other, so that few logits exist at a time.
 
-`chunked`: each part is a checkpoint, so that its logits are computed again in backward. `fused_linear`: forward computes
-the gradients of the hidden states and of the head's weight along with the loss, and backward hands them on (Liger-Kernel,
-ops/fused_linear_cross_entropy.py).
+`chunked`: each part is a checkpoint, so that its logits are computed again in backward. `fused_linear`: forward
+computes the gradients of the hidden states and of the head's weight along with the loss, and backward hands them on
+(Liger-Kernel, ops/fused_linear_cross_entropy.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, gradient
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.plan import Model, Plan
+from ledger.spec.loss_chunks import KINDS
+from ledger.spec.plan import Model
 
-KINDS = ("chunked", "fused_linear")
+__all__ = ["KINDS", "REGION", "written"]
 REGION = "loss_chunk"  # what a chunked loss rebuilds
 LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
 
@@ -79,22 +80,9 @@ class HandedOn(Operation):
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradient is the tensor that was saved."""
-        return tuple((gradient(tensor).name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False))
-
-
-def chunks(plan: Plan) -> int:
-    """Parts of a sequence on one device: as many as the plan says, or as the kernel chooses.
-
-    torchtitan's and torchtune's chunked losses cut a sequence in 8. Liger takes as many tokens, to a power of two, as
-    have no more logits than all tokens have hidden values.
-    """
-    if plan.kernels.loss_chunks:
-        return plan.kernels.loss_chunks
-    if plan.kernels.loss == "chunked":
-        return 8
-    tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
-    least = -(-tokens // -(-plan.model.vocab // max(1, plan.model.d_model)))
-    return max(1, tokens // min(tokens, 2 ** (least - 1).bit_length()))
+        return tuple(
+            (gradient(tensor).name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False)
+        )
 
 
 def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -127,7 +115,7 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
         tape.record(Buffer(f"{made.name}.zeros", "elementwise", (), (made,), towards=towards))
     compute = tape.precision.compute
     left, right = each.cast(part, compute), each.cast(weight, compute)
-    batch, seq, d_model = part.dims
+    batch, seq, _ = part.dims
     logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
     inside = replace(gradient(logits), view_of=logits.storage)
     labels = Tensor("cross_entropy/labels.index", (batch, seq), "int64", "index", tape.layout.inputs)

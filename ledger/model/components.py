@@ -77,10 +77,15 @@ def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
 # --- both ends ----------------------------------------------------------------------------------
 
 
+def token_rows(tape: Tape) -> Tensor:
+    """The rows of the tokens (batch seq d_model)."""
+    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
+    return _looked_up(tape, "embedding/tokens", tokens, tape.weight("embedding/tokens.weight", "vocab d_model"))
+
+
 def embedding(tape: Tape, model: Model) -> Tensor:
     """Token rows, plus learned position rows, scaled and dropped out where the model does so."""
-    tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
-    x = _looked_up(tape, "embedding/tokens", tokens, tape.weight("embedding/tokens.weight", "vocab d_model"))
+    x = token_rows(tape)
     if model.scale_embedding:
         factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
         x = tape.pointwise("embedding/scale", x, factor, saves=[factor])

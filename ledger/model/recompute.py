@@ -77,6 +77,7 @@ COMPONENTS: Mapping[str, Component] = {
     "activation": Component("activation", discards=True),
     "up_projection": Component("up_projection", discards=True),
     "loss_chunk": Component("loss_chunk"),
+    "predicting_layer": Component("predicting_layer"),
 }
 
 

@@ -34,6 +34,7 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: any(group.mlp.custom for group in plan.model.groups),
         "which sizes of its own component tensor parallelism may cut is the author's word",
     ),
+    (lambda plan: bool(plan.model.predictions), "its last stage predicts further tokens"),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (

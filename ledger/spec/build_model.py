@@ -31,6 +31,7 @@ def model(view: View, name: str) -> Model:
         residual_dropout=share(view, "residual_dropout"),
         max_seq_len=view.size("max_seq_len"),
         order=order(view),
+        predictions=view.inner("multi_token").size("depth"),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.places import Places
-from ledger.spec.plan import Group, Model, Parallelism, Recompute, Train
+from ledger.spec.loss_chunks import KINDS, chunks
+from ledger.spec.places import Places, divisors
+from ledger.spec.plan import Group, Kernels, Model, Parallelism, Recompute, Run, Train
 from ledger.spec.problems import Problem
 
 PARTS = ("attention", "mlp", "attention_norm", "mlp_norm")  # of every layer
@@ -66,11 +67,46 @@ def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) 
             yield Problem(at("recompute.components"), message, f"there are {', '.join(others)}")
 
 
+def predictions_are_rebuilt_whole(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
+    """The layer that predicts a further token is checkpointed as a whole, by component, or not at all."""
+    if model.predictions and recompute.policy == "keep":
+        message = "results of single kernels are kept, but the layer of `multi_token` is checkpointed as a whole"
+        yield Problem(at("recompute.keep"), message, "`full`, `selective` or `{components: [...]}`")
+
+
 def counted_matmuls_are_kept(recompute: Recompute, at: Places) -> Iterator[Problem]:
     """Every second matmul is dropped of those that are kept."""
     if recompute.matmuls == "every_second" and "matmul" not in recompute.keep:
         message = "every second matmul is to be rebuilt, but `keep` has no `matmul`"
         yield Problem(at("recompute.matmuls"), message, "add `matmul` to `keep`, or leave `matmuls` out")
+
+
+# --- the loss -----------------------------------------------------------------------------------
+
+
+def loss_chunks_are_equal(
+    model: Model, kernels: Kernels, run: Run, parallelism: Parallelism, at: Places
+) -> Iterator[Problem]:
+    """A loss that goes part by part has equal parts of the sequence on every device."""
+    if kernels.loss not in KINDS:
+        if kernels.loss_chunks:
+            message = f"`loss_chunks` with `loss: {kernels.loss}`, which takes the sequence as one"
+            yield Problem(at("kernels.loss_chunks"), message, f"`loss: {' | '.join(KINDS)}`, or leave it out")
+        return
+    parts, tokens = chunks(kernels, model, run, parallelism), run.seq_len // parallelism.context
+    if not model.bare and tokens % parts:
+        message = f"{tokens} tokens of a sequence do not split into {parts} parts for the loss"
+        yield Problem(at("kernels.loss_chunks"), message, f"`loss_chunks:` one of the {divisors(tokens)}")
+
+
+def fused_linear_runs(model: Model, kernels: Kernels, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """The kernel that fuses head and loss knows neither a split vocabulary nor a soft cap outside itself nor a bias."""
+    if kernels.loss == "fused_linear" and parallelism.tensor > 1:
+        message = f"`fused_linear` needs the whole vocabulary, but tensor = {parallelism.tensor} splits it"
+        yield Problem(at("kernels.loss"), message, "`loss: chunked`, or `tensor: 1`")
+    if kernels.loss == "fused_linear" and model.head_bias:
+        message = "`fused_linear` is not modelled for a head with a bias"
+        yield Problem(at("kernels.loss"), message, "`loss: chunked` or `loss: fused`")
 
 
 # --- what is trained ----------------------------------------------------------------------------
@@ -81,7 +117,7 @@ def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Prob
     groups = [group.name for group in model.groups]
     sandwiched = any(group.norms != "pre" for group in model.groups)
     parts = (*PARTS, *(("attention_post_norm", "mlp_post_norm") if sandwiched else ()))
-    legal = {*ENDS, *parts, *groups, *(f"{group}/{part}" for group in groups for part in parts)}
+    legal = {*(("multi_token",) if model.predictions else ()), *ENDS, *parts, *groups, *(f"{group}/{part}" for group in groups for part in parts)}
     for name in train.names:
         if name not in legal and not model.bare:
             shown = ", ".join((*ENDS, *parts, *groups, f"{groups[0]}/mlp"))
