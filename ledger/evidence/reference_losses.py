@@ -62,11 +62,13 @@ class FusedLinearLoss(torch.autograd.Function):  # type: ignore[misc]  # as abov
 def reference_loss(built: Any, hidden: Tensor, labels: Tensor, kind: str, count: int) -> Tensor:
     """The loss of normed hidden states (batch, sequence, width) under the head of a transformers model."""
     head = built.get_output_embeddings()
+    found: Tensor
     if kind == "fused_linear":
-        found: Tensor = FusedLinearLoss.apply(hidden, head.weight, labels, count)
+        found = FusedLinearLoss.apply(hidden, head.weight, labels, count)
         return found
     if kind == "fused":
-        return FusedLoss.apply(head(hidden), labels)  # type: ignore[no-any-return]  # torch's types are not followed
+        found = FusedLoss.apply(head(hidden), labels)
+        return found
     parts = zip(hidden.chunk(count, dim=1), labels.chunk(count, dim=1), strict=True)
     losses = [
         checkpoint(_part, head, part, wanted, use_reentrant=False, preserve_rng_state=False) for part, wanted in parts

@@ -183,9 +183,12 @@ def _stages(view: View) -> Stages:
 
 def _recompute(whole: View, _: str, __: Parts) -> Recompute:
     view = whole.inner("recompute")
-    for counted in ("every", "layers", "segment"):
-        if view.has(counted):
-            return Recompute(counted, **{counted: view.size(counted)})
+    if view.has("every"):
+        return Recompute("every", every=view.size("every"))
+    if view.has("layers"):
+        return Recompute("layers", layers=view.size("layers"))
+    if view.has("segment"):
+        return Recompute("segment", segment=view.size("segment"))
     if view.has("components"):
         return Recompute("components", components=_texts(view, "components"))
     if view.has("keep"):

@@ -18,4 +18,4 @@ def chunks(kernels: Kernels, model: Model, run: Run, parallelism: Parallelism) -
         return kernels.loss_chunks or USUAL
     tokens = run.micro_batch * run.seq_len // parallelism.context
     least = -(-tokens // -(-model.vocab // max(1, model.d_model)))
-    return -(-tokens // min(tokens, 2 ** (least - 1).bit_length()))
+    return -(-tokens // min(tokens, 1 << (least - 1).bit_length()))
