@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import sympy
@@ -14,6 +14,7 @@ from ledger.model.program import Program
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import sized
 from ledger.model.update import copies_gradients
+from ledger.model.wrapping import INPUT, ROOT
 from ledger.spec.optimizer import Temporary
 from ledger.spec.plan import Plan
 
@@ -38,7 +39,7 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights."""
     sharding = program.sharding
-    weights = tuple(owned(plan.optimizer, program.units))
+    weights = _registered(program, owned(plan.optimizer, program.units))
     if copies_gradients(plan):
         copied = total(
             one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
@@ -49,6 +50,16 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
     if found:
         amount, why = max(found, key=lambda holding: value(holding[0]))
         yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
+
+
+def _registered(program: Program, weights: Iterable[Owned]) -> tuple[Owned, ...]:
+    """Weights in the order in which modules have them: those of the embedding, of the layers, of the head."""
+    first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
+
+    def place(one: Owned) -> int:
+        return 1 if one.unit != ROOT else 0 if one.weight.name in first else 2
+
+    return tuple(sorted(weights, key=place))
 
 
 def _candidates(weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value) -> Iterator[Holding]:

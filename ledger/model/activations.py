@@ -18,13 +18,16 @@ def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
 def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     """0.5 x (1 + tanh(c (x + 0.044715 x^3))), one kernel for each operator."""
     half = tape.pointwise(f"{name}.half", x)
-    cube = tape.pointwise(f"{name}.cube", _wide(tape, x), saves=[_wide(tape, x)])
+    cube = tape.pointwise(
+        f"{name}.cube", _wide(tape, x), saves=[_wide(tape, x)], scratch=2
+    )  # x^2, and three times that
     scaled = tape.pointwise(f"{name}.scale_cube", cube)
     inner = tape.pointwise(f"{name}.inner", x, scaled, add=True)
     scaled = tape.pointwise(f"{name}.scale_inner", inner)
     tanh = tape.pointwise(f"{name}.tanh", scaled, flops=6, saves=["out"])
     shifted = tape.pointwise(f"{name}.shift", tanh, add=True)
-    return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted])
+    wide = 2 if half.dtype != shifted.dtype else 0  # the gradient of a narrow operand is a wide one before it is cast
+    return tape.pointwise(f"{name}.product", half, shifted, saves=[half, shifted], scratch=wide)
 
 
 def _erf_eager(tape: Tape, name: str, x: Tensor) -> Tensor:

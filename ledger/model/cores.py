@@ -131,8 +131,8 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
         capped = tape.pointwise("attention/softcap.divide", scores)
         tanh = tape.pointwise("attention/softcap.tanh", capped, flops=6, saves=["out"])
         scores = tape.pointwise("attention/softcap.multiply", tanh)
-    seq, key_dim = scores.named("seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
-    mask = Tensor("attention/mask.table", (seq, key_dim), scores.dtype, "table", tape.layout.inputs)
+    square = scores.named("batch", "seq", "key")  # one mask for all layers, which a checkpoint holds as any other input
+    mask = Tensor("attention/mask.table", square, scores.dtype, "table", tape.layout.inputs)
     scores = tape.pointwise("attention/mask", scores, mask, dtype=scores.dtype, add=True)
     if spec.sinks:
         return _context(tape, tape.cast(shares_beside_sinks(tape, scores), tape.matmul_result), value, spec)

@@ -61,8 +61,12 @@ def causes(plan: Plan, moment: str) -> Iterator[Cause]:
 
 
 def _step_counts(at: Instant) -> int:
-    """The fused optimizer keeps one fp32 count for each parameter tensor on the device."""
-    if at.plan.kernels.optimizer != "fused" or at.plan.optimizer.name not in COUNTING:
+    """The fused optimizer keeps one fp32 count for each parameter tensor on the device.
+
+    Others keep it on the host, and the judge of a sharded step takes the host for the device.
+    """
+    beside = at.plan.kernels.optimizer == "fused" or sharded(at.plan)
+    if not beside or at.plan.optimizer.name not in COUNTING:
         return 0
     model = whole(at.plan)
     return SCALAR * int(sum(model.value(count) * len(weights) for _, count, weights in wrapped(model.units)))
@@ -130,15 +134,19 @@ def _last_hidden(at: Instant) -> int:
 
 
 def _tied_sum(at: Instant) -> int:
-    """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew."""
-    model = at.plan.model
+    """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew.
+
+    The gradient of the stream is gone by then.
+    """
+    model, precision = at.plan.model, at.plan.precision
     if not model.tied or at.moment != "backward/input":
         return 0
-    return int(model.vocab * model.d_model * dtypes.size(at.plan.precision.gradients))
+    whole_sum = model.vocab * model.d_model * dtypes.size(precision.gradients)
+    return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights))
 
 
 CAUSES: Mapping[str, Callable[[Instant], int]] = {
-    "step counts of the fused optimizer": _step_counts,
+    "step counts of the optimizer": _step_counts,
     "positions and rotary frequencies": _positions,
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
