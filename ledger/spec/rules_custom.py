@@ -19,7 +19,7 @@ Shapes = dict[str, tuple[str, ...]]
 
 
 def custom_components_are_sound(model: Model, at: Places) -> Iterator[Problem]:
-    """Names are there before they are used, einsums parse and fit, and what comes out is the residual stream's shape."""
+    """Names are there before they are used, einsums parse and fit, and what comes out fits the residual stream."""
     for group in model.groups:
         if group.mlp.custom:
             yield from _sound(group.mlp.custom, f"model.layers.{group.name}.mlp", at)
