@@ -46,6 +46,10 @@ class Cut(Operation):
 class Done(Contraction):
     """A contraction of the backward pass that forward runs: nothing is left of it for backward."""
 
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient goes through it."""
+        return ()
+
     def gradients(self) -> tuple[Operation, ...]:
         """None."""
         return ()
@@ -54,6 +58,10 @@ class Done(Contraction):
 @dataclass(frozen=True)
 class DoneLoss(InPlaceLoss):
     """The loss of a part, whose gradient is used up in forward."""
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """No gradient goes through it."""
+        return ()
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """Nothing is left for backward."""

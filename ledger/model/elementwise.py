@@ -118,6 +118,8 @@ class Lookup(Operation):
     def gradients(self) -> tuple[Operation, ...]:
         """A dense gradient: every row is written, the rows that were used are added to."""
         index, table = self.inputs
+        if not differentiable(table):
+            return ()
         reads = (index, gradient(self.output))
         return (Pointwise(f"{self.name}.gradient", "embedding", reads, (gradient(table),)),)
 
@@ -132,6 +134,8 @@ class WholeLookup(Lookup):
     def gradients(self) -> tuple[Operation, ...]:
         """The dense gradient of every row, and the copy of this device's share."""
         index, table = self.inputs
+        if not differentiable(table):
+            return ()
         rows = replace(gradient(table), name=f"{self.name}.gradient.whole", split=())
         reads = (index, gradient(self.output))
         return (

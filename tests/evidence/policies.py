@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ledger.books.closed import Books, close
 from ledger.books.passing import standing
 from ledger.books.results import Compiled
 from ledger.evidence.flop_counts import flop_counts
-from ledger.evidence.reference_model import Workload, workload
+from ledger.evidence.reference_model import workload
 from ledger.evidence.step_memory import StepMemory, step_memory
 from ledger.model.operations import total
 from ledger.model.program import ENDS
@@ -61,7 +60,7 @@ class Compared:
         units = [unit for unit in book.program.units if unit.name not in ENDS]
         mine = total(unit.count * total(op.counted() for op in unit.kept.again) for unit in units)
         work = workload(self.compiled.plan)
-        return int(book.value(mine)), flop_counts(work).step - _without(replace(work, recompute=Recompute()))
+        return int(book.value(mine)), flop_counts(work).step - flop_counts(replace(work, recompute=Recompute())).step
 
     def run(self) -> tuple[int, int]:
         """FLOPs of forward, and of the whole step, as FlopCounterMode counts: less PyTorch's."""
@@ -78,11 +77,6 @@ class Compared:
         (role,) = self.compiled.roles
         mine = max(moment.total for moment in role.moments if moment.name.startswith(phase))
         return mine, int(getattr(self.found, f"peak_{phase}"))
-
-
-@lru_cache
-def _without(work: Workload) -> int:
-    return flop_counts(work).step
 
 
 def compared(model: str, core: str, vocab: int = 512, loss: Any = "eager", chunks: int = 0, **parts: Any) -> Compared:

@@ -12,7 +12,18 @@ from tests.model import plans
 from tests.model.plans import Mapped
 
 FLASH = ("flash", "cudnn")
-RECOMPUTE: tuple[Any, ...] = ("none", "selective", "full", {"keep": ["matmul", "attention"]}, {"every": 2})
+RECOMPUTE: tuple[Any, ...] = (
+    "none",
+    "selective",
+    "full",
+    {"keep": ["matmul", "attention"]},
+    {"keep": ["matmul", "attention"], "matmuls": "every_second"},
+    {"every": 2},
+    {"components": ["attention", "norm"]},
+    {"components": ["mlp"]},
+    {"components": ["core", "activation"]},
+)
+COUNTED: tuple[Any, ...] = ("square_root", {"segment": 2}, {"layers": 1})  # of layers of one kind
 DENSE = (
     plans.LLAMA,
     plans.MISTRAL,
@@ -117,6 +128,26 @@ def kernels(precision: str) -> st.SearchStrategy[Mapped]:
     )
 
 
+def losses(model: Mapped, tensor: int) -> st.SearchStrategy[Mapped]:
+    """A loss, over parts of the sequence (which all lengths here have two of) or over all of it."""
+    parts = [{"loss": "chunked", "loss_chunks": 2}]
+    if tensor == 1 and not model["head"].get("bias"):
+        parts.append({"loss": "fused_linear", "loss_chunks": 2})
+    return st.sampled_from([{}, {"loss": "fused"}, {"loss": "softmax_in_place"}, *parts])
+
+
+@st.composite
+def trained(draw: st.DrawFn, model: Mapped) -> tuple[Any, Any]:
+    """A recompute policy, and which weights are trained: in every layer some, as one device or many have it."""
+    taking_turns = len(model["layers"]) > 1
+    policy = draw(st.sampled_from(RECOMPUTE if taking_turns else (*RECOMPUTE, *COUNTED)))
+    attention = [group["attention"] for group in model["layers"]]
+    targets = ["qkv", "out"] if attention[0].get("fused_qkv") else ["q", "out"]
+    lora = {"lora": {"rank": 6, "targets": targets}}
+    train = draw(st.sampled_from(("all", "all", "all", {"frozen": ["embedding"]}, {"only": ["attention"]}, lora)))
+    return policy, train if policy not in ("square_root", {"segment": 2}) else "all"
+
+
 @st.composite
 def optimizers(draw: st.DrawFn) -> tuple[str, str]:
     """An optimizer of the library, and an implementation of its update."""
@@ -142,6 +173,7 @@ def narrowed(draw: st.DrawFn, whole: Mapped) -> Mapped:
         "run": run,
         "parallelism": degrees,
         "precision": draw(st.sampled_from(RECIPES)),
+        "train": "all",
         "accelerator": "b200",
     }
 
@@ -178,13 +210,15 @@ def parts(draw: st.DrawFn) -> Mapped:
         capacity, kernel, expert = draw(spread(precision, data * context))
         model, chosen, degrees = plans.layer(model, mlp=capacity), {**chosen, **kernel}, {**degrees, "expert": expert}
     optimizer, update = draw(optimizers())
+    policy, train = draw(trained(model))
     whole = {
         "model": model,
         "precision": precision,
         "optimizer": optimizer,
-        "kernels": {**chosen, "optimizer": update},
+        "kernels": {**chosen, "optimizer": update, **draw(losses(model, tensor))},
         "parallelism": degrees,
-        "recompute": draw(st.sampled_from(RECOMPUTE)),
+        "recompute": policy,
+        "train": train,
         "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
         "run": {
             "seq_len": 2 * tensor * context * draw(st.integers(3, 5)),

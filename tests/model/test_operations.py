@@ -36,6 +36,7 @@ SPLIT_MIXTRAL = {
 }
 NINE = {"cluster": {"base": "h100-400g", "devices": 9, "devices_per_node": 9}}
 TENSOR = {"cluster": {"base": "h100-400g", "devices": 3, "devices_per_node": 3}}
+EVEN = {"run": {"seq_len": 64, "micro_batch": 3, "global_batch": 3}}
 PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GPT2, "kernels": {"attention": "eager", "norm": "eager", "activation": "eager"}},
     {"model": plans.GPT2, "kernels": {"residual": "fused", "attention": "math"}},
@@ -49,6 +50,11 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA4, "kernels": {"norm": "eager"}},
     {"model": plans.OLMO2, "kernels": {"attention": "math"}},
     {"model": plans.PHI},
+    {"model": plans.LLAMA, "kernels": {"loss": "softmax_in_place"}, "recompute": {"components": ["mlp", "norm"]}},
+    {"model": plans.LLAMA, "kernels": {"loss": "chunked"}, **EVEN},
+    {"model": plans.LLAMA, "kernels": {"loss": "fused_linear", "loss_chunks": 4}, **EVEN},
+    {"model": plans.LLAMA, "train": {"lora": {"rank": 5, "targets": ["q", "down"]}}, "recompute": "full"},
+    {"model": {**plans.LLAMA, "multi_token": {"depth": 1}}},
     {"model": plans.QWEN2_EXPERTS, "kernels": {"experts": "eager"}},
     {"model": plans.DEEPSEEK3, "kernels": {"experts": "batched_mm", "activation": "eager"}},
     {
@@ -221,7 +227,7 @@ def test_both_gradients_of_a_contraction_cost_what_it_costs() -> None:
     """The gradient towards either operand sums over the same points, so backward is twice forward."""
     for operation in contractions():
         steps = [step for step in operation.gradients() if isinstance(step, Contraction)]
-        assert len(steps) == sum(differentiable(tensor) for tensor in operation.inputs[:2])
+        assert len(steps) == sum(differentiable(tensor) for tensor in operation.learned()[:2])
         for step in steps:
             for cost in ("counted", "useful", "masked", "repeated"):
                 assert value(getattr(step, cost)()) == value(getattr(operation, cost)()), operation.name

@@ -14,6 +14,7 @@ from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
 from ledger.spec import schema
+from ledger.spec.loss_chunks import KINDS as PART_BY_PART
 from ledger.spec.rules_attention import FOREIGN
 from ledger.spec.rules_pipeline import CHUNKS
 
@@ -31,7 +32,7 @@ def test_every_attention_kernel_is_compiled() -> None:
     """A kernel that the schema offers has a core, and a core can be named."""
     kernels = schema("plan")["$defs"]["kernels"]
     assert choices(kernels, "attention") == set(CORES)
-    assert choices(kernels, "loss") == set(LOSSES)
+    assert choices(kernels, "loss") == set(LOSSES) | set(PART_BY_PART)
     assert choices(kernels, "optimizer") == set(schema("optimizer")["properties"]["update"]["properties"])
 
 
