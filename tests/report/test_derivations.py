@@ -1,0 +1,68 @@
+"""The evidence section: what PyTorch found of the plan, of its model, or that nobody asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ledger.books.results import Compiled
+from ledger.evidence.verification import records
+from ledger.evidence.verification.outcome import JudgeOrigin, Verification
+from ledger.evidence.verification.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Verdict, unchecked
+from ledger.report.views.derivations import derivations
+from ledger.report.views.parts import Report
+
+ORIGIN = JudgeOrigin("2.13.0", "5.23.0", "2026-01-01", "ledger verify plan.yaml")
+VERDICTS = (
+    Verdict("parameters", "", 7, 7, EXACT),
+    Verdict("memory.static", "B", 1000, 1012, ROUNDING, causes=(Cause("rounding", 12),)),
+    Verdict("memory.backward", "B", 1000, 1002, HALF_PERCENT),
+    unchecked("comm", "nobody sends"),
+)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of records."""
+    monkeypatch.setattr(records, "folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_a_plan_that_nobody_verified_says_so(compiled: Compiled, kept: Path) -> None:
+    """No table, and the command that would make one."""
+    found = derivations(Report(compiled))
+    assert found.table is None
+    assert found.sentence.startswith("No record in the library")
+    assert found.command.startswith("ledger verify ")
+    assert not list(kept.iterdir())
+
+
+def test_the_plans_own_record_is_told_in_numbers(compiled: Compiled, kept: Path) -> None:
+    """Two equal once rounding is taken away, one of 1002 bytes within half a percent, one open."""
+    plan = replace(compiled.plan, digest="ab" * 32)
+    records.write(Verification("own", "Own", plan.model.title, plan.digest, "3 layers", VERDICTS, ORIGIN), kept)
+    found = derivations(Report(replace(compiled, plan=plan)))
+    assert found.sentence.startswith("This plan's derivations were checked against PyTorch 2.13.0: 2 equal")
+    assert "1 within their tolerance; 1 not checked." in found.sentence
+    assert found.table is not None
+    assert [row[5].status for row in found.table.rows] == ["pass", "pass", "pass", "warn"]
+    assert found.table.rows[1][6].text == "rounding: 12\u202fB"
+
+
+def test_another_plan_of_the_model_is_named_as_such(compiled: Compiled, kept: Path) -> None:
+    """Derivations of one layout say something of another, but not everything."""
+    other = Verification("other", "Other", compiled.plan.model.title, "cd" * 32, "3 layers", VERDICTS, ORIGIN)
+    records.write(other, kept)
+    assert derivations(Report(compiled)).sentence.startswith("Derivations of this model in another plan (other) were")
+
+
+def test_a_disagreement_is_not_passed_over(compiled: Compiled, kept: Path) -> None:
+    """A figure that differs is counted, and its row fails."""
+    wrong = (Verdict("flops.forward.matmul", "FLOP", 10, 11, EXACT),)
+    records.write(Verification("x", "X", compiled.plan.model.title, "cd" * 32, "", wrong, ORIGIN), kept)
+    found = derivations(Report(compiled))
+    assert "1 disagree" in found.sentence
+    assert found.table is not None
+    assert found.table.rows[0][5].status == "fail"
