@@ -9,8 +9,9 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.timeline import FORWARD, Alive, Point, Timeline, posted
 from ledger.model.operations import ZERO
-from ledger.model.program import Program, Unit, compute_precision
+from ledger.model.program import Program
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit, compute_precision
 from ledger.spec.plan import Plan
 
 WHY = "torch.autocast keeps the cast of a weight until forward is over, though nothing saves it for backward"

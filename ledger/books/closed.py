@@ -13,9 +13,11 @@ from ledger.books.bindings import bindings
 from ledger.books.entries import Ledger, nonzero
 from ledger.books.evaluate import Exact, exact
 from ledger.books.timeline import Timeline, timeline
-from ledger.model.program import Program, Unit, program, whole_program, wrapped
+from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
 

@@ -15,8 +15,9 @@ from ledger.model import dtypes
 from ledger.model.dims import beside
 from ledger.model.operations import Operation, total
 from ledger.model.optimizers import per_parameter
-from ledger.model.program import ENDS, Unit, wrapped
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.model.wrapping import ENDS, wrapped
 from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]

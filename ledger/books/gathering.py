@@ -14,7 +14,7 @@ from ledger.books.timeline import Alive as Counted
 from ledger.books.transfers import Buffers, Root, over
 from ledger.model.exchanges import gathers_again
 from ledger.model.operations import ONE, ZERO
-from ledger.model.program import Unit
+from ledger.model.units import Unit
 from ledger.model.wrapping import INPUT, LOSS, OUTPUT, ROOT
 
 

@@ -9,9 +9,9 @@ from types import MappingProxyType
 import sympy
 
 from ledger.model.operations import ONE, Operation, differentiable, gradient, total
-from ledger.model.program import Unit
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
 
 ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before and after those of a unit
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator
 
 import sympy
 
-from ledger.books import autocast_stocks, optimizer_stocks, quantised_stocks, transfers
+from ledger.books import autocast_stocks, gradient_stocks, optimizer_stocks, quantised_stocks, transfers
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
-from ledger.books.gathering import Gathering
 from ledger.books.liveness import Alive
-from ledger.books.passing import TOKENS, category, passes, standing
-from ledger.books.steps import Step, running
+from ledger.books.moments import Moments
+from ledger.books.passing import TOKENS, category, standing
+from ledger.books.steps import Step
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.waiting import waiting
 from ledger.model.dims import symbol
-from ledger.model.exchanges import sets
 from ledger.model.operations import ZERO
-from ledger.model.program import ENDS, INPUT, LOSS, OUTPUT, Program, Unit, wrapped
+from ledger.model.program import Program
 from ledger.model.quantised import STAYING
-from ledger.model.schedule import micro_batches, schedule
+from ledger.model.schedule import schedule
 from ledger.model.tensors import CeilDiv, sized
+from ledger.model.units import Unit
+from ledger.model.wrapping import INPUT, LOSS, OUTPUT, wrapped
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
@@ -52,61 +51,6 @@ def stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterat
             yield Entry(held.account, stock(held.category), Lifetime(index, index), held.amount, held.times, why)
 
 
-@dataclass(frozen=True)
-class Moments:
-    """The moments at which a unit runs, with the steps that any of them can be fullest at."""
-
-    program: Program
-    plan: Plan
-    line: Timeline
-
-    @cached_property
-    def units(self) -> Mapping[str, Unit]:
-        """The units that run anything, by name."""
-        return {unit.name: unit for unit in self.program.units if unit.forward}
-
-    @cached_property
-    def passes(self) -> Mapping[tuple[str, str], tuple[Alive, ...]]:
-        """What is alive at each step of each unit and pass."""
-        added = self.adds
-        return {(phase, name): steps for name, unit in self.units.items() for phase, steps in passes(unit, added=added)}
-
-    @cached_property
-    def gathering(self) -> Gathering | None:
-        """Weights that are gathered for use, where they are held split."""
-        if not self.program.sharding.splits("weights"):
-            return None
-        named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
-        buffers = transfers.Buffers(self.program, self.plan, named, micro_batches(self.plan))
-        return Gathering(buffers, self.line)
-
-    @property
-    def several(self) -> bool:
-        """Whether a step has more than one micro-batch."""
-        return micro_batches(self.plan) > 1
-
-    @property
-    def adds(self) -> bool:
-        """Whether a new gradient is added at once to one that is there, so that it does not last."""
-        return self.gathering.buffers.added if self.gathering else self.several
-
-    @property
-    def points(self) -> Iterator[Point]:
-        """The moments at which something runs but the optimizer."""
-        return (point for point in self.line.points if point.unit in self.units)
-
-    def alive(self, point: Point) -> tuple[Alive, ...]:
-        """The steps of the unit that runs."""
-        return self.passes[point.phase, point.unit]
-
-    def steps(self, point: Point, chosen: Sequence[Alive]) -> Iterator[Step]:
-        """The steps of a moment; of those of its unit, the chosen ones."""
-        unit, gathering = self.units[point.unit], self.gathering
-        if gathering:
-            return gathering.steps(point, unit, self.alive(point), chosen)
-        return running(unit, chosen)
-
-
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
     """The stocks that are there whatever the sizes are: all but what exists only while one unit runs.
 
@@ -124,7 +68,7 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
             yield from _rebuilt(unit, line)
     yield from waiting(program, plan, line)
     moments = Moments(program, plan, line)
-    yield from _gradients(moments)
+    yield from gradient_stocks.gradients(moments)
     if moments.gathering:
         yield from transfers.lasting(moments.gathering.buffers, line)
 
@@ -192,31 +136,11 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
 def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     """Micro-batches in flight beside the current one, times the layers that hold each.
 
-    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk of layers, which has
-    at most its even share of the chunks in flight, rounded up.
+    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk of
+    layers, which has at most its even share of the chunks in flight, rounded up.
     """
     if unit.name in (OUTPUT, LOSS) and not schedule(plan.parallelism).keeps_output:
         return ZERO
     if unit.name == INPUT:
         return CeilDiv(symbol("in_flight") * symbol("chunks"), symbol("chunks")) - 1
     return (symbol("in_flight") - 1) * unit.count
-
-
-def _gradients(moments: Moments) -> Iterator[Entry]:
-    """Gradients that wait for the update: all the time where micro-batches accumulate, else from their layer on.
-
-    Where weights are held split, a set's gradients are there when the last of its layers is through, and the root's
-    only when backward is over.
-    """
-    program, plan, line, gathering = moments.program, moments.plan, moments.line, moments.gathering
-    there = moments.several and not (gathering and gathering.buffers.accumulates)
-    seen: set[str] = set()
-    for unit in reversed(program.units):
-        done = gathering.reduced(unit) if gathering else line.through(unit.name)
-        alive, why = (always(unit.count), "accumulated over micro-batches") if there else (done, "waits for the update")
-        for weight in unit.weights:
-            if unit.name in ENDS and weight.name in seen:  # tied
-                continue
-            seen.add(weight.name)
-            amount = sized(plan.precision.gradients, program.sharding.held("gradients", weight))
-            yield from posted(line, f"{unit.name}/{weight.name}.gradient", "gradients", amount, alive, why)

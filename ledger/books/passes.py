@@ -11,8 +11,8 @@ from ledger.books.overlap import SEND, cargo, hidden, moves
 from ledger.books.results import KernelTime
 from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.pipelines import Pace
-from ledger.model.program import ROOT
 from ledger.model.schedule import Role, micro_batches
+from ledger.model.wrapping import ROOT
 from ledger.spec.plan import Plan
 
 KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.books.liveness import Alive, backward, forward
-from ledger.model.program import LOSS, OUTPUT, Unit
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.model.wrapping import LOSS, OUTPUT
 
 TOKENS = "embedding/tokens.index"
 

@@ -13,9 +13,10 @@ from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
-from ledger.model.program import Program, Unit
+from ledger.model.program import Program
 from ledger.model.ring import Pass
 from ledger.model.sharding import Exchange
+from ledger.model.units import Unit
 from ledger.model.update import accumulations, exchanges, update
 from ledger.spec.plan import Plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -10,7 +10,10 @@ import sympy
 from ledger.books.liveness import Alive
 from ledger.books.passing import categories, standing
 from ledger.model.operations import ONE, gradient
-from ledger.model.program import Unit
+from ledger.model.program import Program
+from ledger.model.units import Unit
+from ledger.model.wrapping import Wrap
+from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,21 @@ def tensors(unit: Unit, alive: Alive, without: frozenset[str] = frozenset()) -> 
 def weight_gradients(unit: Unit) -> frozenset[str]:
     """The names of the gradients of a unit's weights."""
     return frozenset(gradient(weight).name for weight in unit.weights)
+
+
+def scattering(program: Program, plan: Plan, unit: Unit, after: Alive, steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps of a unit in backward, then the reduction of its whole gradients to this device's share, unit by unit."""
+    yield from steps
+    whole = Wrap(unit.name, ONE, ((ONE, unit.weights),)).trained()
+    if not whole.parts:
+        return
+    sharding, precision = program.sharding, plan.precision
+    amount = whole.whole(sharding, precision.reduction)
+    source = Held(f"{unit.name}/gradient.to_reduce", "unsharded", amount, "input of the reduce-scatter")
+    amount = whole.share(sharding, precision.reduction)
+    result = Held(f"{unit.name}/gradient.reduced", "unsharded", amount, "output of the reduce-scatter")
+    yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
+    yield Step("gradients are reduced", (*tensors(unit, after, weight_gradients(unit)), source, result))
 
 
 def running(unit: Unit, steps: Sequence[Alive]) -> Iterator[Step]:

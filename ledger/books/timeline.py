@@ -18,8 +18,9 @@ from ledger.books.evaluate import Exact
 from ledger.model.checkpointing import segment
 from ledger.model.multi_token import UNIT
 from ledger.model.operations import ZERO
-from ledger.model.program import Program, Unit
+from ledger.model.program import Program
 from ledger.model.schedule import Role, order
+from ledger.model.units import Unit
 from ledger.model.wrapping import ENDS, INPUT, LOSS, MODEL, OUTPUT
 from ledger.spec.plan import Plan
 

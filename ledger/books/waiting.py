@@ -11,9 +11,11 @@ from ledger.books.passing import category, standing
 from ledger.books.timeline import Timeline, posted, until_update
 from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.dims import symbol
-from ledger.model.program import ENDS, Program, Unit
+from ledger.model.program import Program
 from ledger.model.schedule import schedule
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Plan
 
 

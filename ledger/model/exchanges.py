@@ -14,7 +14,7 @@ from ledger.model.wrapping import ROOT, Wrap, wraps
 from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
-    from ledger.model.program import Unit
+    from ledger.model.units import Unit
 
 Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of them, phase, what
 

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import sympy
 
-from ledger.model import chunked_loss, components, cross_entropy, multi_token
-from ledger.model.backward import backward
-from ledger.model.balance import balance
-from ledger.model.checkpointing import Part, parts, redone
-from ledger.model.collectives import Collective, executed
-from ledger.model.dims import dim, symbol
+from ledger.model.collectives import Collective
+from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
-from ledger.model.freezing import fixed, frozen
-from ledger.model.fusion import kernels
-from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, differentiable, gradient
-from ledger.model.recompute import POLICIES, Kept, read
+from ledger.model.operations import gradient
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
-from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.model.wrapping import ENDS as ENDS
-from ledger.model.wrapping import INPUT as INPUT
-from ledger.model.wrapping import LOSS as LOSS
-from ledger.model.wrapping import OUTPUT as OUTPUT
-from ledger.model.wrapping import ROOT as ROOT
-from ledger.model.wrapping import wrapped as wrapped
-from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Train
+from ledger.model.units import Builder, Unit, builder, units, whole
+from ledger.spec.plan import Plan
 
 SEND = "send.pipeline"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
-
-    `count` is how often one device holds it.
-    """
-
-    name: str
-    count: sympy.Expr
-    forward: tuple[Operation, ...]
-    backward: tuple[Operation, ...]
-    kept: Kept
-    weights: tuple[Tensor, ...]
-    written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
 
 
 @dataclass(frozen=True)
@@ -62,176 +32,6 @@ class Program:
     exchanges: tuple[Exchanged, ...]
     sends: tuple[tuple[sympy.Expr, Collective], ...]
     sharding: Sharding
-
-
-# --- the model as units -------------------------------------------------------------------------
-
-
-def compute_precision(plan: Plan) -> Precision:
-    """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
-
-    Of a weight that is gathered for each pass, no quantised copy stays.
-    """
-    if plan.parallelism.zero < 3:
-        return plan.precision
-    recipe = plan.precision.matmul
-    precision = replace(plan.precision, matmul=replace(recipe, weights="anew") if recipe else None)
-    narrow = plan.precision.compute
-    return replace(precision, autocast=False, weights=narrow, activations=narrow) if precision.autocast else precision
-
-
-def _kernels(operations: Sequence[Operation], kept: Sequence[Tensor], *, compiled: bool) -> tuple[Operation, ...]:
-    """What runs on the device."""
-    return tuple(kernels(tuple(executed(operations)), kept, compiled=compiled))
-
-
-@dataclass(frozen=True)
-class Builder:
-    """Writes the units of a model under one precision, layout, choice of kernels and recompute policy."""
-
-    model: Model
-    precision: Precision
-    layout: Layout
-    kernels: Kernels
-    recompute: Recompute
-    train: Train = field(default_factory=Train)
-    staged: bool = False  # cut into pipeline stages
-    chunks: int = 1  # of layers on one device
-    compiled: bool = False  # runs of elementwise operations of a layer are one kernel
-
-    def tape(self, suffix: str = "") -> Tape:
-        """An empty tape."""
-        return Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora)
-
-    def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
-        """Closes a tape."""
-        still = fixed(self.train, name)
-        operations = frozen(tape.operations, still)
-        weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
-        rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
-        kept = rule(operations, self.recompute)
-        gradients = [gradient(weight) for weight in weights]
-        compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(backward(operations), gradients, compiled=compiled)
-        forward = _kernels(operations, kept.saved, compiled=compiled)
-        segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
-        kept = replace(kept, segments=tuple(segments))
-        kept = read(kept, steps) if compiled and kept.segments else kept
-        return Unit(name, count, forward, steps, kept, weights, operations)
-
-    def entry(self, *, still: bool = False) -> Tensor:
-        """The residual stream as a layer receives it; `still`: no gradient flows into it."""
-        tape = self.tape()
-        return replace(components.embedding(tape, self.model).on(self.layout.stream, "stream"), frozen=still)
-
-    def input(self) -> Unit:
-        """Tokens to residual stream."""
-        tape = self.tape()
-        components.embedding(tape, self.model)
-        return self.unit(INPUT, sympy.Integer(1), tape)
-
-    def output(self, *, still: bool) -> tuple[Unit, ...]:
-        """Residual stream to logits, and logits to loss; one unit where both go part by part."""
-        one = sympy.Integer(1)
-        tape, after = self.tape(), self.tape()
-        if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
-            tape.weight(multi_token.TABLE, "vocab d_model")
-        if self.kernels.loss in chunked_loss.KINDS:
-            hidden = components.final_norm(tape, self.entry(still=still), self.model)
-            chunked_loss.written(tape, hidden, self.model)
-            return (self.unit(OUTPUT, one, tape, "loss"),)
-        cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))
-        for group in self.model.groups:
-            if group.mlp.router.auxiliary_loss:
-                balance(replace(after, suffix=self.suffix(group)), group)
-        return self.unit(OUTPUT, one, tape), self.unit(LOSS, one, after)
-
-    def suffix(self, group: Group) -> str:
-        """What tells the symbols of a group from another's."""
-        return group.name if len(self.model.groups) > 1 else ""
-
-    def predictions(self, *, still: bool) -> Unit:
-        """Prediction of further tokens, which the last stage runs beside its head."""
-        group = self.model.groups[-1]
-        tape, hidden = self.tape(self.suffix(group)), self.entry(still=still)
-        multi_token.written(tape, hidden, self.model)
-        unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
-        steps = tuple(multi_token.added(unit.backward, hidden, self.model))
-        return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
-
-    def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
-        """One layer of each group that the role holds; several units where a policy treats its layers differently.
-
-        Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own.
-        """
-        again = redone(self.recompute, role.layers, self.chunks)
-        for group, held, count in zip(self.model.groups, role.layers, again, strict=True):
-            suffix = self.suffix(group)
-            for part in parts(self.recompute, suffix, held, count, self.chunks) if held else ():
-                first = self._layer(group, suffix, part, still=still)
-                if not still or closed(first):
-                    yield first
-                    continue
-                still = False
-                yield self._layer(group, suffix, part.apart(1), still=True)
-                if part.held > 1:
-                    yield self._layer(group, suffix, part.apart(0), still=False)
-
-    def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
-        tape = self.tape(suffix)
-        components.layer(tape, self.entry(still=still), group, self.model)
-        unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
-        return replace(unit, kept=replace(unit.kept, beside=part.beside))
-
-
-def closed(unit: Unit) -> bool:
-    """Whether no gradient flows into a unit's result."""
-    return not differentiable(unit.written[-1].output)
-
-
-def builder(plan: Plan) -> Builder:
-    """The builder of a plan as it runs."""
-    return Builder(
-        plan.model,
-        compute_precision(plan),
-        replace(
-            layout(plan.parallelism),
-            crowded=plan.assumptions.expert_imbalance > 1,
-            dtensor=plan.stack.tensor_parallel == "dtensor",
-        ),
-        plan.kernels,
-        plan.recompute,
-        plan.train,
-        staged=plan.parallelism.pipeline > 1,
-        chunks=plan.parallelism.interleave,
-        compiled=plan.stack.compiled,
-    )
-
-
-def whole(plan: Plan) -> Builder:
-    """The same plan on one device without recompute: what PyTorch's counters are compared with."""
-    return Builder(plan.model, plan.precision, WHOLE, plan.kernels, Recompute(), plan.train)
-
-
-def units(build: Builder, role: Role) -> tuple[Unit, ...]:
-    """The units of one role, in the order of the forward pass."""
-    if build.model.bare:
-        return (_bare(build),)
-    found: list[Unit] = [build.input()] if role.first else []
-    found.extend(build.layers(role, still=bool(found) and closed(found[0])))
-    if role.last and build.model.predictions:
-        found.append(build.predictions(still=bool(found) and closed(found[-1])))
-    return (*found, *build.output(still=bool(found) and closed(found[-1]))) if role.last else tuple(found)
-
-
-def _bare(build: Builder) -> Unit:
-    """A count of parameters as one weight, cut over every axis that cuts a model."""
-    split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
-    weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights, "weight", split)
-    return Unit("model", sympy.Integer(1), (), (), Kept(()), (weight,))
-
-
-# --- the whole program --------------------------------------------------------------------------
 
 
 def program(plan: Plan, role: Role) -> Program:

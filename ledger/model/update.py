@@ -10,9 +10,10 @@ import sympy
 from ledger.model import orthogonal
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
-from ledger.model.program import Unit, wrapped
 from ledger.model.sharding import Exchange, Sharding
 from ledger.model.tensors import sized
+from ledger.model.units import Unit
+from ledger.model.wrapping import wrapped
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan
 

@@ -13,7 +13,7 @@ from ledger.model.sharding import Sharding, gathered
 from ledger.model.tensors import Tensor, sized
 
 if TYPE_CHECKING:
-    from ledger.model.program import Unit
+    from ledger.model.units import Unit
 
 INPUT, OUTPUT, LOSS = "input", "output", "loss"  # the units that are not layers
 ENDS = (INPUT, OUTPUT, LOSS)

@@ -11,8 +11,8 @@ from ledger.books.memory import CATEGORIES
 from ledger.books.passes import PASSES, weights_hide
 from ledger.books.time import UNSEEN_STACK
 from ledger.model.dims import symbol
-from ledger.model.program import ROOT
 from ledger.model.schedule import order, roles
+from ledger.model.wrapping import ROOT
 from ledger.report import assets
 from ledger.report.emission import Emission, degrees, ledger, splits, structures, told_apart
 from ledger.report.javascript import literal

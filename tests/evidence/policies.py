@@ -12,8 +12,8 @@ from ledger.evidence.flop_counts import flop_counts
 from ledger.evidence.reference_model import workload
 from ledger.evidence.step_memory import StepMemory, step_memory
 from ledger.model.operations import total
-from ledger.model.program import ENDS
 from ledger.model.schedule import roles
+from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Recompute
 from tests.model import plans
 

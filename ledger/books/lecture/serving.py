@@ -14,8 +14,8 @@ from ledger.model import dtypes
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
 from ledger.model.operations import Operation
-from ledger.model.program import LOSS, wrapped
 from ledger.model.tensors import Tensor
+from ledger.model.wrapping import LOSS, wrapped
 from ledger.spec.asks import InferenceAsk
 from ledger.spec.plan import Group, Plan
 

@@ -12,8 +12,8 @@ from ledger.books.evaluate import Exact
 from ledger.books.liveness import Alive
 from ledger.books.passing import standing
 from ledger.model.operations import gradient
-from ledger.model.program import Unit
 from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
 
 Value = Callable[[sympy.Expr], Exact]
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ledger.books.closed import Books
 from ledger.evidence.replay.allocator import Allocator
 from ledger.evidence.replay.passes import UnitPasses, unit_passes
-from ledger.model.program import ENDS, ROOT, wrapped
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
 from ledger.model.tensors import sized
+from ledger.model.wrapping import ENDS, ROOT, wrapped
 from ledger.spec.plan import Plan
 
 STEPS = 2  # the second one finds the blocks of the first

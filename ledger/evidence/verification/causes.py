@@ -13,7 +13,8 @@ from ledger.books.closed import whole
 from ledger.evidence.verification.layouts import sharded
 from ledger.evidence.verification.verdicts import Cause
 from ledger.model import dtypes
-from ledger.model.program import compute_precision, wrapped
+from ledger.model.units import compute_precision
+from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
 INDEX = 8  # bytes of an int64

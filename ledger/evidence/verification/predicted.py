@@ -11,8 +11,8 @@ from ledger.books.passing import standing
 from ledger.books.results import Compiled, Moment
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
-from ledger.model.program import Builder, units
 from ledger.model.schedule import Role, roles
+from ledger.model.units import Builder, units
 from ledger.model.wrapping import LOSS
 from ledger.spec.plan import Plan
 
