@@ -12,7 +12,36 @@ from ledger.spec.optimizer import Optimizer
 from ledger.spec.policies import Kernels, Lora, Overlap, Parallelism, Precision, Recompute, Stack, Stages, Train
 from ledger.spec.problems import Location, Problem
 
-__all__ = []
+__all__ = [
+    "MLP",
+    "Accelerator",
+    "Assumptions",
+    "Attention",
+    "Cluster",
+    "Curve",
+    "Custom",
+    "Expectation",
+    "Group",
+    "Kernels",
+    "Lora",
+    "Model",
+    "Norm",
+    "Optimizer",
+    "Origin",
+    "Overlap",
+    "Parallelism",
+    "Plan",
+    "Precision",
+    "Price",
+    "Recompute",
+    "Router",
+    "Run",
+    "Shared",
+    "Stack",
+    "Stages",
+    "Step",
+    "Train",
+]
 
 
 @dataclass(frozen=True)
