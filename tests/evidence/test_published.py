@@ -274,6 +274,15 @@ def test_grades_below_the_first_are_shown_and_not_counted(tmp_path: Path) -> Non
     assert found["overall"]["mem_mape"] is None
 
 
+def test_a_table_without_grades_counts_every_row(tmp_path: Path) -> None:
+    """No column of grades: every measurement counts. An empty grade among others: that row does not."""
+    ungraded = {name: text for name, text in TORCHTITAN.items() if not name.startswith("score_")}
+    assert json.loads(score(str(written(tmp_path, ungraded)), "--json").stdout)["overall"]["mem_rows"] == 1
+    some = written(tmp_path, TORCHTITAN, {**TORCHTITAN, "id": "tt-2", "score_mem": "", "score_time": ""})
+    found = json.loads(score(str(some), "--json").stdout)["overall"]
+    assert (found["mem_rows"], found["time_rows"]) == (1, 1)
+
+
 def test_the_table_has_a_line_for_each_source(tmp_path: Path) -> None:
     """Plain text has sources, a sentence for time and one for memory, and rows where they are asked for."""
     path = str(written(tmp_path, TORCHTITAN, NANOTRON))

@@ -28,7 +28,7 @@ from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 
 WAYS = ("save_gathered", "regather", "off")
-COUNTED = "A"  # the grade of a measurement that summaries are made of
+COUNTED = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
 @dataclass(frozen=True)
@@ -88,34 +88,31 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
         typed = facts(row)
         made = document(typed, library)
         plan, kind = planned(made, overrides, library, shelf)
-        books = valued(plan, kind, shelf)
+        books, own = valued(plan, kind, shelf)
     except (SkippedError, UnreadableError) as error:
         return replace(blank, skipped=str(error))
     except SpecError as error:
         return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
+    if not own and typed.measured_peak_mem_gib is None:  # its peak is asked of the books, so they must be its own
+        books = close(plan, roles(plan))
     return _compared(blank, typed, made, plan, books)
 
 
 def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
     known = row.measured_peak_mem_gib is not None
-    memory = published_memory(made, plan, books) if known else _reserved(plan)
+    memory = published_memory(made, plan, books) if known else reserved(plan, max(map(peak_bytes, books)))
     return replace(
         blank,
         step=step_time(plan, books),
         measured_step=measured,
         memory=float(memory),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
-        counts_time=measured is not None and row.score_time in ("", COUNTED) and row.kind == "pretrain",
-        counts_memory=row.measured_peak_mem_gib is not None and row.score_mem in ("", COUNTED),
+        counts_time=measured is not None and row.score_time in (None, COUNTED) and row.kind == "pretrain",
+        counts_memory=known and row.score_mem in (None, COUNTED),
         fits=memory <= plan.accelerator.memory,
         assumed=made.assumed,
     )
-
-
-def _reserved(plan: Plan) -> int:
-    """What the books say of the fullest role, where no measurement asks for more."""
-    return reserved(plan, max(map(peak_bytes, close(plan, roles(plan)))))
 
 
 def otherwise(row: Row, library: Library) -> dict[str, float]:
@@ -198,20 +195,23 @@ def planned(made: Document, overrides: tuple[str, ...], library: Library, shelf:
     return plan, kind
 
 
-def valued(plan: Plan, kind: str, shelf: Shelf) -> tuple[Books, ...]:
+def valued(plan: Plan, kind: str, shelf: Shelf) -> tuple[tuple[Books, ...], bool]:
     """The books of every role, with formulas of the first plan of the same kind and structure, under this plan's sizes.
 
-    Which step of a layer is the fullest was chosen for that first plan, so peaks may be a little low.
+    Which step of a layer is the fullest was chosen for that first plan, so peaks of others are too low. Also whether
+    this plan is the first for every role.
     """
-    found = []
+    found, own = [], True
     mesh = plan.parallelism
     split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
     for role in roles(plan):
         key = (kind, *split, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
         if key not in shelf.books:
             (shelf.books[key],) = close(plan, [role])
+        else:
+            own = False
         found.append(replace(shelf.books[key], role=role, value=exact(bindings(plan, role))))
-    return tuple(found)
+    return tuple(found), own
 
 
 SIZED = ("plan", "cluster", "parallelism", "run")  # of a plan
