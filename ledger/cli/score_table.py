@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +16,40 @@ from ledger.cli.tables import print_json, print_table
 from ledger.evidence.published.contract import by_source, contract, overall
 from ledger.evidence.published.facts import GIB, NEEDED
 from ledger.evidence.published.scores import Scored, otherwise, plan_text, scored
-from ledger.evidence.published.table import read_table
+from ledger.evidence.published.table import Row, read_table
 from ledger.spec.library import default_library
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
 EVERY = 50  # rows between two signs of progress
+MANY = 300  # rows that are worth several processes
+PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
 
 
 def with_progress(path: Path, overrides: tuple[str, ...]) -> tuple[Scored, ...]:
     """Every row scored; how far it is goes to standard error, on a terminal alone."""
     rows = read_table(path, NEEDED)
     found = []
-    for count, score in enumerate(scored(rows, default_library(), overrides), 1):
+    for count, score in enumerate(_scored(rows, overrides), 1):
         found.append(score)
         if sys.stderr.isatty() and (count % EVERY == 0 or count == len(rows)):
             click.echo(f"\r{count} of {len(rows)} rows", err=True, nl=count == len(rows))
     return tuple(found)
+
+
+def _scored(rows: Sequence[Row], overrides: tuple[str, ...]) -> Iterator[Scored]:
+    """The rows scored in order, long tables in as many processes as there are processors."""
+    if len(rows) < MANY:
+        yield from _portion(rows, overrides)
+        return
+    portions = [rows[start : start + PORTION] for start in range(0, len(rows), PORTION)]
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
+        for found in pool.map(_portion, portions, repeat(overrides)):
+            yield from found
+
+
+def _portion(rows: Sequence[Row], overrides: tuple[str, ...]) -> tuple[Scored, ...]:
+    return tuple(scored(rows, default_library(), overrides))
 
 
 def print_plan(path: Path, wanted: str) -> None:
