@@ -68,7 +68,8 @@ def counters(plan: Plan) -> Totals:
     model = whole(plan)
     forward = sum(_counted(model, unit, unit.forward) for unit in model.units)
     yield "flops.counter.forward", forward
-    yield "flops.counter.step", forward + sum(_counted(model, unit, unit.backward) for unit in model.units)
+    later = sum(_counted(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
+    yield "flops.counter.step", forward + later  # parts of a loss are rebuilt under any policy
     everything: Exact = 0
     once: dict[str, Exact] = {}
     for unit in model.units:

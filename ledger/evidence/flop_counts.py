@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, training_loss
-from ledger.spec.plan import Kernels, Precision
+from ledger.spec.plan import Kernels, Precision, Train
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
 
 # FLOPs are the same in every dtype, and meta tensors know no autocast.
+WHOLE = Train()
 PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
 
 
@@ -33,11 +34,12 @@ class FlopCounts:
         return self.forward + self.backward
 
 
-def parameter_count(model: Model) -> int:
+def parameter_count(model: Model, train: Train = WHOLE) -> int:
     """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
     import torch
 
     built = reference_model(model, Kernels(attention="eager", norm="eager"), "meta", torch.bfloat16)
+    freeze(built, train)  # adapters are parameters, too
     return sum(parameter.numel() for parameter in built.parameters())
 
 

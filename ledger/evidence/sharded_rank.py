@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ledger.evidence.collective_log import CollectiveLog
 from ledger.evidence.held import Held
 from ledger.evidence.moments import Moments
-from ledger.evidence.reference_model import Workload, checkpoint_layers, reference_model, torch_dtype
+from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
 from ledger.evidence.sharded_step import ShardedStep, Sharding
@@ -53,6 +53,7 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
     with imaginary_gpu("CPU"), _isolated_propagation():
         with fake:
             built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
+            freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long)
             positions = torch.arange(work.seq_len)[None]
         checkpoint_layers(built, work.recompute)

@@ -17,7 +17,7 @@ def parameters(plan: Plan) -> Found:
     """Parameters of the transformers model."""
     from ledger.evidence.flop_counts import parameter_count
 
-    return {"parameters": Held(parameter_count(plan.model))}
+    return {"parameters": Held(parameter_count(plan.model, plan.train))}
 
 
 def flops(plan: Plan) -> Found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledger.evidence.reference_model import APART
 from ledger.evidence.sharded_step import Sharding
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
@@ -49,4 +50,6 @@ def unjudged(plan: Plan) -> str:
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
     if layout.offload:
         return f"parallelism.offload = {', '.join(layout.offload)}: the judge's rank has no host"
+    if sharded(plan) and plan.kernels.loss in APART:
+        return f"kernels.loss = {plan.kernels.loss}: the judge's rank has the loss of transformers"
     return ""

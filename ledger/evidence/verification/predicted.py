@@ -13,7 +13,7 @@ from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles
 from ledger.model.units import Builder, units
-from ledger.model.wrapping import LOSS
+from ledger.model.wrapping import ENDS, LOSS, OUTPUT
 from ledger.spec.plan import Plan
 
 Figures = dict[str, int]
@@ -32,8 +32,10 @@ def flops(compiled: Compiled) -> Figures:
     found = dict.fromkeys((f"flops.{phase}.{kind}" for phase in PASSES for kind in ("matmul", "attention")), 0)
     for unit in one.units:
         for phase in PASSES:
-            for operation in getattr(unit, phase):
-                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(unit.count * operation.counted()))
+            rebuilt = unit.kept.again if phase == "backward" else ()  # parts of a loss, whatever the policy
+            for operation in (*rebuilt, *getattr(unit, phase)):
+                times = unit.count * operation.times
+                found[f"flops.{phase}.{_kind(operation)}"] += int(one.value(times * operation.counted()))
     return {**found, "flops.recompute": _recomputed(plan, one)}
 
 
@@ -43,8 +45,9 @@ def _kind(operation: Operation) -> str:
 
 def _recomputed(plan: Plan, one: Whole) -> int:
     """FLOPs that checkpointing adds to the backward pass of the unsharded model."""
-    build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute)
-    again = ((unit.count, operation) for unit in units(build, everything(plan)) for operation in unit.kept.again)
+    build = Builder(plan.model, plan.precision, WHOLE, plan.kernels, plan.recompute, plan.train)
+    layers = [unit for unit in units(build, everything(plan)) if unit.name not in ENDS]
+    again = ((unit.count, operation) for unit in layers for operation in unit.kept.again)
     return int(sum(one.value(count * operation.counted()) for count, operation in again))
 
 
@@ -56,7 +59,8 @@ def everything(plan: Plan) -> Role:
 
 def saved(compiled: Compiled) -> Figures:
     """Bytes that autograd packs for one unsharded micro-batch without recomputation: a layer of each group, and all."""
-    return {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
+    found = {key: int(value) for key, value in compiled.totals.items() if key.startswith("saved.")}
+    return {key: value for key, value in found.items() if not key.endswith(".first")}  # no layer is judged apart
 
 
 def memory(compiled: Compiled) -> Figures:
@@ -104,10 +108,10 @@ def _gradients(book: Books) -> int:
 
 def _between(book: Books) -> int:
     """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
-    (loss,) = (unit for unit in book.program.units if unit.name == LOSS)
+    loss = [unit for unit in book.program.units if unit.name in (OUTPUT, LOSS)][-1]
     saved = (tensor for tensor in loss.kept.saved if not standing(tensor))
     own = sum(book.value(tensor.bytes()) for tensor in saved)
-    forward, backward = f"forward/{LOSS}", f"backward/{LOSS}"
+    forward, backward = f"forward/{loss.name}", f"backward/{loss.name}"
     return _lasting(book, forward, backward) + int(own) + _gathered(book, forward, backward)
 
 
