@@ -67,7 +67,7 @@ def traffic(books: Sequence[Books]) -> Totals:
         mine: dict[str, Exact] = {"traffic.step": book.value(book.ledger.total("hbm"))}
         for entry in book.ledger.select("comm."):
             name, times = entry.resource.name, book.value(entry.times)
-            mine[f"{name}.bytes"] = mine.get(f"{name}.bytes", 0) + book.value(entry.amount) * times
+            mine[f"{name}.bytes"] = mine.get(f"{name}.bytes", 0) + book.value(entry.amount * entry.times)
             mine[f"{name}.count"] = mine.get(f"{name}.count", 0) + times
         for key, amount in mine.items():
             found[key] = max(found.get(key, 0), amount)

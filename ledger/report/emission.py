@@ -16,7 +16,8 @@ from ledger.books import kernels, overlap, posting, prices
 from ledger.books.bindings import bindings
 from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import exact
-from ledger.books.memory import CATEGORIES, Moments, Value, lasting
+from ledger.books.memory import CATEGORIES, Value, lasting
+from ledger.books.moments import Moments
 from ledger.books.results import KernelTime
 from ledger.books.steps import Held, Step
 from ledger.books.timeline import timeline

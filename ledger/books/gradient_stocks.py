@@ -1,0 +1,73 @@
+"""Gradients that wait: for the rest of backward, for the next micro-batch, for the update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sympy
+
+from ledger.books.entries import Entry
+from ledger.books.moments import Moments
+from ledger.books.timeline import BACKWARD, Alive, Point, always, posted
+from ledger.model.gradients import copied_to_buckets, stays, waits
+from ledger.model.operations import ZERO
+from ledger.model.tensors import Tensor, sized
+from ledger.model.units import Unit
+from ledger.model.wrapping import ENDS, INPUT, OUTPUT
+
+
+def gradients(moments: Moments) -> Iterator[Entry]:
+    """Gradients of every trained weight, once each."""
+    seen: set[str] = set()
+    for unit in reversed(moments.program.units):
+        for weight in unit.weights:
+            if weight.frozen or (unit.name in ENDS and weight.name in seen):  # tied
+                continue
+            seen.add(weight.name)
+            yield from _of(moments, unit, weight)
+
+
+def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
+    plan, line, account = moments.plan, moments.line, f"{unit.name}/{weight.name}.gradient"
+    alive, why = _kept(moments, unit)
+    amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
+    yield from posted(line, account, "gradients", amount, alive, why)
+    whole = sized(plan.precision.weights, weight.elements())
+    if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
+        why = "the head's part of a tied weight's gradient, which waits for the embedding's"
+        alive = _until_added(line.through(unit.name))
+        yield from posted(line, f"{account}.part", "gradients", whole, alive, why)
+    if waits(plan):
+        why = "of this micro-batch, until its backward is over"
+        yield from posted(line, f"{account}.fresh", "gradients", whole, _until_added(line.through(unit.name)), why)
+    if copied_to_buckets(plan):
+        why = "buckets that are reduced: a second copy of all gradients"
+        yield from posted(line, f"{account}.bucket", "gradients", whole, always(unit.count), why)
+
+
+def _looked_up(moments: Moments) -> frozenset[str]:
+    """The weights of the input."""
+    return frozenset(w.name for unit in moments.program.units if unit.name == INPUT for w in unit.weights)
+
+
+def _kept(moments: Moments, unit: Unit) -> tuple[Alive, str]:
+    """All the time where they stay or micro-batches add to them, else from their layer on.
+
+    Where weights are held split, a set's gradients are there when the last of its layers is through, and the root's
+    only when backward is over.
+    """
+    gathering = moments.gathering
+    if gathering and not (moments.several and not gathering.buffers.accumulates):
+        return gathering.reduced(unit), "waits for the update"
+    if moments.several:
+        return always(unit.count), "accumulated over micro-batches"
+    if stays(moments.plan):
+        return always(unit.count), "a buffer of all gradients, which stays"
+    return moments.line.through(unit.name), "waits for the update"
+
+
+def _until_added(through: Alive) -> Alive:
+    def alive(point: Point) -> sympy.Expr:
+        return through(point) if point.phase == BACKWARD else ZERO
+
+    return alive

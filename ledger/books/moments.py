@@ -1,0 +1,81 @@
+"""The moments of a step at which something runs, and what can be alive at each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ledger.books import transfers
+from ledger.books.gathering import Gathering
+from ledger.books.liveness import Alive
+from ledger.books.passing import passes
+from ledger.books.steps import Step, running, scattering
+from ledger.books.timeline import BACKWARD, Point, Timeline
+from ledger.model.exchanges import sets
+from ledger.model.gradients import stays, waits
+from ledger.model.program import Program
+from ledger.model.schedule import micro_batches
+from ledger.model.units import Unit
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The moments at which a unit runs, with the steps that any of them can be fullest at."""
+
+    program: Program
+    plan: Plan
+    line: Timeline
+
+    @cached_property
+    def units(self) -> Mapping[str, Unit]:
+        """The units that run anything, by name."""
+        return {unit.name: unit for unit in self.program.units if unit.forward}
+
+    @cached_property
+    def passes(self) -> Mapping[tuple[str, str], tuple[Alive, ...]]:
+        """What is alive at each step of each unit and pass."""
+        added = self.adds
+        return {(phase, name): steps for name, unit in self.units.items() for phase, steps in passes(unit, added=added)}
+
+    @cached_property
+    def gathering(self) -> Gathering | None:
+        """Weights that are gathered for use, where they are held split."""
+        if not self.program.sharding.splits("weights"):
+            return None
+        named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
+        buffers = transfers.Buffers(self.program, self.plan, named, micro_batches(self.plan))
+        return Gathering(buffers, self.line)
+
+    @property
+    def several(self) -> bool:
+        """Whether a step has more than one micro-batch."""
+        return micro_batches(self.plan) > 1
+
+    @property
+    def adds(self) -> bool:
+        """Whether a new gradient is added at once to one that is there, so that it does not last."""
+        if self.gathering:
+            return self.gathering.buffers.added
+        if waits(self.plan) or self.program.sharding.splits("gradients"):
+            return False
+        return self.several or stays(self.plan)
+
+    @property
+    def points(self) -> Iterator[Point]:
+        """The moments at which something runs but the optimizer."""
+        return (point for point in self.line.points if point.unit in self.units)
+
+    def alive(self, point: Point) -> tuple[Alive, ...]:
+        """The steps of the unit that runs."""
+        return self.passes[point.phase, point.unit]
+
+    def steps(self, point: Point, chosen: Sequence[Alive]) -> Iterator[Step]:
+        """The steps of a moment; of those of its unit, the chosen ones."""
+        unit, gathering = self.units[point.unit], self.gathering
+        if gathering:
+            return gathering.steps(point, unit, self.alive(point), chosen)
+        if self.program.sharding.splits("gradients") and point.phase == BACKWARD:
+            return scattering(self.program, self.plan, unit, self.alive(point)[-1], running(unit, chosen))
+        return running(unit, chosen)

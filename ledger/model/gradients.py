@@ -1,0 +1,25 @@
+"""Where gradients are kept between the matmul that makes them and the update that uses them."""
+
+from __future__ import annotations
+
+from ledger.spec.plan import Plan
+
+
+def stays(plan: Plan) -> bool:
+    """Whether gradients are added up in a buffer of their own that is never freed.
+
+    Megatron-LM's `main_grad` (megatron/core/distributed/param_and_grad_buffer.py); any software that keeps them in
+    another dtype than autograd writes them in needs one.
+    """
+    apart = plan.stack.main_gradients or plan.precision.gradients != plan.precision.weights
+    return apart and plan.parallelism.zero < 2
+
+
+def waits(plan: Plan) -> bool:
+    """Whether the gradients of a micro-batch wait, whole, until its backward is over, and are added then."""
+    return plan.stack.accumulation == "after_backward" and plan.parallelism.zero < 3
+
+
+def copied_to_buckets(plan: Plan) -> bool:
+    """Whether replicas reduce copies of all gradients (DistributedDataParallel without `gradient_as_bucket_view`)."""
+    return plan.stack.buckets and plan.parallelism.zero == 0 and plan.parallelism.data * plan.parallelism.context > 1
