@@ -109,7 +109,6 @@ def written(tape: Tape, hidden: Tensor, model: Model) -> None:
         replace(tape, region=inner.region).record(Cut("head/parts", "copy", (hidden,), (part,)))
         loss(inner, components.logits(inner, part, model), "eager")
         return
-    tape.record(Cut("head/parts", "copy", (hidden,), (part,)))
     _fused_linear(tape, each, (hidden, part), model)
 
 
