@@ -105,12 +105,21 @@ def test_nothing_checked_is_no_agreement() -> None:
 
 
 def test_a_compiled_stack_is_judged_as_eager() -> None:
-    """What PyTorch is asked instead of what the plan says is told, and changes nothing else."""
+    """What PyTorch is asked instead of what the plan says is told, one sentence each, and nothing else changes."""
     plan = plans.compiled(stack="pytorch-fsdp2-compile-2025").plan
     asked, notes = judged(plan)
-    assert replace(asked, stack=plan.stack) == plan
     assert not asked.stack.compiled
-    assert len(notes) == 1
+    assert asked.kernels == replace(plan.kernels, loss="eager", rotary="eager")
+    assert replace(asked, stack=plan.stack, kernels=plan.kernels) == plan
+    assert [note.partition(" = ")[0] for note in notes] == ["stack.compiled", "kernels.loss", "kernels.rotary"]
+
+
+def test_kernels_that_pytorch_does_not_have_are_not_judged() -> None:
+    """Counts of another kernel would say nothing of the plan's; parameters are the same under all."""
+    plan = plans.compiled(kernels={"attention": "cudnn_grouped"}).plan
+    asked = {judge.title: judge.reason(plan) for judge in judges(plan)}
+    assert asked.pop("parameters") == ""
+    assert all("kernels.attention = cudnn_grouped" in reason for reason in asked.values())
 
 
 # --- records ------------------------------------------------------------------------------------

@@ -110,7 +110,8 @@ def _split_loss(at: Instant) -> int:
     """
     if at.plan.parallelism.tensor == 1:
         return 0
-    indices = (5 * INDEX + 1) * at.tokens + 3 * SCALAR
+    view = INDEX if at.plan.run.micro_batch == 1 else 0  # the padded labels, of which those of one sequence are a view
+    indices = (5 * INDEX + 1) * at.tokens + SCALAR + view
     return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
 
 

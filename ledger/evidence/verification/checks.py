@@ -45,8 +45,10 @@ def _rank(compiled: Compiled) -> predicted.Figures:
 
 JUDGES = (
     Judge("parameters", "parameters", found.parameters, predicted.parameters, _always, "transformers, on meta tensors"),
-    Judge("FLOPs", "flops", found.flops, predicted.flops, _always, "FlopCounterMode on meta tensors, unsharded"),
-    Judge("saved bytes", "saved", found.saved, predicted.saved, _always, "saved_tensors_hooks, unsharded"),
+    Judge(
+        "FLOPs", "flops", found.flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"
+    ),
+    Judge("saved bytes", "saved", found.saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
     Judge(
         "memory of a step",
         "memory",

@@ -14,6 +14,26 @@ UNJUDGED = {
     "expert": "tokens go to the ranks that the router chooses, and fake tensors hold no choice",
 }
 
+# Kernels that the judge has, by what they serve; more losses where one device holds the whole vocabulary.
+BUILT = {
+    "attention": ("flash", "efficient", "cudnn", "math", "eager"),
+    "norm": ("fused", "eager"),
+    "activation": ("fused", "eager"),
+    "residual": ("eager",),
+    "loss": ("eager",),
+}
+
+
+def unbuilt(plan: Plan) -> str:
+    """The kernels of a plan that PyTorch and transformers do not have; empty where they have all."""
+    losses = () if sharded(plan) else APART
+    missing = [
+        f"kernels.{name} = {kernel}"
+        for name, kernels in BUILT.items()
+        if (kernel := getattr(plan.kernels, name)) not in (*kernels, *(losses if name == "loss" else ()))
+    ]
+    return f"{', '.join(missing)}: the judge has PyTorch's and transformers' own kernels" if missing else ""
+
 
 def sharding(plan: Plan) -> Sharding:
     """The mesh of the judge's rank, and how FSDP2 moves weights and gradients on it."""
@@ -35,7 +55,9 @@ def sharded(plan: Plan) -> bool:
 
 
 def unjudged(plan: Plan) -> str:
-    """Why no step of this layout can be run; empty where it can."""
+    """Why no step of this plan can be run; empty where it can."""
+    if reason := unbuilt(plan):
+        return reason
     layout = plan.parallelism
     for axis, reason in UNJUDGED.items():
         if getattr(layout, axis) > 1:

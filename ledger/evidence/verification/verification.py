@@ -87,10 +87,41 @@ def _eager(plan: Plan) -> Plan:
     return replace(plan, stack=replace(plan.stack, compiled=False))
 
 
+def _eager_loss(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, loss="eager"))
+
+
+def _eager_rotary(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, rotary="eager"))
+
+
+def _foreach(plan: Plan) -> Plan:
+    return replace(plan, kernels=replace(plan.kernels, optimizer="foreach"))
+
+
+def _fused_with_masters(plan: Plan) -> bool:
+    return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
+
+
 FORMS = (
     Form(
         lambda plan: plan.stack.compiled,
         _eager,
         "stack.compiled = false: PyTorch runs operator by operator, as it does without torch.compile",
+    ),
+    Form(
+        lambda plan: plan.kernels.loss == "compiled",
+        _eager_loss,
+        "kernels.loss = eager: the same without torch.compile",
+    ),
+    Form(
+        lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
+        _eager_rotary,
+        "kernels.rotary = eager: transformers rotates operator by operator",
+    ),
+    Form(
+        _fused_with_masters,
+        _foreach,
+        "kernels.optimizer = foreach: torch's fused kernels read gradients in the dtype of the weights they update",
     ),
 )
