@@ -39,7 +39,7 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights."""
     sharding = program.sharding
-    weights = _registered(program, owned(plan.optimizer, program.units))
+    weights = _registered(program, plan, owned(plan.optimizer, program.units))
     if copies_gradients(plan):
         copied = total(
             one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
@@ -52,12 +52,19 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
 
 
-def _registered(program: Program, weights: Iterable[Owned]) -> tuple[Owned, ...]:
-    """Weights in the order in which modules have them: those of the embedding, of the layers, of the head."""
-    first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
+def _registered(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple[Owned, ...]:
+    """Weights in the order in which modules have them: those of the embedding, of the layers, of the head.
 
-    def place(one: Owned) -> int:
-        return 1 if one.unit != ROOT else 0 if one.weight.name in first else 2
+    Layers with RMS norms register them last, as Llama's; those with layer norms before what is normed, as GPT-2's.
+    """
+    first = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
+    layers = [unit.name for unit in program.units]
+
+    def place(one: Owned) -> tuple[int, int, bool]:
+        if one.unit == ROOT:
+            return (0 if one.weight.name in first else 2), 0, False
+        norm = one.weight.name.split("/")[0].endswith("_norm")
+        return 1, layers.index(one.unit) if one.unit in layers else 0, norm and plan.model.norm.kind == "rms"
 
     return tuple(sorted(weights, key=place))
 

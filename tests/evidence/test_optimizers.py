@@ -63,6 +63,19 @@ def test_factored_states_and_their_peak(kernel: str, precision: str) -> None:
     assert abs(held) <= rounding
 
 
+@pytest.mark.parametrize("name", ["adagrad", "rmsprop", "adafactor"])
+def test_a_loop_holds_what_the_weight_before_left(name: str) -> None:
+    """Beside a wide embedding the fullest instant is the first matrix of the first layer: what is left of the table."""
+    model = {**plans.LLAMA, "vocab": 4099}
+    compiled = plans.compiled(
+        model=model, optimizer=name, precision="fp32", kernels={"optimizer": "loop", "attention": "math"}
+    )
+    update = compiled.roles[0].moments[-1]
+    found = step_memory(workload(compiled.plan)).moments["optimizer"]
+    rotary = 2 * 12 * 4  # transformers keeps inverse frequencies, twice
+    assert abs(update.total + LOSS + rotary - found.asked) <= (512 if name == "adafactor" else 0)
+
+
 @pytest.mark.parametrize("precision", ["bf16-true", "fp32", "bf16-mixed"])
 def test_matrices_by_muon_and_the_rest_by_adamw(precision: str) -> None:
     """A momentum for the matrices of layers, two moments for all else; the peak is that of one orthogonalisation."""
