@@ -136,8 +136,8 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
 def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     """Micro-batches in flight beside the current one, times the layers that hold each.
 
-    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk of
-    layers, which has at most its even share of the chunks in flight, rounded up.
+    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk
+    of layers, which has at most its even share of the chunks in flight, rounded up.
     """
     if unit.name in (OUTPUT, LOSS) and not schedule(plan.parallelism).keeps_output:
         return ZERO

@@ -11,6 +11,7 @@ from ledger.books.memory import CATEGORIES
 from ledger.books.passes import PASSES, weights_hide
 from ledger.books.time import UNSEEN_STACK
 from ledger.model.dims import symbol
+from ledger.model.gradients import copied_to_buckets
 from ledger.model.schedule import order, roles
 from ledger.model.wrapping import ROOT
 from ledger.report import assets
@@ -27,6 +28,14 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     (
         lambda plan: plan.parallelism.scheduled not in LOOPS,
         "its pipeline runs gradients of weights apart, or from both ends",
+    ),
+    (
+        lambda plan: copied_to_buckets(plan) and plan.parallelism.tensor * plan.parallelism.pipeline > 1,
+        "how many buckets its gradients fill depends on the size of every weight",
+    ),
+    (
+        lambda plan: plan.parallelism.zero == 3 and plan.parallelism.wrap != 1 and plan.parallelism.pipeline > 1,
+        "its sets of weights hold several layers of a stage",
     ),
     (lambda plan: plan.parallelism.replicate > 1, "what is held split has copies in groups of their own"),
     (lambda plan: any(group.mlp.experts for group in plan.model.groups), "its layers have experts"),

@@ -170,7 +170,6 @@ def _sharding(view: View, replicas: int) -> dict[str, Any]:
         "wrap": view.inner("wrap").size("every", 0 if view.text("wrap") == "model" else default.wrap),
         "reduce": view.text("reduce"),
         "bucket": view.whole("bucket", "B") if view.has("bucket") else default.bucket,
-        "offload": tuple(str(item.value) for item in view.inner("offload").node.items),
     }
 
 

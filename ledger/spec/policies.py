@@ -65,7 +65,6 @@ class Parallelism:
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
     bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
-    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer, weights, activations
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
     context_exchange: str = "all_gather"  # | ring | all_to_all: how attention sees a sequence that is cut
@@ -136,7 +135,7 @@ class Kernels:
     loss: str = "eager"  # eager | fused (gradient in place of the logits) | softmax_in_place | compiled | chunked | ...
     loss_chunks: int = 0  # parts of a sequence for `chunked` and `fused_linear`; 0: as the kernel chooses
     optimizer: str = "foreach"  # foreach | fused | loop
-    experts: str = "grouped_mm"  # grouped_mm | batched_mm (a copy of its expert for each token) | eager (a loop)
+    experts: str = "grouped_mm"  # or batched_mm (a copy of its expert for each token), eager (a loop), dense (all run)
 
 
 @dataclass(frozen=True)

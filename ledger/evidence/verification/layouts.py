@@ -70,8 +70,6 @@ def unjudged(plan: Plan) -> str:
         return f"parallelism.zero = {layout.zero}: the judge shards with fully_shard, which is ZeRO-3"
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
-    if layout.offload:
-        return f"parallelism.offload = {', '.join(layout.offload)}: the judge's rank has no host"
     if sharded(plan) and plan.kernels.loss in APART:
         return f"kernels.loss = {plan.kernels.loss}: the judge's rank has the loss of transformers"
     return ""

@@ -1,0 +1,80 @@
+"""Layouts of data parallelism: the ledger's moments and collectives against one rank of FSDP2, on small models.
+
+Small models on few ranks hold little but weights in transit, so every buffer shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.books.results import Compiled
+from ledger.evidence.reference_model import workload
+from ledger.evidence.sharded_step import ShardedStep, Sharding, sharded_step
+from tests.books.test_collectives import sent
+from tests.model import plans
+
+RANKS, LAYERS = 4, 6
+SCALARS = 1024  # bytes: positions, and scalars of the loss, which the ledger leaves out
+CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
+    "bf16 throughout": ({}, {"precision": "bf16-true"}),
+    "hybrid": ({"replicate": 2}, {}),
+    "hybrid, accumulated": ({"replicate": 2, "reshard": False}, {"batches": 2}),
+    "weights kept": ({"reshard": False}, {"recompute": "full"}),
+    "root kept": ({"reshard": "layers"}, {}),
+    "sets of three": ({"wrap": {"every": 3}}, {}),
+    "one set": ({"wrap": "model"}, {}),
+    "reduced once": ({"reduce": "step"}, {"batches": 2}),
+    "reduced once in bf16": ({"reduce": "step", "wrap": {"every": 2}}, {"batches": 3, "precision": "bf16-true"}),
+}
+
+
+def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedStep]:
+    """The same plan compiled, and run on one rank."""
+    batches, rest = parts.get("batches", 1), {key: value for key, value in parts.items() if key != "batches"}
+    whole: dict[str, Any] = {
+        "model": plans.layer(plans.LLAMA, repeat=LAYERS),
+        "precision": "bf16-autocast",
+        "cluster": {"base": "h100-400g", "devices": RANKS, "devices_per_node": RANKS},
+        "parallelism": {"data": RANKS, "zero": 3, **layout},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 3 * RANKS * batches},
+        **rest,
+    }
+    compiled = plans.compiled(**whole)
+    mesh = compiled.plan.parallelism
+    sharding = Sharding(
+        data=RANKS // mesh.replicate,
+        replicate=mesh.replicate,
+        reshard=mesh.reshard,
+        wrap=mesh.wrap,
+        reduce="step" if mesh.reduces_once else "micro_batch",
+        micro_batches=batches,
+    )
+    return compiled, sharded_step(workload(compiled.plan), sharding)
+
+
+@pytest.mark.parametrize(("layout", "parts"), CASES.values(), ids=CASES)
+def test_peak_and_collectives(layout: plans.Mapped, parts: plans.Mapped) -> None:
+    """The fullest moment of a step, and every collective with its bytes."""
+    compiled, found = both(layout, parts)
+    called = {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in found.collectives}
+    assert sent(compiled) == called
+    fullest = max(held.asked for held in found.moments.values())
+    assert 0 <= fullest - compiled.totals["memory.peak"] <= SCALARS
+
+
+def test_every_moment_of_backward() -> None:
+    """The first layer that backward visits, those between, the last one and the embedding: each to its bytes."""
+    compiled, found = both({}, {})
+    ledger = {moment.name: moment.total for moment in compiled.roles[0].moments}
+    between = max(total for name, total in ledger.items() if name in ("backward/decoder/2", "backward/decoder/-2"))
+    moments = {
+        "backward/decoder": ledger["backward/decoder"],
+        "backward/decoder/inner": between,
+        "backward/decoder/end": ledger["backward/decoder/end"],
+        "backward/input": ledger["backward/input"],
+        "optimizer": ledger["optimizer"],
+    }
+    for name, total in moments.items():
+        assert 0 <= found.moments[name].asked - total <= SCALARS, name
