@@ -77,6 +77,24 @@ def solve(
     return solved(plan, key, subject_to, **objective)
 
 
+def verify(
+    path: str, overrides: Iterable[str] = (), layers: int | None = None, *, full: bool = False
+) -> dict[str, Any]:
+    """What PyTorch finds of the plan beside what the books say, `ledger-verify/1`; it runs `layers`, few, or all."""
+    from shlex import join
+
+    from ledger.spec import load_plan
+
+    chosen = tuple(overrides)
+    plan = load_plan(path, chosen)
+    from ledger.evidence.verification.outcome import published
+    from ledger.evidence.verification.verification import Depth
+    from ledger.evidence.verification.verification import verify as verified
+
+    command = join(["ledger", "verify", path, *(word for text in chosen for word in ("--set", text))])
+    return published(verified(plan, Depth(layers, full), command, lambda _: None), path)
+
+
 def write_report(
     path: str,
     out: str | Path = "reports",

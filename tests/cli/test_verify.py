@@ -6,15 +6,17 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
+import ledger
 from ledger.books.results import Compiled
 from ledger.cli import main, verify
-from ledger.evidence.verification import checks, predicted, records
+from ledger.evidence.verification import checks, predicted, records, suites
 from tests.model import plans
 
 SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "cli" / "schemas" / "verify.schema.json"
@@ -95,6 +97,12 @@ def test_what_cannot_be_judged_is_said(plan: Path) -> None:
     assert "pipeline = 5" in open_["reason"]
 
 
+def test_the_same_in_python(plan: Path) -> None:
+    """`ledger.verify` returns what the command line prints."""
+    printed = json.loads(run(plan, "--json", "--set", "run.seq_len=41").stdout)
+    assert ledger.verify(str(plan), ["run.seq_len=41"]) == printed
+
+
 def test_the_table_names_causes(plan: Path) -> None:
     """For people: each line has its outcome, and what the difference is."""
     result = run(plan, "--layers", "1")
@@ -149,6 +157,19 @@ def test_a_case_that_is_no_plan_fails_the_suite(plan: Path) -> None:
     result = run(path)
     assert result.exit_code == 1
     assert "broken: " in result.stderr
+
+
+def test_a_judge_that_breaks_down_fails_its_case(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends the process of a case is told under its name, and the next case runs."""
+    broken = MagicMock()
+    broken.__enter__.return_value.submit.return_value.result.side_effect = RuntimeError("out of luck")
+    monkeypatch.setattr(suites, "ProcessPoolExecutor", lambda *_, **__: broken)
+    result = run(suite(plan.parent, {"case": "first"}, {"case": "second"}))
+    assert result.exit_code == 1
+    assert [line for line in result.stderr.splitlines() if "luck" in line] == [
+        "first: RuntimeError: out of luck",
+        "second: RuntimeError: out of luck",
+    ]
 
 
 def test_a_suite_takes_no_overrides(plan: Path) -> None:

@@ -17,7 +17,7 @@ from ledger.spec.suite import Case, Suite
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that could not be verified at all: its plan is bad input."""
+    """A case that could not be verified at all: its plan is bad input, or the judge broke down."""
 
     name: str
     problem: str
@@ -31,7 +31,10 @@ def verify_suite(
     for index, case in enumerate(cases, start=1):
         progress(f"{index} of {len(cases)}: {case.name}")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            yield process.submit(_case, case, depth).result()
+            try:
+                yield process.submit(_case, case, depth).result()
+            except Exception as error:  # noqa: BLE001 - whatever stops one case must not hide the others' verdicts
+                yield Failure(case.name, f"{type(error).__name__}: {error}")
 
 
 def _case(case: Case, depth: Depth) -> Verification | Failure:
