@@ -1,0 +1,80 @@
+"""What PyTorch holds beside what a plan needs: casts that autocast remembers, rows that DTensor writes for nobody.
+
+Each was found by `ledger verify`, byte for byte, and is held here by arithmetic on shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.books.results import Compiled
+from tests.model import plans
+
+B, S, D, V, TP = 3, 39, 102, 213, 3
+LAYERS = 2
+MATRICES = D * 24 * (6 + 3 + 3 + 6) + 3 * D * 273  # of a layer: q, k, v, out; gate, up, down
+SPLIT: plans.Mapped = {**plans.layer(plans.LLAMA, mlp={"d_ff": 273}), "vocab": V}
+
+
+def held(compiled: Compiled, moment: str) -> dict[str, int]:
+    """Bytes of what exists at one moment alone."""
+    alive = (account for account in compiled.accounts if account.when == moment and account.unit == "B")
+    return {account.account: account.times * int(account.amount) for account in alive}
+
+
+def one_device(**parts: Any) -> Compiled:
+    """The small Llama, recomputed in full."""
+    run = {"seq_len": S, "micro_batch": B, "global_batch": B}
+    return plans.compiled(model=SPLIT, run=run, recompute="full", **parts)
+
+
+def split(sequence: str) -> Compiled:
+    """The small Llama over three tensor-parallel devices."""
+    return plans.compiled(
+        model=SPLIT,
+        cluster={"base": "h100-400g", "devices": TP, "devices_per_node": TP},
+        parallelism={"tensor": TP, "sequence": sequence},
+        run={"seq_len": S, "micro_batch": B, "global_batch": B},
+    )
+
+
+def remembered(compiled: Compiled) -> dict[str, int]:
+    """Bytes of casts that nothing saves, by the moments `first..last` that they last."""
+    found: dict[str, int] = {}
+    for account in compiled.accounts:
+        if account.account.endswith(".remembered"):
+            found[account.when] = found.get(account.when, 0) + account.times * int(account.amount)
+    return found
+
+
+def test_autocast_remembers_the_casts_of_layers_that_are_recomputed() -> None:
+    """Two bytes for each value of a matrix that forward has cast, until forward is over."""
+    casts = remembered(one_device(precision="bf16-autocast"))
+    assert sum(size for when, size in casts.items() if when.endswith("forward/loss")) == 2 * LAYERS * MATRICES
+    assert not any("backward" in when for when in casts)
+
+
+@pytest.mark.parametrize("parts", [{"precision": "bf16-true"}, {"precision": "bf16-autocast", "recompute": "none"}])
+def test_nothing_is_remembered_twice(parts: dict[str, Any]) -> None:
+    """Without autocast there are no casts, and what backward reads is held as such; the small Llama has no biases."""
+    run = {"seq_len": S, "micro_batch": B, "global_batch": B}
+    assert not remembered(plans.compiled(model=SPLIT, run=run, **parts))
+
+
+def test_dtensor_writes_the_gradient_of_every_row_of_the_vocabulary() -> None:
+    """Where Megatron-LM splits the sequence, a device writes the rows that it has, a third of them."""
+    rows = {sequence: held(split(sequence), "backward/input") for sequence in ("save_gathered", "regather")}
+    assert rows["save_gathered"]["input/embedding/tokens.gradient.whole.now"] == 2 * V * D
+    assert "input/embedding/tokens.gradient.whole.now" not in rows["regather"]
+    assert rows["regather"]["input/embedding/tokens.weight.gradient.now"] == 2 * V * D // TP
+
+
+def test_a_split_loss_holds_three_wide_logits() -> None:
+    """Logits in fp32, less the row's maximum, and the powers of that, beside the head's own logits in bf16."""
+    found = held(split("save_gathered"), "forward/loss")
+    share = B * S * V // TP
+    names = ("head/logits.fp32", "cross_entropy/shifted", "cross_entropy/exponentials")
+    assert {name for name, size in found.items() if size == 4 * share} == {f"loss/{name}.now" for name in names}
+    assert found["loss/head/logits.now"] == 2 * share
