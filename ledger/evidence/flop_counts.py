@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, training_loss
+from ledger.evidence.reference_model import (
+    Workload,
+    checkpoint_layers,
+    experts_kernel,
+    freeze,
+    reference_model,
+    training_loss,
+)
 from ledger.spec.plan import Kernels, Precision, Train
 
 if TYPE_CHECKING:
@@ -38,7 +45,8 @@ def parameter_count(model: Model, train: Train = WHOLE) -> int:
     """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
     import torch
 
-    built = reference_model(model, Kernels(attention="eager", norm="eager"), "meta", torch.bfloat16)
+    kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model))
+    built = reference_model(model, kernels, "meta", torch.bfloat16)
     freeze(built, train)  # adapters are parameters, too
     return sum(parameter.numel() for parameter in built.parameters())
 

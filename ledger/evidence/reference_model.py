@@ -68,7 +68,7 @@ def reference_model(
     config = transformers_config(model)
     config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
     if mlp_of(model).experts:
-        config._experts_implementation = kernels.experts  # noqa: SLF001  # as above
+        config._experts_implementation = _experts_name(model, kernels)  # noqa: SLF001  # as above
         config.output_router_logits = mlp_of(model).router.auxiliary_loss
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
@@ -84,6 +84,20 @@ def reference_model(
 
         quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
     return built.train()
+
+
+def experts_kernel(model: Model, asked: str = "grouped_mm") -> str:
+    """The kernel with which transformers runs a model's experts: all on all tokens where scores multiply inputs."""
+    return "dense" if mlp_of(model).router.scales == "input" else asked
+
+
+def _experts_name(model: Model, kernels: Kernels) -> str:
+    """The name that transformers has for what runs experts; `eager` where there is one way and no choice."""
+    only = experts_kernel(model, "")
+    if (only or kernels.experts) != kernels.experts:
+        reason = f"as nothing but `{only}`, not as {kernels.experts}"
+        raise NoReferenceError(f"transformers runs the experts of {model.title} {reason}")
+    return "eager" if only else kernels.experts
 
 
 def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ _EVERY: dict[str, object] = {
     "weight in fp32": False,
     "chunks": False,
     "capacity": False,
+    "scores multiply": "output",
 }
 _LAYER_NORM: dict[str, object] = _EVERY | {
     "norm": "layer",
@@ -81,6 +82,17 @@ _EXPERTS: dict[str, object] = _PLAIN_RMS | {
     "groups of experts": False,
     "gated shared experts": False,
     "clamped": False,
+}
+_CHUNKED: dict[str, object] = {
+    key: value for key, value in _PLAIN_RMS.items() if key not in ("rotary in every layer", "chunks", "temperature")
+} | {
+    "rotary form": "complex",
+    "mlp bias": False,
+    "equal attention biases": True,
+    "window": False,
+    "norms of queries and keys": "unweighted",
+    "temperature where nothing rotates": True,
+    "chunks where something rotates": True,
 }
 _LATENT: dict[str, object] = _PLAIN_RMS | {"attention": "latent", "window": False, "equal attention biases": True}
 
@@ -146,20 +158,18 @@ FAMILIES = {
         "Llama4TextConfig",
         "Llama4ForCausalLM",
         "model.layers",
-        {
-            key: value
-            for key, value in _PLAIN_RMS.items()
-            if key not in ("rotary in every layer", "chunks", "temperature")
-        }
-        | {
-            "rotary form": "complex",
-            "mlp bias": False,
-            "equal attention biases": True,
-            "window": False,
-            "norms of queries and keys": "unweighted",
-            "temperature where nothing rotates": True,
-            "chunks where something rotates": True,
-        },
+        _CHUNKED,
+        settings.llama4,
+    ),
+    "llama4, experts": Family(
+        "Llama4TextConfig",
+        "Llama4ForCausalLM",
+        "model.layers",
+        _CHUNKED
+        | {"mlp": "experts", "scores": "sigmoid_of_chosen", "scores multiply": "input", "weights of chosen": "input"}
+        | {"router in": "compute", "router bias": False, "normalized": False, "groups of experts": False}
+        | {"one shared expert": True, "shared experts as wide as others": True, "gated shared experts": False}
+        | {"auxiliary loss": False, "clamped": False},
         settings.llama4,
     ),
     "olmo2": Family(

@@ -39,7 +39,9 @@ def rotates(group: Group) -> bool:
 def _own(group: Group, first: Attention) -> Attention:
     """What makes an attention another one: not how far it sees, nor what Llama 4 leaves out where nothing rotates."""
     alike = replace(group.attention, window=None, rotary_base=0, chunk=None, temperature=False)
-    return alike if rotates(group) else replace(alike, rotary=first.rotary, qk_norm=first.qk_norm)
+    if rotates(group):
+        return alike
+    return replace(alike, rotary=first.rotary, rotary_form=first.rotary_form, qk_norm=first.qk_norm)
 
 
 def features(model: Model) -> dict[str, object]:
@@ -91,6 +93,9 @@ def features(model: Model) -> dict[str, object]:
         "router in": mlp.router.dtype,
         "router bias": mlp.router.bias,
         "groups of experts": mlp.router.groups > 1,
+        "scores multiply": mlp.router.scales,
+        "auxiliary loss": mlp.router.auxiliary_loss,
+        "one shared expert": bool(mlp.shared and mlp.shared.count == 1),
         "shared experts": bool(mlp.shared),
         "shared experts as wide as others": bool(mlp.shared and mlp.shared.d_ff == mlp.d_ff),
         "gated shared experts": bool(mlp.shared and mlp.shared.gated),

@@ -110,15 +110,18 @@ def phi(model: Model) -> dict[str, Any]:
 
 
 def llama4(model: Model) -> dict[str, Any]:
-    """Llama4TextConfig without experts: some layers in chunks and rotated, others neither."""
+    """Llama4TextConfig: some layers in chunks and rotated, others neither; some with experts, others without."""
     rotating = [bool(group.attention.rotary) for group in layer_order(model)]
-    group = model.groups[0]
+    group, mlp = model.groups[0], mlp_of(model)
     return _common(model) | {
         "num_key_value_heads": group.attention.kv_heads,
         "head_dim": group.attention.head_dim,
         "attention_bias": group.attention.qkv_bias,
-        "intermediate_size_mlp": group.mlp.d_ff,
-        "moe_layers": [],
+        "intermediate_size": mlp.d_ff,
+        "intermediate_size_mlp": next((g.mlp.d_ff for g in model.groups if not g.mlp.experts), mlp.d_ff),
+        "moe_layers": [index for index, plain in enumerate(dense(model)) if not plain],
+        "num_local_experts": max(mlp.experts, 1),
+        "num_experts_per_tok": max(mlp.top_k, 1),
         "no_rope_layers": [int(one) for one in rotating],
         "attention_chunk_size": next((g.attention.chunk for g in model.groups if g.attention.chunk), None),
         "attn_temperature_tuning": any(g.attention.temperature for g in model.groups),

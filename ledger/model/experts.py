@@ -1,8 +1,9 @@
 """A mixture of experts: the router, tokens to their experts and back, the experts themselves, and shared ones.
 
-Each kernel choice writes what transformers 5.23 runs (integrations/moe.py): one kernel over groups of rows, a copy of
-its expert's weights for every row, or a loop over experts. Where experts are split over devices, rows travel as in
-torchtitan (distributed/expert_parallel.py): tensor parallelism cuts every expert, and one reduction ends the layer.
+Each kernel choice writes what transformers 5.23 runs: one kernel over groups of rows, a copy of its expert's weights
+for every row, or a loop over experts (integrations/moe.py); or all experts on all tokens (models/llama4). Where experts
+are split over devices, rows travel as in torchtitan (distributed/expert_parallel.py): tensor parallelism cuts every
+expert, and one reduction ends the layer.
 """
 
 from __future__ import annotations
@@ -35,10 +36,18 @@ def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     if axis:
         x = tape.used_by_all(x, axis)
     chosen = routed(tape.inside("router"), x, spec)
-    result = tape.cast(KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec), x.dtype)
+    result = KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec)
     if spec.shared:
-        result = tape.pointwise("mlp/both", result, _shared(tape, x, spec), add=True)
+        result = _joined(tape, result, _shared(tape, x, spec))
     return tape.reduced(result, axis) if axis else result
+
+
+def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
+    """What both give together; all experts on all tokens are added into the shared one's result."""
+    if tape.kernels.experts != "dense":
+        return tape.pointwise("mlp/both", routed_result, shared, add=True)
+    result = replace(shared, name="mlp/both", view_of=shared.storage)
+    return tape.record(Addition(result.name, "elementwise", (shared, routed_result), (result,)))
 
 
 def _weight(tape: Tape, projection: str) -> Tensor:
@@ -61,12 +70,14 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     order = dispatch.in_order(tape, chosen, spec)
     rows = dispatch.taken(tape, x, order)
     weights = dispatch.ordered(tape, chosen.weights, order)
+    rows = _entering(tape, rows, weights, spec)
     arrived = dispatch.sent(tape, rows, spec) if dispatch.split(tape) else rows
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
     joint = _group_product(tape, "gate_up", arrived, (owner, order.offsets), spec)
     out = _group_product(tape, "down", _activated(tape, joint, spec), (owner, order.offsets), spec)
     back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
-    return dispatch.summed(tape, dispatch.restored(tape, _weighed(tape, back, weights), order, chosen))
+    result = dispatch.restored(tape, _leaving(tape, back, weights, spec), order, chosen)
+    return tape.cast(dispatch.summed(tape, result), x.dtype)
 
 
 def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
@@ -101,11 +112,12 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     index = chosen.index
     rows = tape.activation("mlp/rows", (*index.dims, x.dims[-1]), x.dtype, index.split)
     tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
+    rows = _entering(tape, rows, chosen.weights, spec)
     first = _copied(tape, _weight(tape, "gate_up"), index)
     active = _activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
     second = _copied(tape, _weight(tape, "down"), index, beside=first)
     out = _row_product(tape, "down", active, (second, index), spec)
-    return dispatch.summed(tape, _weighed(tape, out, chosen.weights))
+    return tape.cast(dispatch.summed(tape, _leaving(tape, out, chosen.weights, spec)), x.dtype)
 
 
 def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
@@ -121,9 +133,9 @@ def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tens
 class Copied(Pointwise):
     """A copy that is made while an earlier one, the third input, is still there, as the same variable names both."""
 
-    def traffic(self) -> sympy.Expr:
-        """The earlier one is not read."""
-        return total(tensor.bytes() for tensor in (*self.inputs[:2], *self.outputs))
+    def untouched(self) -> tuple[Tensor, ...]:
+        """The earlier one."""
+        return self.inputs[2:]
 
 
 def _copied(tape: Tape, weight: Tensor, index: Tensor, beside: Tensor | None = None) -> Tensor:
@@ -152,9 +164,9 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     )
     for source, result in ((x, rows), (chosen.weights, weights)):
         loop.record(Pointwise(result.name, "copy", (source, hits), (result,), (hits,)))
-    joint = _loop_product(loop, "gate_up", rows, spec)
+    joint = _loop_product(loop, "gate_up", _entering(loop, rows, weights, spec), spec)
     out = _loop_product(loop, "down", _activated(loop, joint, spec), spec)
-    weighed = loop.cast(_weighed(loop, out, weights), x.dtype)
+    weighed = loop.cast(_leaving(loop, out, weights, spec), x.dtype)
     result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
     return loop.record(Pointwise(result.name, "copy", (weighed, hits), (result,), (hits, weighed)))
 
@@ -166,11 +178,44 @@ def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
     return tape.pointwise(f"mlp/{name}.biased", result, _bias(tape, name), add=True) if spec.bias else result
 
 
+# --- all experts on all tokens ------------------------------------------------------------------
+
+
+def _dense(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
+    """A copy of all tokens for each expert, scaled by its score for each, which is 0 where it was not chosen."""
+    dims = (*tape.dims("experts"), *x.dims[:2])
+    rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel="copy")
+    weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel="copy")
+    joint = _dense_product(tape, "gate_up", _entering(tape, rows, weights, spec))
+    out = _dense_product(tape, "down", _activated(tape, joint, spec))
+    return tape.pointwise("mlp/summed", out, dims=x.dims, kernel="reduction")
+
+
+def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:
+    """Of the rows that run, the result needs `top_k` for each token."""
+    before, after = PROJECTIONS[name]
+    experts, top_k = tape.dims("experts top_k")
+    einsum = f"experts batch seq {before}, experts {after} {before} -> experts batch seq {after}"
+    density = top_k.symbol / experts.symbol
+    return tape.contract(f"mlp/{name}", einsum, rows, _weight(tape, name), density=density, partial=True)
+
+
 KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
     "grouped_mm": _grouped,
     "batched_mm": _batched,
     "eager": _eager,
+    "dense": _dense,
 }
+
+
+def _entering(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
+    """What experts read of rows: their product with the weights where scores multiply inputs."""
+    return tape.cast(_weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
+
+
+def _leaving(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
+    """What counts of what experts give: its product with the weights, but where these multiplied the inputs."""
+    return rows if spec.router.scales == "input" else _weighed(tape, rows, weights)
 
 
 def _weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:

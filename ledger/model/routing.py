@@ -15,7 +15,10 @@ CHOSEN = "batch seq top_k"
 
 @dataclass(frozen=True)
 class Routed:
-    """For each token, the experts it was given to (`index`) and what their results weigh; both (batch seq top_k)."""
+    """For each token, the experts it was given to (`index`) and what they weigh; both (batch seq top_k).
+
+    Where all experts run on all tokens, `weights` are of all experts (batch seq routes): 0 for those not chosen.
+    """
 
     index: Tensor
     weights: Tensor
@@ -75,10 +78,22 @@ def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
     return Routed(index, weights)
 
 
+def _sigmoid_of_chosen(tape: Tape, logits: Tensor, _: MLP) -> Routed:
+    """A sigmoid in fp32 of the chosen logits; all others are minus infinity where all experts run on all tokens."""
+    chosen = _largest(tape, logits)
+    values = chosen.weights
+    if tape.kernels.experts == "dense":
+        index = chosen.index
+        values = tape.pointwise("mlp/scattered", values, index, dims=logits.dims, dtype=values.dtype, saves=[index])
+    scores = tape.pointwise("mlp/scores", tape.cast(values, "fp32"), flops=4, saves=["out"])
+    return replace(chosen, weights=scores)
+
+
 SCORES: Mapping[str, Callable[[Tape, Tensor, MLP], Routed]] = {
     "softmax": _softmax,
     "softmax_of_chosen": _softmax_of_chosen,
     "sigmoid": _sigmoid,
+    "sigmoid_of_chosen": _sigmoid_of_chosen,
 }
 
 

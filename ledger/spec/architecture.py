@@ -73,8 +73,9 @@ class Attention:
 class Router:
     """How tokens choose experts: a score for each, of which the `top_k` largest count.
 
-    `scores` is `softmax` (over all experts), `softmax_of_chosen` or `sigmoid`; `dtype` is what its matmul runs in,
-    `weights` the dtype in which chosen scores go on: fp32, or that of the layer's `input`.
+    `scores` is `softmax` (over all experts), `softmax_of_chosen`, `sigmoid` or `sigmoid_of_chosen`; `dtype` is what its
+    matmul runs in, `weights` the dtype in which chosen scores go on: fp32, or that of the layer's `input`; `scales`
+    what they multiply: what experts give (`output`), or what they read.
     """
 
     scores: str = "softmax"
@@ -83,6 +84,7 @@ class Router:
     weights: str = "fp32"  # fp32 | input
     bias: bool = False
     groups: int = 1  # of experts, of which each token uses the best few (DeepSeek)
+    scales: str = "output"  # output | input (Llama 4)
     auxiliary_loss: bool = False  # a loss for even use, from the logits of all layers
 
 

@@ -102,6 +102,7 @@ def mlp(view: View) -> MLP:
             weights=router.text("weights", "fp32"),
             bias=router.flag("bias"),
             groups=router.size("groups", 1),
+            scales=router.text("scales", "output"),
             auxiliary_loss=router.flag("auxiliary_loss"),
         ),
         shared=None

@@ -10,4 +10,7 @@ from ledger.spec.config_fields import Family
 
 FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS}
 # Models of text and more: where the decoder's own configuration is, and what it is.
-WRAPPED: Mapping[str, tuple[str, str]] = {"gemma3": ("text_config", "gemma3_text")}
+WRAPPED: Mapping[str, tuple[str, str]] = {
+    "gemma3": ("text_config", "gemma3_text"),
+    "llama4": ("text_config", "llama4_text"),
+}

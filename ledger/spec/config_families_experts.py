@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ledger.spec import config_experts as experts
 from ledger.spec import config_latent as latent
 from ledger.spec.config_fields import (
+    CHUNKED,
     ROTARY,
     UNSHAPED,
     Family,
@@ -15,6 +16,7 @@ from ledger.spec.config_fields import (
     decoder,
     dropout,
     flag,
+    flag_or_count,
     layer_index,
     layer_types,
     layers_or_null,
@@ -23,6 +25,7 @@ from ledger.spec.config_fields import (
     size,
     size_or_null,
 )
+from ledger.spec.config_llama4 import llama4
 
 # What DeepSeek's configurations say beside shapes: losses of routers, how experts were spread, 8-bit weights.
 DEEPSEEK = {
@@ -142,6 +145,38 @@ EXPERTS: Mapping[str, Family] = {
         },
         aliases={"num_local_experts": "num_experts"},
         ignored=UNSHAPED | {"max_window_layers"},
+    ),
+    "llama4_text": Family(
+        config="Llama4TextConfig",
+        architecture="Llama4ForCausalLM",
+        build=llama4,
+        divides=False,
+        fields={
+            **decoder(width=5120, layers=48, heads=40, positions=131072, vocabulary=202048),
+            **ROTARY,
+            "num_key_value_heads": size_or_null(8),
+            "head_dim": size_or_null(128),
+            "intermediate_size": size(8192),
+            "intermediate_size_mlp": size(16384),
+            "hidden_act": activation("silu"),
+            "attention_bias": flag(False),
+            "attention_dropout": dropout(0.0),
+            "use_qk_norm": flag(True),
+            "no_rope_layers": layers_or_null(),
+            "no_rope_layer_interval": size(4),
+            "attention_chunk_size": size_or_null(8192),
+            "attn_temperature_tuning": flag_or_count(True),
+            "layer_types": layer_types(CHUNKED),
+            "moe_layers": layers_or_null(),
+            "interleave_moe_layer_step": size(1),
+            "num_local_experts": size(16),
+            "num_experts_per_tok": size(1),
+            "output_router_logits": only(False),
+            "router_aux_loss_coef": anything(0.001),
+            "router_jitter_noise": only(0.0, 0),
+            "tie_word_embeddings": flag(False),
+        },
+        ignored=UNSHAPED | {"attn_scale", "floor_scale", "cache_implementation", "for_llm_compressor"},
     ),
     "deepseek_v2": Family(
         config="DeepseekV2Config",

@@ -25,7 +25,8 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh",
 }
-LAYER_TYPES = ("full_attention", "sliding_attention")
+SLIDING = ("full_attention", "sliding_attention")
+CHUNKED = ("full_attention", "chunked_attention")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ def size_or_null(default: int | None) -> Field:
 def layer_index(default: int) -> Field:
     """A whole number of at least 0."""
     return Field(default, lambda value: _is_whole(value, 0), "a whole number of at least 0")
+
+
+def flag_or_count(default: bool) -> Field:
+    """True, false, or a whole number that stands for true unless it is 0."""
+    return Field(default, lambda value: isinstance(value, bool) or _is_whole(value, 0), "true, false or a whole number")
 
 
 def flag(default: bool) -> Field:
@@ -81,13 +87,13 @@ def activation(default: str) -> Field:
     )
 
 
-def layer_types() -> Field:
+def layer_types(known: tuple[str, ...] = SLIDING) -> Field:
     """The kind of every layer, or null."""
 
     def accepts(value: Any) -> bool:
-        return value is None or (isinstance(value, list) and all(kind in LAYER_TYPES for kind in value))
+        return value is None or (isinstance(value, list) and all(kind in known for kind in value))
 
-    return Field(None, accepts, f"a list of {' and '.join(LAYER_TYPES)}")
+    return Field(None, accepts, f"a list of {' and '.join(known)}")
 
 
 def one_of(*values: str) -> Field:

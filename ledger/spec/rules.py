@@ -45,6 +45,8 @@ RULES: tuple[Rule, ...] = (
     rules_experts.tokens_find_experts,
     rules_experts.activations_exist,
     rules_experts.experts_have_a_kernel,
+    rules_experts.dense_experts_are_scaled_before,
+    rules_experts.scores_are_zero_or_chosen,
     rules_experts.rows_are_aligned,
     rules_experts.balance_sees_all_layers,
     rules_experts.imbalance_is_possible,

@@ -96,6 +96,27 @@ def experts_have_a_kernel(
         yield Problem(where, message, "`kernels: {experts: batched_mm}`, `zero: 3`, or weights in bf16")
 
 
+def dense_experts_are_scaled_before(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """All experts can run on all tokens where rows of those not chosen are 0 from the beginning."""
+    for group in _sparse(model):
+        mlp = group.mlp
+        if kernels.experts != "dense" or (mlp.router.scales == "input" and not mlp.bias):
+            continue
+        why = "have biases" if mlp.bias else "are not scaled by scores before they run"
+        message = f"dense experts, and those of `{group.name}` {why}: experts that a token does not use would add to it"
+        yield Problem(at("kernels.experts"), message, "`kernels: {experts: grouped_mm}`")
+
+
+def scores_are_zero_or_chosen(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """All experts on all tokens need scores of all of them, of which those not chosen are 0."""
+    for group in _sparse(model):
+        scores = group.mlp.router.scores
+        if kernels.experts == "dense" and group.mlp.router.scales == "input" and scores != "sigmoid_of_chosen":
+            message = f"dense experts of `{group.name}` with scores by {scores}, which only chosen experts have"
+            instead = "`router: {scores: sigmoid_of_chosen}`, or `kernels: {experts: grouped_mm}`"
+            yield Problem(at("kernels.experts"), message, instead)
+
+
 def rows_are_aligned(
     model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
 ) -> Iterator[Problem]:

@@ -35,6 +35,8 @@ EXPERTS = {
 }
 OTHERS = {  # which the grid below does not fit
     "gpt_oss": plans.GPT_OSS,
+    "llama4": plans.LLAMA4_EXPERTS,
+    "llama4, some layers dense": plans.LLAMA4_MIXED,
     "mixtral, balanced": plans.layer(plans.MIXTRAL, mlp={"router": {"normalize": True, "auxiliary_loss": True}}),
     "qwen3_moe, balanced": plans.layer(
         plans.QWEN3_EXPERTS, mlp={"router": {"weights": "input", "auxiliary_loss": True}}
@@ -98,6 +100,10 @@ def expert_cases() -> Iterator[Case]:
     for family, core in (("mixtral, balanced", "flash"), ("qwen3_moe, balanced", "math")):
         yield Case(family, "bf16-true", core, "fused", "fused", "grouped_mm")
     yield Case("qwen3_moe, balanced", "bf16-autocast", "flash", "fused", "fused", "batched_mm")
+    for precision in ("bf16-true", "bf16-autocast", "fp32"):
+        for kind in ("fused", "eager"):
+            yield Case("llama4", precision, "math" if precision == "fp32" else "efficient", kind, kind, "dense")
+    yield Case("llama4, some layers dense", "bf16-autocast", "flash", "eager", "fused", "dense")
     for norm in ("fused", "eager"):
         yield Case("gpt_oss", "bf16-true", "eager", norm, "fused", "grouped_mm")
         for precision in ("bf16-true", "bf16-autocast", "fp32"):

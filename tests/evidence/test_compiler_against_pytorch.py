@@ -192,6 +192,22 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "num_experts": 13,
         "mlp_only_layers": [0, 1],
     },
+    "llama4, every second layer dense": {
+        "model_type": "llama4_text",
+        "hidden_size": 6 * 17,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "head_dim": 26,
+        "intermediate_size": 61,
+        "intermediate_size_mlp": 103,
+        "num_hidden_layers": 6,
+        "vocab_size": 313,
+        "num_local_experts": 7,
+        "num_experts_per_tok": 2,
+        "interleave_moe_layer_step": 2,
+        "no_rope_layer_interval": 3,
+        "attention_chunk_size": 17,
+    },
     "deepseek v3, one dense layer": {
         "model_type": "deepseek_v3",
         "hidden_size": 136,
@@ -236,7 +252,10 @@ def cores(name: str) -> tuple[str, ...]:
 def compiled(model: str | plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
     """Three sequences of a model on one device."""
     run = {"seq_len": seq_len, "micro_batch": 3, "global_batch": 3}
-    return plans.compiled(model=model, run=run, kernels={"attention": core}, **parts)
+    spec = yaml.safe_load((LIBRARY / f"{model}.yaml").read_text(encoding="utf-8")) if isinstance(model, str) else model
+    scaled = any(group["mlp"].get("router", {}).get("scales") == "input" for group in spec["layers"])
+    experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
+    return plans.compiled(model=model, run=run, kernels={"attention": core, **experts}, **parts)
 
 
 def counted(plan: Compiled) -> tuple[int, int]:

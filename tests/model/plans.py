@@ -254,6 +254,18 @@ LLAMA4: Mapped = {
     ],
     "order": ["3 local", "global"],
 }
+_SCALED = {"scores": "sigmoid_of_chosen", "weights": "input", "scales": "input"}
+LLAMA4_EXPERTS = layer(
+    {**LLAMA4, "d_model": 104},
+    mlp={"kind": "experts", "d_ff": 88, "experts": 5, "top_k": 2, "router": _SCALED, "shared": {"d_ff": 88}},
+)
+LLAMA4_MIXED: Mapped = {
+    **LLAMA4_EXPERTS,
+    "layers": [
+        {**group, "mlp": {"kind": "gated", "d_ff": 280, "activation": "silu"}} if group["group"] == "global" else group
+        for group in LLAMA4_EXPERTS["layers"]
+    ],
+}
 GPT_OSS: Mapped = {
     **SINKS,
     "d_model": 104,

@@ -63,9 +63,17 @@ def _period(sequence: Sequence[int]) -> int:
 
 
 def with_counts(model: Model, layers: Sequence[int]) -> Model:
-    """`model` with so many layers of each group."""
+    """`model` with so many layers of each group, those that take turns in the order of the first of them."""
     groups = tuple(replace(group, repeat=count) for group, count in zip(model.groups, layers, strict=True))
-    return replace(model, groups=groups)
+    shallow = replace(model, groups=groups)
+    turns = order(shallow)
+    if all(turns.count(index) == group.repeat for index, group in enumerate(groups)):
+        return shallow
+    kept: list[int] = []
+    for index in (*order(model), *turns * max(layers)):
+        if kept.count(index) < layers[index]:
+            kept.append(index)
+    return replace(shallow, order=tuple(groups[index].name for index in kept))
 
 
 def at_most(model: Model, layers: int) -> Model:
