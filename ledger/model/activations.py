@@ -8,11 +8,23 @@ from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 
 
+Form = Callable[[Tape, str, Tensor], Tensor]
+
+
 def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
-    """The nonlinearity: one kernel that saves its input, or its formula spelt out in Python, a kernel an operator."""
-    if tape.kernels.activation == "eager" and kind in SPELT_OUT:
-        return SPELT_OUT[kind](tape, name, x)
+    """The nonlinearity of this kind, as one kernel or spelt out in Python, a kernel an operator."""
+    fused, eager = ACTIVATIONS.get(kind, (_one_kernel, _one_kernel))
+    return (eager if tape.kernels.activation == "eager" else fused)(tape, name, x)
+
+
+def _one_kernel(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """A kernel that saves its input alone."""
     return tape.pointwise(name, x, flops=8, saves=[x])
+
+
+def _relu(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """max(x, 0), whose gradient reads its result, which the next contraction saves anyway."""
+    return tape.pointwise(name, x, saves=["out"])
 
 
 def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
@@ -45,14 +57,16 @@ def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(f"{name}.product", x, sigmoid, saves=[x, sigmoid])
 
 
-# transformers writes tanh-GELU so (gelu_new); a fused kernel saves its input alone.
-SPELT_OUT: Mapping[str, Callable[[Tape, str, Tensor], Tensor]] = {
-    "gelu_tanh": _gelu_eager,
-    "gelu": _erf_eager,
-    "silu": _silu_eager,
-}
-
-
 def _wide(tape: Tape, x: Tensor) -> Tensor:
     """Under autocast, powers run in fp32."""
     return tape.cast(x, "fp32", keep=True) if tape.precision.autocast else x
+
+
+# How each kind runs where `kernels.activation` is fused, and where it is eager: transformers writes tanh-GELU in Python
+# (gelu_new).
+ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
+    "gelu_tanh": (_one_kernel, _gelu_eager),
+    "gelu": (_one_kernel, _erf_eager),
+    "silu": (_one_kernel, _silu_eager),
+    "relu": (_relu, _relu),
+}

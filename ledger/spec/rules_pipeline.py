@@ -9,9 +9,9 @@ from ledger.spec.plan import Model, Parallelism, Run, Stages
 from ledger.spec.problems import Problem
 from ledger.spec.stages import chunks, depth, slots
 
-# Schedules, with the chunks of layers that a device may have in each: one, several, or any number.
+# Schedules in which a device may have other than one chunk of layers: several, or any number.
 ONE, SEVERAL, ANY = "one", "several", "any number"
-CHUNKS = {"gpipe": ONE, "1f1b": ONE, "interleaved": SEVERAL, "zero_bubble": ANY, "dual_pipe": ONE}
+CHUNKS = {"interleaved": SEVERAL, "zero_bubble": ANY}
 
 
 def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -79,12 +79,12 @@ def schedule_needs_pipeline(parallelism: Parallelism, at: Places) -> Iterator[Pr
 def schedule_fits_the_chunks(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """A schedule is for one chunk of layers a device, or for several."""
     name, count = parallelism.scheduled, parallelism.interleave
-    allowed = CHUNKS[name]
+    allowed = CHUNKS.get(name, ONE)
     if parallelism.pipeline > 1 and allowed != ANY and (count > 1) != (allowed == SEVERAL):
         message = f"schedule = {name} is for {allowed} chunk{'s' if allowed == SEVERAL else ''} of layers a device"
         message += f", and interleave = {count}"
-        fitting = [f"`{other}`" for other, many in CHUNKS.items() if many in (ANY, SEVERAL if count > 1 else ONE)]
-        yield Problem(at("parallelism.schedule"), message, f"with interleave = {count}: {', '.join(fitting)}")
+        fitting = ", ".join(f"`{other}`" for other in CHUNKS) if count > 1 else f"any but `{name}`"
+        yield Problem(at("parallelism.schedule"), message, f"with interleave = {count}: {fitting}")
 
 
 def both_ends_share_the_work(parallelism: Parallelism, run: Run, at: Places) -> Iterator[Problem]:
