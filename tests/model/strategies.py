@@ -87,7 +87,8 @@ def experts(draw: st.DrawFn, tensor: int) -> Mapped:
     """Experts that split over any degree up to 4, and over 6, in rows as their kernels need them."""
     found: Mapped = {"experts": 12, "top_k": draw(st.integers(1, 3)), "d_ff": 8 * tensor * draw(st.integers(2, 4))}
     found["router"] = {
-        "scores": draw(st.sampled_from(("softmax", "softmax_of_chosen", "sigmoid"))),
+        "scores": draw(st.sampled_from(("softmax", "softmax_of_chosen", "sigmoid", "sigmoid_of_chosen"))),
+        "scales": draw(st.sampled_from(("output", "input"))),
         "normalize": draw(st.booleans()),
         "dtype": draw(st.sampled_from(("compute", "fp32"))),
         "weights": draw(st.sampled_from(("fp32", "input"))),
@@ -179,6 +180,22 @@ def narrowed(draw: st.DrawFn, whole: Mapped) -> Mapped:
 
 
 @st.composite
+def sharing(draw: st.DrawFn, replicas: int) -> Mapped:
+    """How devices that share weights split them, and when weights and gradients move."""
+    zero = draw(st.integers(0, 3))
+    found: Mapped = {"zero": zero}
+    copies = [n for n in range(2, replicas) if replicas % n == 0]
+    if zero and copies and draw(st.booleans()):
+        found["replicate"] = draw(st.sampled_from(copies))
+    if zero == 3:
+        found["reshard"] = draw(st.sampled_from((True, False, "layers")))
+        found["wrap"] = draw(st.sampled_from(("layer", "layer", "model")))
+    if zero != 2:
+        found["reduce"] = draw(st.sampled_from(("micro_batch", "step")))
+    return found
+
+
+@st.composite
 def parallelism(draw: st.DrawFn) -> Mapped:
     """Degrees of every axis, none above 3, and what goes with them."""
     tensor, data = draw(st.sampled_from((1, 1, 2, 3))), draw(st.sampled_from((1, 2, 3)))
@@ -187,7 +204,7 @@ def parallelism(draw: st.DrawFn) -> Mapped:
     if pipeline > 1:
         degrees["interleave"] = draw(st.sampled_from((1, 2)))
     if data * context > 1:
-        degrees["zero"] = draw(st.integers(0, 3))
+        degrees |= draw(sharing(data * context))
     if tensor > 1:
         degrees["sequence"] = draw(st.sampled_from(("off", "save_gathered", "regather")))
     return degrees
@@ -209,6 +226,8 @@ def parts(draw: st.DrawFn) -> Mapped:
     if sparse(model):
         capacity, kernel, expert = draw(spread(precision, data * context))
         model, chosen, degrees = plans.layer(model, mlp=capacity), {**chosen, **kernel}, {**degrees, "expert": expert}
+        if expert > 1:
+            degrees.pop("replicate", None)  # copies of split experts are refused
     optimizer, update = draw(optimizers())
     policy, train = draw(trained(model))
     whole = {
@@ -218,7 +237,7 @@ def parts(draw: st.DrawFn) -> Mapped:
         "kernels": {**chosen, "optimizer": update, **draw(losses(model, tensor))},
         "parallelism": degrees,
         "recompute": policy,
-        "train": train,
+        "train": "all" if degrees.get("wrap") == "model" else train,  # frozen layers move alone
         "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
         "run": {
             "seq_len": 2 * tensor * context * draw(st.integers(3, 5)),
