@@ -9,13 +9,15 @@ from ledger.evidence.transformers_features import dense, layer_order, mlp_of
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
 
-ACTIVATIONS = {
-    "silu": "silu",
-    "gelu": "gelu",
+# Where transformers has another name for a nonlinearity than a model spec.
+NAMES = {
     "gelu_tanh": "gelu_pytorch_tanh",
-    "relu": "relu",
     "clamped_swiglu": "silu",  # GPT-OSS writes its own and leaves this one unused
 }
+
+
+def _activation(kind: str) -> str:
+    return NAMES.get(kind, kind)
 
 
 def _common(model: Model) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def _common(model: Model) -> dict[str, Any]:
         "max_position_embeddings": max(model.max_seq_len, 1),
         "attention_dropout": float(group.attention.dropout),
         "tie_word_embeddings": model.tied,
-        "hidden_act": ACTIVATIONS[group.mlp.activation],
+        "hidden_act": _activation(group.mlp.activation),
     }
 
 
@@ -44,7 +46,7 @@ def gpt2(model: Model) -> dict[str, Any]:
         "n_layer": len(layer_order(model)),
         "n_head": group.attention.heads,
         "n_inner": group.mlp.d_ff,
-        "activation_function": ACTIVATIONS[group.mlp.activation],
+        "activation_function": _activation(group.mlp.activation),
         "attn_pdrop": float(group.attention.dropout),
         "resid_pdrop": float(model.residual_dropout),
         "embd_pdrop": float(model.embedding_dropout),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 
-
 Form = Callable[[Tape, str, Tensor], Tensor]
 
 
