@@ -25,12 +25,10 @@ def test_torch_fills_as_many(limit: int) -> None:
     ).plan
     (book,) = close(plan, roles(plan))
     elements = [int(book.value(size)) for size in ready(book.program, book.value)]
-    assert (
-        sum(elements) == 124_439_808
-    )  # each weight once, the tied one too (Radford et al. 2019, as transformers counts)
+    assert sum(elements) == 124_439_808  # each weight once, the tied one too
     tensors = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in elements]
     limits = [limit] if limit else [FIRST, DEFAULT]
-    indices, _ = distributed._compute_bucket_assignment_by_size(  # noqa: SLF001  # what DistributedDataParallel calls
+    indices, _ = distributed._compute_bucket_assignment_by_size(  # what DistributedDataParallel calls
         tensors, limits, [False] * len(tensors), list(range(len(tensors)))
     )
     assert filled([2 * size for size in elements], limit) == len(indices)
@@ -41,8 +39,8 @@ def test_default_limits_are_torchs() -> None:
     from torch import distributed
     from torch.nn.parallel import distributed as module
 
-    assert module._DEFAULT_BUCKET_CAP_MB * 2**20 == DEFAULT  # noqa: SLF001  # it has no public name
-    assert distributed._DEFAULT_FIRST_BUCKET_BYTES == FIRST  # noqa: SLF001  # it has no public name
+    assert module._DEFAULT_BUCKET_CAP_MB * 2**20 == DEFAULT  # it has no public name
+    assert distributed._DEFAULT_FIRST_BUCKET_BYTES == FIRST  # it has no public name
 
 
 def test_a_plan_reduces_bucket_by_bucket() -> None:
