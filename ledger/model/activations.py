@@ -26,6 +26,12 @@ def _relu(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(name, x, saves=["out"])
 
 
+def _squared_relu(tape: Tape, name: str, x: Tensor) -> Tensor:
+    """max(x, 0)^2 (So et al. 2021, arXiv 2109.08668), two operators in every framework."""
+    positive = _relu(tape, f"{name}.relu", x)
+    return tape.pointwise(name, _wide(tape, positive), saves=[_wide(tape, positive)], scratch=2)
+
+
 def _gelu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
     """0.5 x (1 + tanh(c (x + 0.044715 x^3))), one kernel for each operator."""
     half = tape.pointwise(f"{name}.half", x)
@@ -68,4 +74,5 @@ ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
     "gelu": (_one_kernel, _erf_eager),
     "silu": (_one_kernel, _silu_eager),
     "relu": (_relu, _relu),
+    "relu2": (_squared_relu, _squared_relu),
 }
