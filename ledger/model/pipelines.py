@@ -94,6 +94,16 @@ def _zero_bubble(place: Place) -> tuple[int, ...]:
     return _dealt(place, (place.chunks - 1) * place.devices + place.after)
 
 
+def _twice_as_deep(place: Place) -> tuple[int, ...]:
+    """F goes on until W can fill every wait: as many again as are ahead."""
+    return (min(place.count, 2 * place.after + 1),)
+
+
+def _twice_the_distance(place: Place) -> int:
+    """W falls two steps behind B for each device before this one, as far as there are micro-batches."""
+    return min(2 * place.device, place.count - sum(_twice_as_deep(place)))
+
+
 def _both_ways(place: Place) -> tuple[int, ...]:
     """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
     return place.after + 1, place.device + 1
@@ -120,6 +130,11 @@ def _fill_with_weights(others: Sequence[Pace], own: Pace, chunks: int) -> float:
     """While F and B of the others pass by, W that was put off is done, at most as long as F would take."""
     passing = sum(pace.forward + pace.inputs for pace in others)
     return max(0.0, passing - len(others) * min(own.forward, own.weights)) / chunks
+
+
+def _fill_with_weights_of_two(others: Sequence[Pace], own: Pace, _: int) -> float:
+    """Two of W fill what B of the others takes; F is ahead of it, and the next step begins as this one ends."""
+    return max(0.0, sum(pace.inputs for pace in others) - 2 * len(others) * own.weights)
 
 
 def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> float:
@@ -166,6 +181,15 @@ PIPELINES: Mapping[str, Pipeline] = {
         _distance,
         _fill_with_weights,
         "Qi et al. 2024, arXiv 2401.10241, table 2",
+        delays=True,
+    ),
+    "zero_bubble_h2": Pipeline(
+        "gradients of weights fill the waits, with twice as many micro-batches in flight (ZB-H2)",
+        "sum of B of the other devices - 2 (pipeline - 1) W of the slowest; steps follow each other without a wait",
+        _twice_as_deep,
+        _twice_the_distance,
+        _fill_with_weights_of_two,
+        "Qi et al. 2024, arXiv 2401.10241, section 2.2 and table 2",
         delays=True,
     ),
     "dual_pipe": Pipeline(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.model.pipelines import PIPELINES, Pace, Place, placed
-from tests.evidence.orders import FORWARD, INPUTS, WEIGHTS, Order, Times, held, makespan, order, sent
+from tests.evidence.orders import FORWARD, INPUTS, WEIGHTS, Order, Times, Work, held, makespan, order, sent
 from tests.model import plans
 
 CLASSES = {
@@ -67,6 +67,39 @@ def test_zero_bubble_fills_with_weight_gradients(times: tuple[int, int, int], de
     bubble = PIPELINES["zero_bubble"].bubble([own] * (devices - 1), own, 1)
     assert step == pytest.approx(4 * devices * own.seconds + bubble, rel=1e-12)
     assert bubble == (devices - 1) * (own.forward + own.inputs - min(own.weights, own.forward))
+
+
+def twice_as_deep(devices: int, count: int) -> Order:
+    """ZB-H2 as Qi et al. 2024, figure 3, draw it: 2 (P - d) - 1 times F, then B, W two steps late for each device."""
+    found = {}
+    for device in range(devices):
+        forward = [(Work(FORWARD, device, batch),) for batch in range(count)]
+        weights = [(Work(WEIGHTS, device, batch),) for batch in range(count)]
+        warm_up = min(count, 2 * (devices - 1 - device) + 1)
+        blocks, late = forward[:warm_up], 2 * device
+        for batch in range(count):
+            blocks += [(Work(INPUTS, device, batch),), *weights[max(0, batch - late) : max(0, batch - late + 1)]]
+            blocks += forward[warm_up + batch : warm_up + batch + 1]
+        found[device] = (*blocks, *weights[max(0, count - late) :])
+    return found
+
+
+@pytest.mark.parametrize("times", [(1, 1, 1), (10, 17, 7), (10, 11, 13), (5, 20, 2), (10, 12, 8)])
+@pytest.mark.parametrize("devices", [2, 4, 6])
+def test_twice_as_deep_a_pipeline_waits_for_nothing(times: tuple[int, int, int], devices: int) -> None:
+    """What every device holds, 2 P - 1 in all, and how long it waits between its own first and last work."""
+    each = dict(zip((FORWARD, INPUTS, WEIGHTS), map(float, times), strict=True))
+    row, own = PIPELINES["zero_bubble_h2"], pace(each)
+    for count in (2, devices, 6 * devices):
+        found = twice_as_deep(devices, count)
+        for device, blocks in found.items():
+            place = Place(device, devices, 1, count)
+            flying, waiting = held(blocks)
+            assert (row.held(place), row.waiting(place)) == ((flying[device],), waiting)
+            assert flying[device] + waiting == min(count, 2 * devices - 1)
+    skew = (devices - 1) * own.forward  # the last device begins, and ends, so much later than the first
+    step = makespan(found, dict.fromkeys(range(devices), each)) - skew
+    assert step == pytest.approx(count * own.seconds + row.bubble([own] * (devices - 1), own, 1), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
