@@ -28,6 +28,14 @@ CASES = [
     ([*SPARSE, "model.layers.0.mlp.d_ff=2040"], "grouped_mm experts need rows of whole 16 bytes, and d_ff is 1020"),
     ([*SPARSE, *SPLIT, "kernels.experts=batched_mm"], "batched_mm experts do not split over devices (expert = 2)"),
     (
+        [*SPARSE, "kernels.experts=dense"],
+        "dense experts, and those of `decoder` are not scaled by scores before they run",
+    ),
+    (
+        [*SPARSE, "kernels.experts=dense", "model.layers.0.mlp.router.scales=input"],
+        "dense experts of `decoder` with scores by softmax, which only chosen experts have",
+    ),
+    (
         [*SPARSE, "kernels.experts=eager", "model.layers.0.mlp.capacity_factor=1.25"],
         "eager experts take all tokens that come, and know no capacity",
     ),
@@ -70,8 +78,14 @@ CASES = [
         ["parallelism={data: 4, tensor: 2, zero: 3, wrap: {every: 2}}", "recompute={every: 2}"],
         "wrap: {every: 2}, but layers are recomputed differently, so sets would be unlike",
     ),
-    (["parallelism={data: 4, tensor: 2, zero: 2, reduce: step}"], "reduce: step with zero = 2: gradients that are held"),
-    (["parallelism={data: 4, tensor: 2, zero: 3, bucket: 1 MiB}"], "bucket with zero = 3: gradients are reduced set by"),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 2, reduce: step}"],
+        "reduce: step with zero = 2: gradients that are held",
+    ),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 3, bucket: 1 MiB}"],
+        "bucket with zero = 3: gradients are reduced set by",
+    ),
     (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
     (["parallelism.schedule=gpipe"], "schedule = gpipe without a pipeline"),
     (
