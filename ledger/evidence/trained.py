@@ -47,9 +47,8 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not foll
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The projection and its correction."""
-        result: Tensor = self.base(hidden)
-        result = result + self.lora_b(self.lora_a(hidden)) * 2.0
-        return result
+        base: Tensor = self.base(hidden)
+        return base + self.lora_b(self.lora_a(hidden)) * 2.0
 
 
 def set_up(built: Any, train: Train) -> None:

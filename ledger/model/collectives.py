@@ -47,6 +47,10 @@ class Collective(Operation):
             return (cut or self.inputs)[0].bytes()
         return self.output.bytes() if self.collective == "all_gather" else self.inputs[0].bytes()
 
+    def passing(self) -> tuple[Tensor, ...]:
+        """The copy of the whole."""
+        return self.outputs[1:] if self.copied else ()
+
     def shared(self) -> tuple[tuple[str, str], ...]:
         """A value that is only marked as shared is summed in place."""
         return handed_on(self, *self.inputs) if self.collective == "none" else ()

@@ -45,7 +45,9 @@ LETTERS = (
     Letter("experts", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
     Letter("routes", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
     Letter("top_k", "T", "experts that one token uses", "model.layers.{group}.mlp.top_k"),
-    Letter("capacity_factor", "cf", "room of an expert over its even share", "model.layers.{group}.mlp.capacity_factor"),
+    Letter(
+        "capacity_factor", "cf", "room of an expert over its even share", "model.layers.{group}.mlp.capacity_factor"
+    ),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),

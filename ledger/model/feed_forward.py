@@ -44,4 +44,9 @@ def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     return tape.contract("mlp/down", "batch seq d_ff, d_model d_ff -> batch seq d_model", x, weight, bias=bias)
 
 
-MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {"plain": _plain, "gated": _gated, "experts": experts, "custom": custom}
+MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {
+    "plain": _plain,
+    "gated": _gated,
+    "experts": experts,
+    "custom": custom,
+}

@@ -16,8 +16,8 @@ class FusedAttention(Operation):
     """Scores, softmax and context in one kernel: FLOPs of its parts, only external traffic.
 
     `parts` are the two contractions inside; a kernel that skips masked blocks runs only `density` of them. The
-    backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work. `slowest` is what the
-    busiest device does over the average, where a cut sequence leaves them unequal shares of a mask.
+    backward kernel rebuilds the scores, so it runs five contractions, of which one is redone work. `slowest` is what
+    the busiest device does over the average, where a cut sequence leaves them unequal shares of a mask.
     """
 
     parts: tuple[Contraction, ...] = ()

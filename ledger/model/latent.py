@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values are expanded from one narrow vector a token (DeepSeek-V2, section 2.1)."""
+"""Multi-head latent attention: keys and values come from one narrow vector a token (DeepSeek-V2, section 2.1)."""
 
 from __future__ import annotations
 

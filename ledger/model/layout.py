@@ -56,7 +56,9 @@ class Layout:
     @property
     def keeps_gathered(self) -> bool:
         """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
-        return self.dtensor and not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
+        return (
+            self.dtensor and not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
+        )
 
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""

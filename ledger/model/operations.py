@@ -94,7 +94,16 @@ class Operation:
 
     def traffic(self) -> sympy.Expr:
         """Each operand is read once and the result written once."""
-        return total(tensor.bytes() for tensor in (*self.inputs, *self.outputs))
+        left = self.untouched()
+        return total(tensor.bytes() for tensor in (*self.inputs, *self.outputs) if tensor not in left)
+
+    def untouched(self) -> tuple[Tensor, ...]:
+        """Operands that are only there while it runs, neither read nor written."""
+        return ()
+
+    def passing(self) -> tuple[Tensor, ...]:
+        """Results that are gone once it has run."""
+        return ()
 
     def shape(self) -> Matmul | None:
         """The matrix product behind it, where there is one."""
@@ -115,7 +124,8 @@ class Operation:
 
 def gradient(tensor: Tensor, dtype: str = "") -> Tensor:
     """The gradient of a tensor: same dims and split."""
-    return replace(tensor, name=f"{tensor.name}.gradient", dtype=dtype or tensor.dtype, role="gradient", view_of="", frozen=False)
+    name = f"{tensor.name}.gradient"
+    return replace(tensor, name=name, dtype=dtype or tensor.dtype, role="gradient", view_of="", frozen=False)
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

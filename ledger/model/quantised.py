@@ -42,7 +42,7 @@ class Copies:
 class Quantise(Operation):
     """One kernel, or one that finds the scale and one that applies it: `reads` passes over the tensor.
 
-    The gradient of the tensor is computed from its copies, so backward has nothing to do here.
+    What reads the copies gives the tensor its gradient, so backward has nothing to do here.
     """
 
     reads: int = 1
@@ -54,6 +54,10 @@ class Quantise(Operation):
     def vector(self) -> sympy.Expr:
         """A few operations on each element."""
         return product(FLOPS, self.inputs[0].elements())
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """The products that read the copies give the tensor its gradient."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -167,9 +171,7 @@ def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) 
     return Tensor(f"{tensor.name}.{name}", (Dim("scales", count),), dtype, role)
 
 
-def _scales(
-    tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]
-) -> sympy.Expr:
+def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]) -> sympy.Expr:
     """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
     if block == WHOLE:
         return ONE

@@ -136,7 +136,9 @@ def test_the_documented_example_compiles() -> None:
     """What docs/custom.md shows can be copied: its layers are a model's, on one device and cut over three."""
     page = (Path(__file__).parents[2] / "docs" / "custom.md").read_text("utf-8")
     written = page.split("```yaml\n")[1].split("```")[0]
-    text = f"spec: ledger/1\nmodel: shown\nsource: docs/custom.md\nd_model: 768\nvocab: 1000\nnorm: {{kind: rms}}\n{written}"
+    text = (
+        "spec: ledger/1\nmodel: shown\nsource: docs/custom.md\nd_model: 768\nvocab: 1000\nnorm: {kind: rms}\n" + written
+    )
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "shown.yaml").write_text(text, encoding="utf-8")
         plan = {**plans.ONE_DEVICE, "model": f"{folder}/shown.yaml"}

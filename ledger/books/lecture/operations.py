@@ -12,10 +12,10 @@ from ledger.books.evaluate import exact
 from ledger.books.lecture.answers import Figure, Found, Grid
 from ledger.books.notation import text
 from ledger.model import dtypes
+from ledger.model.activations import activation as write_activation
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
-from ledger.model.activations import activation as write_activation
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
 from ledger.model.tape import Tape
