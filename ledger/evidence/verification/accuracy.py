@@ -33,14 +33,15 @@ def _summary(found: Sequence[Verification]) -> Iterator[str]:
     checked = [verdict for verdict in verdicts if verdict.status != UNCHECKED]
     equal = sum(verdict.status in ("equal", "explained") for verdict in checked)
     judges = sorted({f"torch {one.origin.torch}, transformers {one.origin.transformers}" for one in found})
-    dates = sorted(one.origin.date for one in found)
+    dates = sorted({one.origin.date for one in found})
     if not found:
         yield "Nothing is recorded.\n"
         return
     yield (
         f"{len(found)} plans, {len(checked)} figures, {equal} of them equal to the byte once named causes are taken "
         f"away; {sum(not verdict.agrees for verdict in checked)} disagree. Judged by {'; '.join(judges)}, "
-        f"{dates[0]} to {dates[-1]}. A peak cell is what is left over of predicted minus found, relative to found; "
+        f"{' to '.join(dates[:: max(1, len(dates) - 1)])}. A cell of memory is what is left of predicted minus found, "
+        "relative to found: 0 is equality to the byte. "
         "`counts` are parameters, FLOPs, saved bytes and collectives.\n"
     )
 
