@@ -17,7 +17,6 @@ from ledger.model import dispatch, dtypes
 from ledger.model.activations import activation
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Addition, Pointwise, Weighed
-from ledger.model.operations import total
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor

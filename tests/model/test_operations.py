@@ -22,6 +22,7 @@ from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.joining import Joined, Taken
 from ledger.model.operations import Operation, differentiable, gradient
 from ledger.model.program import Program, program
+from ledger.model.quantised import PASSING
 from ledger.model.recompute import POLICIES
 from ledger.model.schedule import roles
 from ledger.model.tensors import Tensor
@@ -36,6 +37,11 @@ SPLIT_MIXTRAL = {
 }
 NINE = {"cluster": {"base": "h100-400g", "devices": 9, "devices_per_node": 9}}
 TENSOR = {"cluster": {"base": "h100-400g", "devices": 3, "devices_per_node": 3}}
+EIGHTS = {
+    **plans.layer(plans.MIXTRAL, attention={"heads": 6, "kv_heads": 3, "head_dim": 32}, mlp={"d_ff": 544}),
+    "d_model": 384,
+}
+NARROW = {"accelerator": "b200", "run": {"seq_len": 48, "micro_batch": 2, "global_batch": 2}}
 EVEN = {"run": {"seq_len": 64, "micro_batch": 3, "global_batch": 3}}
 PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GPT2, "kernels": {"attention": "eager", "norm": "eager", "activation": "eager"}},
@@ -55,7 +61,12 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA, "kernels": {"loss": "fused_linear", "loss_chunks": 4}, **EVEN},
     {"model": plans.LLAMA, "train": {"lora": {"rank": 5, "targets": ["q", "down"]}}, "recompute": "full"},
     {"model": {**plans.LLAMA, "multi_token": {"depth": 1}}},
+    {"model": EIGHTS, **NARROW, "precision": "fp8-delayed"},
+    {"model": EIGHTS, **NARROW, "precision": "mxfp8"},
+    {"model": EIGHTS, **NARROW, "precision": "fp8-block", "recompute": "full"},
     {"model": plans.QWEN2_EXPERTS, "kernels": {"experts": "eager"}},
+    {"model": plans.LLAMA4_MIXED, "kernels": {"experts": "dense", "norm": "eager"}},
+    {"model": plans.LLAMA4_EXPERTS, "kernels": {"experts": "batched_mm"}},
     {"model": plans.DEEPSEEK3, "kernels": {"experts": "batched_mm", "activation": "eager"}},
     {
         "model": plans.layer(
@@ -65,6 +76,12 @@ PLANS: tuple[plans.Mapped, ...] = (
         "parallelism": {"data": 3, "tensor": 3, "expert": 3, "sequence": "save_gathered", "zero": 3},
         "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
         "assumptions": {"expert_imbalance": 1.5},
+    },
+    {
+        "model": plans.layer(SPLIT_MIXTRAL, mlp={"router": {"scores": "sigmoid_of_chosen", "scales": "input"}}),
+        **NINE,
+        "parallelism": {"data": 3, "tensor": 3, "expert": 3},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
     },
     {
         "model": plans.layer(SPLIT_MIXTRAL, mlp={"capacity_factor": 1.25, "router": {"scores": "sigmoid"}}),
@@ -104,8 +121,9 @@ SIZES: dict[sympy.Symbol, Exact] = {}
 
 
 def prime(symbol: sympy.Symbol) -> int:
-    """A prime for this symbol alone."""
-    return int(SIZES.setdefault(symbol, sympy.prime(len(LETTERS) + len(SIZES))))
+    """A prime for this symbol alone; a token uses (`T`) fewer experts than there are."""
+    few = str(symbol).split("_")[0] == "T"
+    return int(SIZES.setdefault(symbol, sympy.prime(len(SIZES) + (1 if few else 10 * len(LETTERS)))))
 
 
 def value(expr: sympy.Expr) -> Exact:
@@ -153,14 +171,17 @@ def handed_on(operation: Operation) -> set[str]:
 
 
 def test_every_operand_gets_its_gradient() -> None:
-    """Each differentiable input has a gradient that backward writes, or that is handed on; nothing else is written."""
+    """Each differentiable input has a gradient that backward writes, or that is handed on; nothing else is written.
+
+    But temporaries are, and narrow copies, which come with their scales.
+    """
     for operation in written():
         wanted = {gradient(tensor).name for tensor in operation.learned() if differentiable(tensor)}
-        temporary = {tensor.name for step in operation.gradients() for tensor in step.inputs}
-        made = {tensor.name for step in operation.gradients() for tensor in step.outputs}
-        missing = wanted - made - handed_on(operation)
+        read = {tensor.name for step in operation.gradients() for tensor in step.inputs}
+        results = [tensor for step in operation.gradients() for tensor in step.outputs if tensor not in step.passing()]
+        missing = wanted - {tensor.name for tensor in results} - handed_on(operation)
         assert not missing, f"{operation.name} ({type(operation).__name__}) gives no {missing}"
-        assert made - wanted <= temporary, operation.name
+        assert {tensor.name for tensor in results if tensor.role != PASSING} <= wanted | read, operation.name
 
 
 def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
@@ -267,11 +288,29 @@ def test_collectives_come_back_as_their_adjoints() -> None:
 
 
 def test_traffic_is_every_operand_once() -> None:
-    """Elementwise kernels, contractions and attention touch each operand once, in its own dtype, where one runs."""
+    """Elementwise kernels, contractions and attention touch each operand once, in its own dtype, where one runs.
+
+    Narrow operands bring their scales; what only has to be there meanwhile is an operand that is not touched.
+    """
     for operation in everything():
         if isinstance(operation, Pointwise | Contraction | FusedAttention) and operation.pieces == 1:
-            touched = (*operation.inputs, *operation.outputs)
-            assert value(operation.traffic()) == sum(value(tensor.bytes()) for tensor in touched), operation.name
+            scales = [scale for of in getattr(operation, "narrow", ()) for scale in of.forward[1:]]
+            assert set(operation.untouched()) <= set(operation.inputs[1:]), operation.name
+            moved = sum(value(tensor.bytes()) for tensor in (*operation.inputs, *operation.outputs, *scales))
+            idle = sum(value(tensor.bytes()) for tensor in operation.untouched())
+            assert value(operation.traffic()) + idle == moved, operation.name
+
+
+def test_what_passes_or_is_not_touched_is_no_operand_of_backward() -> None:
+    """A temporary is a result beside the main one; what is only there meanwhile is an input that is not saved."""
+    passing = [operation for operation in everything() if operation.passing()]
+    waiting = [operation for operation in everything() if operation.untouched()]
+    assert passing
+    assert waiting
+    for operation in passing:
+        assert set(operation.passing()) <= set(operation.outputs[1:]), operation.name
+    for operation in waiting:
+        assert set(operation.untouched()) <= set(operation.inputs) - set(operation.saves), operation.name
 
 
 def test_a_shard_is_a_part() -> None:
