@@ -75,11 +75,11 @@ def worst(compiled: Compiled) -> RoleResult:
 
 
 def flop_parts(compiled: Compiled, phase: str) -> Parts:
-    """The matrix FLOPs of every account in one phase, over all devices of all roles."""
+    """The matrix FLOPs of every account in one phase that its result needs, over all devices of all roles."""
     devices = {role.name: role.devices for role in compiled.roles}
     found: dict[str, Number] = {}
     for leaf in compiled.accounts:
-        if leaf.when == phase and leaf.unit == "FLOP" and not leaf.resource.startswith("vector"):
+        if leaf.when == phase and leaf.resource.startswith("matmul."):
             found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
     return descending(found.items())
 
