@@ -12,6 +12,10 @@ from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Attention, Norm
 
+# From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
+# qkv_up_proj_and_rope_apply).
+EXPANDED = "up_projection"
+
 
 def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Latent projections are whole on every device, heads are split where they are expanded; (batch seq d_model)."""
@@ -26,28 +30,28 @@ def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 
 def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Queries, through a latent of their own where they have one, with the rotary part of each head turned."""
-    source = "d_model"
+    source, up = "d_model", tape.inside(EXPANDED)
     if spec.q_rank:
         source = "q_rank"
         weight = tape.weight("attention/q_latent.weight", "q_rank d_model")
         bias = tape.weight("attention/q_latent.bias", "q_rank") if spec.qkv_bias else None
         einsum = "batch seq d_model, q_rank d_model -> batch seq q_rank"
         narrow = tape.contract("attention/q_latent", einsum, x, weight, bias=bias)
-        x = norm(tape, "attention/q_latent_norm", narrow, norms, source)
+        x = norm(up, "attention/q_latent_norm", narrow, norms, source)
     heads, nope, rope, latent_dim = tape.dims(f"heads nope_head_dim rope_head_dim {source}")
     wide = Dim("head_dim", nope.symbol + rope.symbol)
     weight = tape.weight("attention/q.weight", (heads, wide, latent_dim), lead=2)
-    query = tape.contract(
+    query = up.contract(
         "attention/q", f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim", x, weight
     )
-    straight, turning = tape.taken(
+    straight, turning = up.taken(
         query,
         {
             "attention/q.straight": tape.dims("batch seq heads nope_head_dim"),
             "attention/q.turning": tape.dims("batch seq heads rope_head_dim"),
         },
     )
-    return tape.joined("attention/q.joined", [straight, turned(tape, "attention/rotary_q", turning, spec)], query.dims)
+    return up.joined("attention/q.joined", [straight, turned(up, "attention/rotary_q", turning, spec)], query.dims)
 
 
 def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple[Tensor, Tensor]:
@@ -65,13 +69,14 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
             "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
         },
     )
-    narrow = norm(tape, "attention/kv_latent_norm", narrow, norms, "kv_rank")
-    turning = turned(tape, "attention/rotary_k", turning, spec)
+    up = tape.inside(EXPANDED)
+    narrow = norm(up, "attention/kv_latent_norm", narrow, norms, "kv_rank")
+    turning = turned(up, "attention/rotary_k", turning, spec)
     expanded = Dim("key_value", nope.symbol + wide.symbol)
     weight = tape.weight("attention/kv.weight", (*tape.dims("heads"), expanded, kv_rank), lead=2)
     einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
-    pair = tape.contract("attention/kv", einsum, narrow, weight)
-    key, value = tape.taken(
+    pair = up.contract("attention/kv", einsum, narrow, weight)
+    key, value = up.taken(
         pair,
         {
             "attention/k.straight": tape.dims("batch seq heads nope_head_dim"),
@@ -81,5 +86,5 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     together = Dim("head_dim", nope.symbol + rope.symbol)
     like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
-        turning = tape.used_by_all(turning, axis)
-    return tape.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value
+        turning = up.used_by_all(turning, axis)
+    return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value
