@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ledger.model import components, dtypes
+from ledger.model import components, dtypes, moves
 from ledger.model.contraction import Contraction
 from ledger.model.cross_entropy import InPlaceLoss, loss
 from ledger.model.dims import Dim, symbol
@@ -100,7 +100,7 @@ def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
-    hidden = tape.everywhere(hidden, "tensor")
+    hidden = moves.everywhere(tape, hidden, "tensor")
     each = replace(tape, times=symbol("loss_chunks"))
     dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sympy
 
+from ledger.model import moves
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
@@ -103,7 +104,7 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     kind = WholeLookup if table.split and tape.layout.keeps_gathered else Lookup
     result = tape.record(kind(name, "embedding", (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
-        result = tape.reduced(result, axis)
+        result = moves.reduced(tape, result, axis)
     if not table.split and len(result.dims) == 3:
         result = result.on(tape.layout.stream)
     return result

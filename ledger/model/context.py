@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ledger.model import moves
 from ledger.model.collectives import Collective
 from ledger.model.cores import CORES
 from ledger.model.tape import Tape
@@ -26,7 +27,7 @@ def _none(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
 
 def _all_gather(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
     """Every device has all keys and values, for its own queries (Grattafiori et al. 2024, section 3.3.2)."""
-    return _none(tape, query, tape.everywhere(key, AXIS), tape.everywhere(value, AXIS), spec)
+    return _none(tape, query, moves.everywhere(tape, key, AXIS), moves.everywhere(tape, value, AXIS), spec)
 
 
 def _all_to_all(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:

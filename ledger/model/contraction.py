@@ -13,6 +13,15 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, gradient
 from ledger.model.tensors import Tensor, product
 
+Names = tuple[str, ...]
+
+
+def terms(einsum: str) -> tuple[Names, Names, Names]:
+    """The dim names of both operands and of the result."""
+    operands, out = einsum.split("->")
+    first, second = operands.split(",")
+    return tuple(first.split()), tuple(second.split()), tuple(out.split())
+
 
 @dataclass(frozen=True)
 class Contraction(Operation):
@@ -26,11 +35,9 @@ class Contraction(Operation):
     density: sympy.Expr = ONE
     copies: tuple[str, ...] = ()
 
-    def terms(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    def terms(self) -> tuple[Names, Names, Names]:
         """The dim names of both operands and of the result."""
-        left, right = self.einsum.split("->")
-        first, second = left.split(",")
-        return tuple(first.split()), tuple(second.split()), tuple(right.split())
+        return terms(self.einsum)
 
     def sizes(self) -> Mapping[str, sympy.Expr]:
         """Every dim's size on one device."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from ledger.model import moves
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, gradient
@@ -124,7 +125,7 @@ def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
 def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
     """Put together from every device that has a part of the vocabulary."""
     for axis in _axes(logits):
-        part = tape.summed(part, axis)
+        part = moves.summed(tape, part, axis)
     return part
 
 

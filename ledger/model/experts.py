@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import dispatch, dtypes
+from ledger.model import dispatch, dtypes, moves
 from ledger.model.activations import activation
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Addition, Pointwise, Weighed
@@ -33,12 +33,12 @@ def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """Every token through its `top_k` experts and through the shared ones; x and result (batch seq d_model)."""
     axis = tape.layout.splits.get("d_ff")
     if axis:
-        x = tape.used_by_all(x, axis)
+        x = moves.used_by_all(tape, x, axis)
     chosen = routed(tape.inside("router"), x, spec)
     result = KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec)
     if spec.shared:
         result = _joined(tape, result, _shared(tape, x, spec))
-    return tape.reduced(result, axis) if axis else result
+    return moves.reduced(tape, result, axis) if axis else result
 
 
 def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
@@ -268,7 +268,7 @@ def _shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
         return out
     axis = tape.layout.splits.get("d_ff")
     weight = tape.weight("mlp/shared_score.weight", (ONE, *tape.dims("d_model")))
-    weight = tape.used_by_all(weight, axis) if axis else weight
+    weight = moves.used_by_all(tape, weight, axis) if axis else weight
     score = tape.contract("mlp/shared_score", "batch seq d_model, one d_model -> batch seq one", x, weight)
     share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
     return _weighed(tape, out, share, "mlp/shared_scaled")

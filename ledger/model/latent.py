@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.model import moves
 from ledger.model.context import mixed
 from ledger.model.dims import Dim
 from ledger.model.norms import norm
@@ -86,5 +87,5 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     together = Dim("head_dim", nope.symbol + rope.symbol)
     like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
-        turning = up.used_by_all(turning, axis)
+        turning = moves.used_by_all(up, turning, axis)
     return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ledger.model import moves
 from ledger.model.elementwise import Pointwise
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -44,7 +45,7 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
 def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
     """Where experts are cut within, each device weighs parts of results: the gradient is a sum over them."""
     axis = tape.layout.splits.get("d_ff")
-    return tape.used_by_all(weight, axis) if axis else weight
+    return moves.used_by_all(tape, weight, axis) if axis else weight
 
 
 # --- scores, each as the real code orders them ----------------------------------------------------

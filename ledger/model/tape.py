@@ -1,4 +1,4 @@
-"""The tape: components write operations on it; it settles dtypes (the precision policy) and transfers (the layout)."""
+"""The tape: components write operations on it; it settles dtypes (the precision policy) and splits (the layout)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 
-from ledger.model import dtypes
+from ledger.model import dtypes, moves
 from ledger.model.adapters import adapted, adapts
-from ledger.model.collectives import transfer
-from ledger.model.contraction import Contraction, Grouped
+from ledger.model.contraction import Contraction, Grouped, terms
 from ledger.model.dims import Dim, dim
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
@@ -116,13 +115,13 @@ class Tape:
         `grouped`: groups of rows, each with a matrix of its own, in one kernel. `partial`: who calls marks what is
         shared and sums the result.
         """
-        first, second, out = _terms(einsum)
+        first, second, out = terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
-        left, held = self._whole(left, set(used.values())), left
+        left, held = moves.whole(self, left, set(used.values())), left
         operands = left, right
         cut = any(axis in used.values() for _, axis in held.split)
         if any(name in out for name in used) and not cut and not partial:
-            left = self._shared(left, next(iter(used.values())))
+            left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
         recipe = None if dtype else self._recipe(name, right)
         left = self.cast(left, compute)
@@ -132,7 +131,7 @@ class Tape:
         split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
         split += tuple((n, axis) for n, axis in left.split if n in out and n not in used)
         result = self.activation(name, dims, dtype or self.matmul_result, split)
-        saves = (self._kept(left, held), right, *saving)
+        saves = (moves.kept(self, left, held), right, *saving)
         kernel = f"{'grouped' if grouped else 'matmul'}.{dtypes.rate(compute)}"
         contracted = {used[n] for n in first if n in used and n not in out and not partial}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
@@ -143,7 +142,7 @@ class Tape:
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
         self.record(narrowed(self, plain, recipe) if recipe else plain)
         for axis in sorted(contracted):
-            result = self.reduced(result, axis)
+            result = moves.reduced(self, result, axis)
         if bias and contracted:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
         return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
@@ -216,77 +215,8 @@ class Tape:
         result = self.activation(name, dims, dtype, _on(tensors[0].split, dims))
         return self.record(Joined(name, "copy", tuple(tensors), (result,)))
 
-    # --- transfers ---
-
-    def everywhere(self, tensor: Tensor, axis: str) -> Tensor:
-        """The tensor gathered over an axis that cuts its sequence, where one does."""
-        held = tuple(pair for pair in tensor.split if pair[1] == axis)
-        if not held:
-            return tensor
-        rest = tuple(pair for pair in tensor.split if pair[1] != axis)
-        result = tensor.on(rest, f"{tensor.name}.gathered")
-        return self._transfer(f"{tensor.name}.all_gather", "all_gather", axis, tensor, result)
-
-    def used_by_all(self, tensor: Tensor, axis: str) -> Tensor:
-        """The tensor whole on every device of an axis, each of which uses it in its own way."""
-        whole = self._whole(tensor, {axis})
-        return whole if whole is not tensor else self._shared(tensor, axis)
-
-    def summed(self, partial: Tensor, axis: str) -> Tensor:
-        """A sum over a mesh axis that every device of the axis keeps."""
-        result = partial.on(partial.split, f"{partial.name}.sum")
-        return self._transfer(f"{partial.name}.all_reduce", "all_reduce", axis, partial, result)
-
-    def reduced(self, partial: Tensor, axis: str) -> Tensor:
-        """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
-        held = tuple((n, a) for n, a in self.layout.stream if a == axis)
-        collective = "reduce_scatter" if held else "all_reduce"
-        result = partial.on((*partial.split, *held), f"{partial.name}.sum")
-        return self._transfer(f"{partial.name}.{collective}", collective, axis, partial, result)
-
-    def _whole(self, tensor: Tensor, axes: set[str]) -> Tensor:
-        """Gathers a held split that clashes with an axis the einsum needs for another dim."""
-        clash = [(n, a) for n, a in tensor.split if a in axes and n not in self.layout.splits]
-        for name, axis in clash:
-            known = self.moved.get((tensor.name, f"gather.{axis}"))
-            if known is None:
-                rest = tuple(pair for pair in tensor.split if pair != (name, axis))
-                known = tensor.on(rest, f"{tensor.name}.gathered")
-                self.moved[tensor.name, f"gather.{axis}"] = known
-                self._transfer(f"{tensor.name}.all_gather", "all_gather", axis, tensor, known)
-            tensor = known
-        return tensor
-
-    def _shared(self, tensor: Tensor, axis: str) -> Tensor:
-        """Marks a value that every device of an axis uses in its own way, so that its gradient is summed."""
-        known = self.moved.get((tensor.name, f"share.{axis}"))
-        if known is None:
-            known = replace(tensor, name=f"{tensor.name}.shared", view_of=tensor.storage)
-            self.moved[tensor.name, f"share.{axis}"] = known
-            self._transfer(f"{tensor.name}.share", "none", axis, tensor, known)
-        return known
-
-    def _transfer(self, name: str, collective: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
-        """Writes a transfer. DTensor joins and cuts a sequence, which is not the outermost dim, by way of a copy.
-
-        (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
-        """
-        sequence = ("seq", axis) in self.layout.stream and axis == "tensor" and self.layout.keeps_gathered
-        copied = sequence and collective in ("all_gather", "reduce_scatter")
-        return self.record(transfer(name, collective, axis, source, result, copied=copied))
-
-    def _kept(self, used: Tensor, held: Tensor) -> Tensor:
-        """What a contraction saves of its input: the tensor it read, or the shard it can gather it from again."""
-        return held if self.layout.regather and held.split != used.split and used.dtype == held.dtype else used
-
 
 def _on(split: Split, dims: tuple[Dim, ...]) -> Split:
     """What of a split concerns these dims."""
     names = {dim.name for dim in dims}
     return tuple((name, axis) for name, axis in split if name in names)
-
-
-def _terms(einsum: str) -> tuple[list[str], list[str], list[str]]:
-    operands, out = einsum.split("->")
-    first, second = operands.split(",")
-    return first.split(), second.split(), out.split()

@@ -10,7 +10,14 @@ from tests.model import strategies
 from tests.model.plans import Mapped
 from tests.model.strategies import FLASH, RECOMPUTE
 
-CHUNKS = {"gpipe": (1,), "1f1b": (1,), "interleaved": (2, 3), "zero_bubble": (1, 2), "zero_bubble_h2": (1,), "dual_pipe": (1,)}
+CHUNKS = {
+    "gpipe": (1,),
+    "1f1b": (1,),
+    "interleaved": (2, 3),
+    "zero_bubble": (1, 2),
+    "zero_bubble_h2": (1,),
+    "dual_pipe": (1,),
+}
 SHAPES = ("even", "listed", "ends", "layer", "own")
 FUSED = ("flash", "cudnn", "efficient")
 

@@ -48,7 +48,7 @@ def offers(node: object) -> list[set[str]]:
 
 
 def test_every_schedule_and_exchange_is_compiled() -> None:
-    """A schedule that the schema offers has a row, as have those that a rule names; an exchange of context has a function."""
+    """A schedule that the schema offers has a row, as have those that a rule names; an exchange has a function."""
     mesh = schema("plan")["$defs"]["parallelism"]
     assert choices(mesh, "schedule") == set(PIPELINES) >= set(CHUNKS)
     assert choices(mesh, "context_exchange") == set(EXCHANGES) - {"none"}
