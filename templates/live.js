@@ -96,7 +96,10 @@ function fullest(ledger, values, several) {
       for (const [category, formula] of step.map((index) => tensors[index])) add(moment, category, formula);
   }
   const peak = largest(moments, sum);
-  return { bytes: sum(peak), parts: peak, title: ledger.moments[moments.indexOf(peak)] };
+  const at = moments.indexOf(peak);
+  const held = sum(peak) + PLAN.stack.library + whole(values[ledger.workspaces[at]]);
+  const reserved = Math.trunc(held * PLAN.stack.fragmentation) + PLAN.stack.context;
+  return { bytes: sum(peak), parts: peak, title: ledger.moments[at], reserved };
 }
 
 // Whether an entry is there: `only` is 1 for one micro-batch a step, 2 for several, 0 for both.
@@ -294,7 +297,7 @@ function evaluate(chosen) {
     return seen.get(key);
   });
   const { peak } = largest(found, (role) => role.peak.bytes);
-  const reserved = Math.trunc(peak.bytes * PLAN.stack.fragmentation) + PLAN.stack.context;
+  const { reserved } = peak;
   const time = step(found.map((role) => role.time), chosen);
   const devices = devicesOf(chosen), tokens = chosen.global_batch * chosen.seq_len;
   const totals = {

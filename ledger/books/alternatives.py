@@ -12,7 +12,7 @@ from itertools import product
 
 from ledger.books.bindings import bindings
 from ledger.books.closed import Books, close
-from ledger.books.compiler import compile_plan, peak_bytes, reserved
+from ledger.books.compiler import compile_plan, reserved_bytes
 from ledger.books.counts import parameters, state_bytes
 from ledger.books.evaluate import exact
 from ledger.books.repricing import step_time
@@ -107,7 +107,7 @@ def fitting(layout: Plan, shelf: Shelf) -> Iterator[Candidate]:
     for size in reversed(sizes):
         plan = replace(layout, run=replace(layout.run, micro_batch=size))
         books = valued(plan, shelf)
-        needed = reserved(plan, max(peak_bytes(book) for book in (books[0], books[-1])))
+        needed = max(reserved_bytes(plan, book) for book in (books[0], books[-1]))
         if needed <= plan.accelerator.memory:
             yield Candidate(plan, needed, step_time(plan, books))
             tried += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from heapq import nsmallest
 
@@ -12,6 +11,7 @@ from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
 from ledger.books.memory import CATEGORIES
 from ledger.books.notation import text
+from ledger.books.outside import outside, reserved
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
 from ledger.books.timeline import Timeline
 from ledger.books.verdict import verdict
@@ -59,14 +59,18 @@ def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
 def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
     found = moments(book)
-    peak = max(found, key=lambda moment: moment.total)
-    role = book.role
-    return RoleResult(role.name, role.stages, role.devices, found, peak, reserved(plan, peak.total), rows)
+    fullest = max(range(len(found)), key=lambda index: found[index].total)
+    peak, role = found[fullest], book.role
+    beside = outside(plan, book, fullest, peak.total)
+    whole = peak.total + sum(part.bytes for part in beside)
+    return RoleResult(role.name, role.stages, role.devices, found, peak, whole, rows, beside)
 
 
-def reserved(plan: Plan, allocated: int) -> int:
-    """Bytes the driver reports: what the allocator keeps for so many allocated, and what lies outside it."""
-    return int(allocated * plan.stack.fragmentation) + plan.stack.context
+def reserved_bytes(plan: Plan, book: Books) -> int:
+    """Bytes the driver reports of a role's device at its fullest moment."""
+    amounts = allocated(book)
+    fullest = max(amounts, key=lambda moment: amounts[moment])
+    return reserved(plan, book, fullest, amounts[fullest])
 
 
 def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
@@ -79,11 +83,16 @@ def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
 
 def peak_bytes(book: Books) -> int:
     """The bytes alive at the fullest moment."""
-    filled: dict[int, int] = defaultdict(int)
+    return max(allocated(book).values())
+
+
+def allocated(book: Books) -> dict[int, int]:
+    """The bytes alive at each moment."""
+    filled = dict.fromkeys(range(len(book.line.points)), 0)
     for when, _, _, amount in stocks(book):
         for moment in range(when.first, when.last + 1):
             filled[moment] += amount
-    return max(filled.values(), default=0)
+    return filled
 
 
 def moments(book: Books) -> tuple[Moment, ...]:

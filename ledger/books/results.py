@@ -77,8 +77,20 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """Bytes that a device holds beside the tensors of a step, and the measurement or source code that says so."""
+
+    name: str
+    bytes: int
+    basis: str
+
+
+@dataclass(frozen=True)
 class RoleResult:
-    """One kind of device: `stages` it stands for, how many `devices` play it, its memory and its time."""
+    """One kind of device: `stages` it stands for, how many `devices` play it, its memory and its time.
+
+    `reserved` is the peak and all that lies `outside` its tensors.
+    """
 
     name: str
     stages: tuple[int, ...]
@@ -87,6 +99,7 @@ class RoleResult:
     peak: Moment
     reserved: int
     kernels: tuple[KernelTime, ...]
+    outside: tuple[Outside, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,11 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         role = worst(compiled)
         note = f"role {role.name}, at its peak: {role.peak.title}"
         return Breakdown(note, descending(role.peak.parts.items()), descending(role.peak.details))
+    if key == "memory.reserved":
+        role = worst(compiled)
+        parts = [("tensors at the peak", role.peak.total), *((part.name, part.bytes) for part in role.outside)]
+        sources = [f"{part.name}: {part.basis}" for part in role.outside]
+        return Breakdown("\n".join([f"role {role.name}, at its peak: {role.peak.title}", *sources]), tuple(parts))
     if key == "time.step":
         return Breakdown("on the critical path", tuple((span.title, span.seconds) for span in compiled.waterfall))
     if key == "time.exposed":
@@ -40,6 +45,10 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
     if key == "traffic.step" or (key.startswith("comm.") and key.endswith(".bytes")):
         resource = "hbm" if key == "traffic.step" else key.removesuffix(".bytes")
         return flow_parts(compiled, resource)
+    if key == "traffic.host" or key.startswith("host_link."):
+        return flow_parts(compiled, "host_traffic" if key == "traffic.host" else key.removesuffix(".bytes"))
+    if key == "memory.host":
+        return hosted_parts(compiled)
     if key == "flops.step":
         return Breakdown("of the whole job", tuple((part, compiled.totals[part]) for part in PHASES))
     return Breakdown()
@@ -93,6 +102,20 @@ def flow_parts(compiled: Compiled, resource: str) -> Breakdown:
             role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
     busiest = max(moved, key=lambda role: sum(moved[role].values()))
     return Breakdown(f"per device of role {busiest}, in a step", descending(moved[busiest].items()))
+
+
+def hosted_parts(compiled: Compiled) -> Breakdown:
+    """The bytes of host memory for one device of the role that needs most, by what they are."""
+    held: dict[str, dict[str, Number]] = {}
+    for leaf in compiled.accounts:
+        if leaf.resource.startswith("host."):
+            role = held.setdefault(leaf.role, {})
+            category = leaf.resource.removeprefix("host.")
+            role[category] = role.get(category, 0) + leaf.amount * leaf.times
+    most = max(held, key=lambda role: sum(held[role].values()))
+    cluster = compiled.plan.cluster
+    count = min(cluster.devices, cluster.devices_per_node)
+    return Breakdown(f"of one device of role {most}; a node has {count}", descending(held[most].items()))
 
 
 def descending(parts: Iterable[tuple[str, Number]]) -> Parts:

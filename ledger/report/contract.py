@@ -73,6 +73,7 @@ def published_role(role: RoleResult) -> dict[str, Any]:
         "memory": {
             "peak": role.peak.total,
             "reserved": role.reserved,
+            "outside": [{"name": part.name, "bytes": part.bytes, "basis": part.basis} for part in role.outside],
             "moment": role.peak.name,
             "parts": dict(role.peak.parts),
         },

@@ -18,6 +18,7 @@ from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import exact
 from ledger.books.memory import CATEGORIES, Value, lasting
 from ledger.books.moments import Moments
+from ledger.books.outside import workspace
 from ledger.books.results import KernelTime
 from ledger.books.steps import Held, Step
 from ledger.books.timeline import timeline
@@ -137,6 +138,7 @@ def ledger(plan: Plan, role: Role, emission: Emission) -> dict[str, Any]:
     timed = [[timing(variant, entry, row, emission) for entry, row in variant.rows] for variant in variants]
     return {
         "moments": [point.title for point in variants[0].moments.line.points],
+        "workspaces": [emission.formulas.number(workspace(mine, point)) for point in variants[0].moments.line.points],
         "stocks": merged([tuple(stocks(variant, emission)) for variant in variants]),
         "passing": merged([tuple(passing(variant, emission)) for variant in variants]),
         "kernels": merged([tuple(row for moves, row in rows if not moves) for rows in timed]),

@@ -8,6 +8,7 @@ from typing import Any
 from ledger.books import prices
 from ledger.books.bindings import bindings
 from ledger.books.memory import CATEGORIES
+from ledger.books.outside import HANDLES
 from ledger.books.passes import PASSES, weights_hide
 from ledger.books.time import UNSEEN_STACK
 from ledger.model.dims import symbol
@@ -45,6 +46,7 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     ),
     (lambda plan: bool(plan.model.predictions), "its last stage predicts further tokens"),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
+    (lambda plan: bool(plan.parallelism.offload), "its optimizer runs on the host"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (
         lambda plan: plan.recompute.policy in ("layers", "segment"),
@@ -167,6 +169,7 @@ def stack(plan: Plan) -> dict[str, Any]:
         "weights_hide": chosen.overlap.gather == "layer",
         "fragmentation": chosen.fragmentation,
         "context": chosen.context,
+        "library": HANDLES * plan.accelerator.matmul_workspace,
     }
 
 

@@ -27,6 +27,7 @@ def accelerator(view: View, name: str) -> Accelerator:
         scaleup_domain=scaleup.size("domain"),
         host_bandwidth=view.amount("host_link", "B/s"),
         power=view.amount("power", "W"),
+        matmul_workspace=view.whole("matmul_workspace", "B"),
         aliases=tuple(str(item.value) for item in view.inner("aliases").node.items),
         calibration=tuple(curve(entry) for entry in view.each("calibration")),
     )

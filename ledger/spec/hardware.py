@@ -45,6 +45,7 @@ class Accelerator:
     scaleup_domain: int
     host_bandwidth: float  # one way
     power: float
+    matmul_workspace: int = 0  # bytes that PyTorch gives each handle of the matmul library
     aliases: tuple[str, ...] = ()
     calibration: tuple[Curve, ...] = ()
 

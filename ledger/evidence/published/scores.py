@@ -12,7 +12,7 @@ import yaml
 from ledger.books.alternatives import structure
 from ledger.books.bindings import bindings
 from ledger.books.closed import Books, close
-from ledger.books.compiler import peak_bytes, reserved
+from ledger.books.compiler import peak_bytes, reserved_bytes
 from ledger.books.evaluate import exact
 from ledger.books.repricing import step_time
 from ledger.evidence.published.documents import Document, SkippedError, document
@@ -101,7 +101,7 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
 def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
     known = row.measured_peak_mem_gib is not None
-    memory = published_memory(made, plan, books) if known else reserved(plan, max(map(peak_bytes, books)))
+    memory = published_memory(made, plan, books) if known else max(reserved_bytes(plan, book) for book in books)
     return replace(
         blank,
         step=step_time(plan, books),

@@ -26,7 +26,11 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
     "workspace": ("workspace", "what kernels and the optimizer hold while they run"),
 }
-OVERHEAD = ("overhead", "outside the tensors", "fragmentation of the allocator, device context, communication buffers")
+OVERHEAD = (
+    "overhead",
+    "outside the tensors",
+    "workspaces of kernels, the allocator's pool, device context, communication buffers",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class MemoryView:
     roles: Figure
     timeline: Figure
     table: Table
+    outside: Table | None
     states: Table | None
     largest: Table | None
     levers: Table | None
@@ -69,6 +74,7 @@ def memory(report: Report) -> MemoryView | None:
         role_figure(compiled),
         timeline_figure(role, float(capacity)),
         category_table(compiled, role),
+        outside_table(role),
         state_table(report),
         largest_table(role.peak),
         lever_table(compiled, role),
@@ -111,13 +117,24 @@ def role_figure(compiled: Compiled) -> Figure:
 def timeline_figure(role: RoleResult, capacity: float) -> Figure:
     """The moments of a step in their order."""
     peak = role.peak.name
-    stacks = [charts.Stack(moment.title, stacked(moment), moment.name == peak) for moment in role.moments]
+    stacks = [
+        charts.Stack(label, stacked(moment), moment.name == peak, group)
+        for moment in role.moments
+        for group, label in [within_pass(moment)]
+    ]
     alt = f"Memory over a step on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
     return figure(
         "Memory over a step",
         "Tensors alive on the fullest device at each moment that can be the peak, in a step’s order; the peak is bold.",
         lambda width: charts.timeline(stacks, capacity, alt, width),
     )
+
+
+def within_pass(moment: Moment) -> tuple[str, str]:
+    """The pass that a moment is part of, if it is, and what it is called within."""
+    name = moment.name.split("/")[0]
+    label = moment.title.removeprefix(f"{name}, ")
+    return (name, label) if label != moment.title else ("", label)
 
 
 def category_table(compiled: Compiled, role: RoleResult) -> Table:
@@ -141,6 +158,13 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
         Column("share", "number"),
     )
     return Table("Memory by category", columns, tuple(rows), sortable=False)
+
+
+def outside_table(role: RoleResult) -> Table | None:
+    """What lies outside the tensors, part by part, each with its source."""
+    columns = (Column("outside the tensors"), Column("bytes", "number"), Column("source"))
+    rows = tuple((Cell(part.name), amount(part.bytes, "B"), Cell(part.basis)) for part in role.outside)
+    return Table("What lies outside the tensors", columns, rows, sortable=False) if rows else None
 
 
 def largest_table(peak: Moment) -> Table | None:

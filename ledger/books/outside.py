@@ -1,0 +1,99 @@
+"""What a device holds beside the tensors of a step: workspaces of kernels, the allocator's pool, the driver's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import sympy
+
+from ledger.books.closed import Books
+from ledger.books.results import Outside
+from ledger.books.timeline import BACKWARD, Point
+from ledger.model.dims import Dim
+from ledger.model.fused_attention import AttentionBackward
+from ledger.model.operations import ZERO, total
+from ledger.model.program import Program
+from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.plan import Plan
+
+HANDLES = 2  # the thread of forward and autograd's own, each with a handle of its library
+LIBRARY = "PyTorch, aten/src/ATen/cuda/CublasHandlePool.cpp: a workspace for each handle, never freed"
+ATTENTION = (
+    "Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp and hopper/flash_api.cpp, mha_bwd: what a layer's"
+    " backward holds, where the peak is one"
+)
+FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
+
+
+def outside(plan: Plan, book: Books, moment: int, allocated: int) -> tuple[Outside, ...]:
+    """Everything beside the `allocated` bytes of tensors at the fullest moment; with them, what the driver reports."""
+    library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
+    attention = int(book.value(workspace(book.program, book.line.points[moment])))
+    held = allocated + library + attention
+    found = (
+        Outside("workspaces of the matmul library", library, LIBRARY),
+        Outside("workspaces of attention's backward", attention, ATTENTION),
+        Outside("pool of the allocator", int(held * plan.stack.fragmentation) - held, _source(plan, FRAGMENTATION)),
+        Outside("context, libraries and communicators", plan.stack.context, _source(plan, CONTEXT)),
+    )
+    return tuple(part for part in found if part.bytes)
+
+
+def reserved(plan: Plan, book: Books, moment: int, allocated: int) -> int:
+    """Bytes the driver reports: the tensors, and all that lies outside them."""
+    return allocated + sum(part.bytes for part in outside(plan, book, moment, allocated))
+
+
+def workspace(program: Program, point: Point) -> sympy.Expr:
+    """Bytes that the attention kernel of a layer's backward allocates for itself; the largest where there are several.
+
+    Attention of one unit differs only in what it attends to, so any of its kernels stands for all.
+    """
+    unit = next((unit for unit in program.units if unit.name == point.unit), None)
+    if point.phase != BACKWARD or unit is None:
+        return ZERO
+    kernels = (step for step in unit.backward if isinstance(step, AttentionBackward))
+    return next((total(t.bytes() for t in temporaries(kernel)) for kernel in kernels), ZERO)
+
+
+def temporaries(kernel: AttentionBackward) -> Iterator[Tensor]:
+    """Sums of the query's gradient in fp32 and a statistic a row, padded to tiles; where query heads share keys, more.
+
+    FlashAttention-2 then has gradients of keys and values for every query head; FlashAttention-3 fp32 sums for each
+    head they have.
+    """
+    query, key, value = kernel.forward.inputs[:3]
+    name = kernel.kernel.split(".")[1]
+    if name not in TILES:
+        return
+    grouped = key.dims[2].name != query.dims[2].name
+    yield _padded(query, "query", TILES[name])
+    statistics = ("rows",) if name == "flash" else ("rows", "logsumexp.log2")
+    for each in statistics:
+        rows = _padded(query, each, TILES[name])
+        yield replace(rows, dims=rows.dims[:3])
+    for tensor in (key, value) if grouped else ():
+        if name == "flash":
+            wide = (*tensor.dims[:2], query.dims[2], tensor.dims[3])
+            yield replace(tensor, name=f"{tensor.name}.expanded", dims=wide, split=query.split, view_of="")
+        else:
+            yield _padded(tensor, tensor.name, TILES[name])
+
+
+TILES: Mapping[str, int] = {"flash": 128, "flash3": 128}  # queries, or keys, that a kernel's sums are padded to
+
+
+def _padded(tensor: Tensor, name: str, tile: int) -> Tensor:
+    """A sum in fp32 of a tensor's shape: rows to whole tiles on each device, heads to multiples of 32 elements."""
+    batch, seq, heads, width = tensor.dims
+    parts = seq.symbol / tensor.local(seq)
+    rows = Dim(seq.name, tile * parts * CeilDiv(seq.symbol, tile * parts))
+    wide = Dim(width.name, 32 * CeilDiv(width.symbol, sympy.Integer(32)))
+    return Tensor(f"{name}.sum", (batch, rows, heads, wide), "fp32", split=tensor.split)
+
+
+def _source(plan: Plan, path: str) -> str:
+    """Where the stack's figure is from."""
+    origin = plan.origins.get(path)
+    return f"{path}: {origin.source}" if origin and origin.source else path
