@@ -214,20 +214,6 @@ def round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
-def wrapped(text: str, width: float, size: float = SIZE, most: int = 3) -> tuple[str, ...]:
-    """Words set in lines no longer than `width`, at most so many; what is left over ends in an ellipsis."""
-    lines: list[str] = []
-    for word in text.split(" "):
-        if lines and text_width(f"{lines[-1]} {word}", size) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    kept = [shortened(entry, width, size) for entry in lines[:most]]
-    if len(lines) > most:
-        kept[-1] = shortened(f"{lines[most - 1]} …", width, size)
-    return tuple(kept)
-
-
 def shortened(text: str, width: float, size: float = SIZE) -> str:
     """The text, or as much of it as fits, with an ellipsis."""
     if text_width(text, size) <= width:

@@ -8,16 +8,21 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ledger.report.charts import memory, roofline, scatter, time
-from ledger.report.svg import Box, Scale, Text, round_step, wrapped
+from ledger.report.svg import Box, Scale, Text, round_step
 
 GB = 10**9
 CATEGORIES = ("weights", "optimizer", "gradients", "activations", "logits", "overhead")
+PLACES = [
+    f"{place} layer of {group}"
+    for group in ("local_dense", "local", "global")
+    for place in ("first", "2nd", "2nd last", "last")
+]
 
 
-def stack(label: str, amounts: tuple[float, ...], *, marked: bool = False) -> memory.Stack:
+def stack(label: str, amounts: tuple[float, ...], *, marked: bool = False, group: str = "") -> memory.Stack:
     """A bar with these gigabytes."""
     parts = (memory.Part(colour, colour, amount * GB) for colour, amount in zip(CATEGORIES, amounts, strict=False))
-    return memory.Stack(label, tuple(parts), marked)
+    return memory.Stack(label, tuple(parts), marked, group)
 
 
 STACKS = {
@@ -28,6 +33,11 @@ STACKS = {
     "full": [stack(f"stage {at} of the pipeline", (9, 18, 9, 30 + at, 4, 6), marked=at == 3) for at in range(9)],
     "over": [stack("first", (11, 3, 12, 100, 0, 6)), stack("last", (11, 3, 12, 50, 1, 6), marked=True)],
     "empty": [stack("nothing", (0,), marked=True)],
+    "step": [
+        stack(label, (9, 18, 9, 20 + at, 4), marked=at == 12, group=group)
+        for group in ("forward", "backward")
+        for at, label in enumerate(("input", *PLACES, "output", "loss"))
+    ],
 }
 SPANS = [
     time.Bar("matrix products", 6.1, "compute"),
@@ -153,9 +163,10 @@ def test_a_logarithmic_scale_gives_equal_room_to_equal_ratios() -> None:
     assert [scale(10.0**power) for power in range(-1, 4)] == pytest.approx([0, 100, 200, 300, 400])
 
 
-def test_words_are_wrapped_within_their_room() -> None:
-    """No line is longer than the room, and what is left over shows in an ellipsis."""
-    lines = wrapped("backward of the loss, both fp32 gradients of the logits", 90.0, 12.0, 2)
-    assert len(lines) == 2
-    assert lines[-1].endswith("…")
-    assert all(Text(0, 0, line, 12.0).width <= 90.0 for line in lines)
+@pytest.mark.parametrize("width", [760.0, 340.0])
+def test_every_moment_of_a_step_is_named_in_full(width: float) -> None:
+    """However many there are: none ends in an ellipsis, and on wide pages a pass is named once, beside its moments."""
+    named = [text for text, _ in lettering(memory.timeline(STACKS["step"], 85.5 * GB, "t", width))]
+    wanted = [stack.label if width > 480.0 else f"{stack.group}, {stack.label}" for stack in STACKS["step"]]
+    assert [text for text in named if text in wanted] == wanted
+    assert [named.count(group) for group in ("forward", "backward")] == ([1, 1] if width > 480.0 else [0, 0])

@@ -14,13 +14,15 @@ GAP = 12.0
 
 @dataclass(frozen=True)
 class Rows:
-    """Where labels, bars and values of a chart lie; `top` is where the first row begins."""
+    """Where labels, bars and values of a chart lie; `top` is where the first row begins, `indent` where labels do."""
 
     width: float
     labels: tuple[str, ...]
     values: tuple[str, ...]
     top: float = 0.0
     thickness: float = 20.0
+    gap: float = 11.0
+    indent: float = 0.0
 
     @property
     def stacked(self) -> bool:
@@ -30,15 +32,15 @@ class Rows:
     @property
     def pitch(self) -> float:
         """The distance from one row to the next."""
-        return self.thickness + (28.0 if self.stacked else 11.0)
+        return self.thickness + (28.0 if self.stacked else self.gap)
 
     @property
     def left(self) -> float:
         """Where bars begin."""
         if self.stacked:
             return 0.0
-        longest = max((text_width(label) for label in self.labels), default=0.0)
-        return min(longest + GAP, LABELS_AT_MOST * self.width)
+        longest = max((text_width(label, weight=600) for label in self.labels), default=0.0)
+        return min(self.indent + longest + GAP, LABELS_AT_MOST * self.width)
 
     @property
     def right(self) -> float:
@@ -76,7 +78,8 @@ class Rows:
     def label(self, row: int, weight: int = 400) -> Text:
         """A row's label, cut to the room there is."""
         room = self.width - text_width(self.values[row], weight=600) - GAP if self.stacked else self.left - GAP
-        return Text(0.0, self.baseline(row), shortened(self.labels[row], room), weight=weight)
+        start = 0.0 if self.stacked else self.indent
+        return Text(start, self.baseline(row), shortened(self.labels[row], room - start), weight=weight)
 
     def value(self, row: int, colour: str = "ink", weight: int = 600) -> Text:
         """A row's value, at the right edge."""
