@@ -241,6 +241,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("saved.", "B"),
     ("traffic.", "B"),
     ("kv_cache", "B"),
+    ("host_link.", "B"),
     ("time.", "s"),
     ("prefill.time", "s"),
     ("decode.time", "s"),

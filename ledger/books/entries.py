@@ -95,12 +95,17 @@ class Ledger:
 
 def flow(name: str) -> Resource:
     """A resource that adds up over a step."""
-    return Resource(name, "B" if name.startswith(("hbm", "comm")) else "FLOP", FLOW)
+    return Resource(name, "B" if name.startswith(("hbm", "comm", "host")) else "FLOP", FLOW)
 
 
 def stock(category: str) -> Resource:
     """Bytes held in device memory, by what they are."""
     return Resource(f"memory.{category}", "B", STOCK)
+
+
+def on_host(category: str) -> Resource:
+    """Bytes held in host memory for a device all the time, by what they are."""
+    return Resource(f"host.{category}", "B", STOCK)
 
 
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -26,6 +26,8 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
             yield _kernel(entry, entry.cause, plan, value)
         elif entry.resource.name.startswith("comm."):
             yield _transfer(entry, plan, value)
+        elif entry.resource.name.startswith("host_link."):
+            yield _host_copy(entry, plan, value)
 
 
 def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> KernelTime:
@@ -71,10 +73,20 @@ def _transfer(entry: Entry, plan: Plan, value: Value) -> KernelTime:
     where = prices.mesh(operation.axis, plan.parallelism, plan.accelerator, plan.cluster)
     payload = float(value(entry.amount))
     price = prices.transfer(plan.accelerator, plan.cluster, operation.collective, where, payload)
+    return _moved(entry, f"{operation.collective}.{operation.axis}", payload, price, value)
+
+
+def _host_copy(entry: Entry, plan: Plan, value: Value) -> KernelTime:
+    payload = float(value(entry.amount))
+    price = prices.host_copy(plan.accelerator, entry.resource.name.partition(".")[2], payload)
+    return _moved(entry, entry.resource.name, payload, price, value)
+
+
+def _moved(entry: Entry, kind: str, payload: float, price: prices.Price, value: Value) -> KernelTime:
     return KernelTime(
         account=entry.account,
         when=str(entry.when),
-        kind=f"{operation.collective}.{operation.axis}",
+        kind=kind,
         times=int(value(entry.times)),
         flops=0.0,
         bytes=0.0,

@@ -8,6 +8,7 @@ from itertools import pairwise
 import sympy
 
 from ledger.books.entries import Entry, Lifetime, stock
+from ledger.model.offloading import updates_on_host
 from ledger.model.operations import total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
 from ledger.model.program import Program
@@ -23,7 +24,9 @@ Holding = tuple[sympy.Expr, str]  # bytes, and why
 
 
 def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
-    """Master weights and optimizer states, alive all the time."""
+    """Master weights and optimizer states, alive all the time; on the device, unless the host has them."""
+    if updates_on_host(plan):
+        return
     precision, sharding = plan.precision, program.sharding
     for one in owned(plan.optimizer, program.units):
         account = f"{one.unit}/{one.weight.name}"
@@ -37,7 +40,12 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
 
 
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
-    """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights."""
+    """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights.
+
+    An update on the host leaves nothing on the device.
+    """
+    if updates_on_host(plan):
+        return
     sharding = program.sharding
     weights = _registered(program, plan, owned(plan.optimizer, program.units))
     if copies_gradients(plan):

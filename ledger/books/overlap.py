@@ -10,6 +10,7 @@ from ledger.books.results import KernelTime
 from ledger.spec.plan import Overlap, Plan
 
 SEND = "send.pipeline"
+HOST = "host_link"
 NONE = "none"
 # Axes over which activations of a layer move; over others it is weights and their gradients.
 CARGO = ("tensor", "context", "expert")
@@ -26,9 +27,14 @@ def axis(row: KernelTime) -> str:
 
 
 def cargo(row: KernelTime) -> str:
-    """What a transfer moves: activations of a layer, by axis; those between stages (pipeline); or weights (data)."""
+    """What a transfer moves: activations of a layer, by axis; those between stages (pipeline); or weights (data).
+
+    What goes to host memory and back is a kind of its own.
+    """
     if row.kind == SEND:
         return "pipeline"
+    if row.kind.startswith(HOST):
+        return "host"
     return axis(row) if axis(row) in CARGO else "data"
 
 
@@ -123,6 +129,14 @@ RULES = (
         "the chunks of layers that a device has in turn",
         "Megatron-LM, --overlap-p2p-communication",
     ),
+    Rule(
+        "host",
+        "compute",
+        "gradients that go to host memory",
+        "the backward of earlier layers, beside transfers over other links; the largest piece is waited for, as are the"
+        " updated weights, and everything where gradients are summed only after backward",
+        "Ren et al. 2021, arXiv 2101.06840, section 4",
+    ),
 )
 
 
@@ -134,6 +148,7 @@ TRANSFERS = {
     "pipeline": "sends between stages",
     "context": "blocks that go around a ring",
     "expert": "tokens to and from their experts",
+    "host": "gradients to host memory, updated weights back",
 }
 
 

@@ -134,7 +134,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
 def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
     device = {name: sum(stretch.device for (p, _), stretch in passes.items() if p == name) for name in PASSES}
-    moved = [row for row in rows if moves(row) and row.per == STEP]
+    moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != "host"]
     late = [row for row in moved if row.when != "optimizer"]
     gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
@@ -142,7 +142,19 @@ def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch],
         gradients = max(max((row.seconds for row in late), default=0.0), gradients - device["backward"])
     if plan.stack.overlap.gather == "layer":
         weights = max(0.0, weights - device["forward"])
-    return {"data": gradients + weights}
+    host = _host([row for row in rows if moves(row) and cargo(row) == "host"], bool(late), device["backward"], plan)
+    return {"data": gradients + weights, "host": host}
+
+
+def _host(rows: Sequence[KernelTime], summed_late: bool, backward: float, plan: Plan) -> float:
+    """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
+    down = [row for row in rows if row.when != "optimizer"]
+    up = sum(row.seconds * row.times for row in rows if row.when == "optimizer")
+    gradients = sum(row.seconds * row.times for row in down)
+    rule = plan.stack.overlap
+    if rule.host == "compute" and (rule.data == "backward" or not summed_late):
+        gradients = max(max((row.seconds for row in down), default=0.0), gradients - backward)
+    return gradients + up
 
 
 def with_exposure(time: RoleTime) -> tuple[KernelTime, ...]:

@@ -7,23 +7,29 @@ from collections.abc import Iterator, Sequence
 import sympy
 
 from ledger.books import buckets
-from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow
+from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow, on_host
 from ledger.model import dtypes
 from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
+from ledger.model.offloading import DOWN, copies, held_on_host
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.ring import Pass
 from ledger.model.sharding import Exchange
 from ledger.model.units import Unit
-from ledger.model.update import accumulations, exchanges, update
+from ledger.model.update import Streaming, accumulations, exchanges, update
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
 CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
 TRAFFIC = "each operand is read once and the result written once"
+HOST_UPDATE = "the update on the host: what it reads and writes in host memory, at a rate that no spec states"
+HOST_LINK = {
+    "down": "gradients that the host's update reads, once a step (Ren et al. 2021, ZeRO-Offload)",
+    "up": "weights that the host's update has written, in the dtype in which the device holds them",
+}
 COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
     "reduce_scatter": "contracted over a split dim, result held split: a reduce-scatter; bytes of its input",
@@ -49,7 +55,21 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
         yield from _work(f"{unit_name}/{adding.name}", "backward", adding, count, MICRO_BATCH)
     for times, step in update(plan, program.units, program.sharding, value):
-        yield from _work(step.name, "optimizer", step, times, STEP)
+        if isinstance(step, Streaming) and step.on_host:
+            yield Entry(step.name, flow("host_traffic"), "optimizer", step.traffic(), times, HOST_UPDATE)
+        else:
+            yield from _work(step.name, "optimizer", step, times, STEP)
+    yield from _hosted(program, plan, value)
+
+
+def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """What host memory holds for this device, and what moves over the link between the two."""
+    for unit_name, count, copy in copies(plan, program.units, program.sharding):
+        phase = "backward" if copy.direction == DOWN else "optimizer"
+        resource, why = flow(f"host_link.{copy.direction}"), HOST_LINK[copy.direction]
+        yield Entry(f"{unit_name}/{copy.name}", resource, phase, copy.amount, count, why)
+    for held in held_on_host(plan, program.units, program.sharding, value):
+        yield Entry(held.account, on_host(held.category), "step", held.amount, held.count, held.why)
 
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation]) -> Iterator[Entry]:

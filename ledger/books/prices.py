@@ -33,6 +33,8 @@ FALLBACK: Mapping[str, str] = {
     "loss": "elementwise",
     "embedding": "elementwise",
     "optimizer": "elementwise",
+    "host_link.down": "host_link",
+    "host_link.up": "host_link",
     "matmul.bf16": "matmul.fp16",
     "matmul.fp16": "matmul.bf16",
     "grouped.bf16": "matmul.bf16",
@@ -204,6 +206,16 @@ FACTOR: Mapping[str, Callable[[int], float]] = {
     "all_to_all": lambda n: (n - 1) / n,
     "send": lambda _: 1.0,
 }
+
+
+def host_copy(device: Accelerator, direction: str, payload: float) -> Price:
+    """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
+    floor = payload / device.host_bandwidth
+    found = curve(device, f"host_link.{direction}")
+    if found is None:
+        return Price(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
+    seconds = found.parameters.get("a", 0.0) + payload / found.parameters["B"]
+    return Price(max(seconds, floor), floor, "network", found.error, calibrated=True)
 
 
 def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh, payload: float) -> Price:

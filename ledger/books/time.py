@@ -6,7 +6,7 @@ Time is a valuation of a ledger, never an entry of one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -53,7 +53,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     others.remove(slowest.pace)
     bubble = schedule(plan.parallelism).bubble(others, slowest.pace, chunks)
     optimizer = max(time.optimizer for time in times)
-    once = max((sum(time.once.values()) for time in times), default=0.0)
+    once = max((time.once for time in times), key=lambda found: sum(found.values()))
     spans = _spans(slowest, count, bubble, optimizer, once)
     estimate = sum(span.seconds for span in spans)
     error, uncalibrated = _error(slowest, estimate)
@@ -93,6 +93,7 @@ TITLES = {
     "comm.expert": "tokens to and from experts not hidden",
     "comm.data": "weight and gradient transfers not hidden",
     "comm.pipeline": "sends between stages",
+    "comm.host": "copies to and from host memory not hidden",
     "tax": "compute slowed by transfers beside it",
     "launch": "waiting for launches",
     "bubble": "pipeline bubble",
@@ -100,7 +101,9 @@ TITLES = {
 }
 
 
-def _spans(slowest: RoleTime, count: int, bubble: float, optimizer: float, once: float) -> tuple[Span, ...]:
+def _spans(
+    slowest: RoleTime, count: int, bubble: float, optimizer: float, once: Mapping[str, float]
+) -> tuple[Span, ...]:
     parts: dict[str, float] = defaultdict(float)
     for row in slowest.kernels:
         if not moves(row) and row.when != "optimizer":
@@ -110,7 +113,8 @@ def _spans(slowest: RoleTime, count: int, bubble: float, optimizer: float, once:
             parts[f"comm.{kind}"] += seconds * count
         parts["tax"] += stretch.tax * count
         parts["launch"] += stretch.launch * count
-    parts["comm.data"] += once
+    for kind, seconds in once.items():
+        parts[f"comm.{kind}"] += seconds
     parts["comm.pipeline"] = slowest.sends * count
     parts["bubble"], parts["optimizer"] = bubble, optimizer
     return tuple(Span(name, title, parts[name]) for name, title in TITLES.items() if parts[name] > 0)

@@ -12,6 +12,7 @@ from ledger.books.prices import curve
 from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
 from ledger.model import dtypes
+from ledger.model.offloading import DOWN, UP, updates_on_host
 from ledger.model.tensors import sized
 from ledger.spec.plan import Plan
 
@@ -25,6 +26,8 @@ def totals(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult], time
     found.update(napkin(plan, int(found["parameters.active"])))
     found.update(memory(plan, books, roles))
     found.update(traffic(books))
+    if plan.parallelism.offload:
+        found.update(host(plan, books))
     found.update(times(plan, time, found))
     return found
 
@@ -32,9 +35,9 @@ def totals(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult], time
 def static(plan: Plan, book: Books) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
-    share = book.held("optimizer")
+    share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
     yield "memory.static.weights", book.value(sized(precision.weights, book.held("weights")))
-    yield "memory.static.master", book.value(sized(precision.master, share)) if precision.master else 0
+    yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", book.value(sized(precision.gradients, book.held("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource.name == "memory.optimizer"]
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
@@ -72,6 +75,21 @@ def traffic(books: Sequence[Books]) -> Totals:
         for key, amount in mine.items():
             found[key] = max(found.get(key, 0), amount)
     yield from sorted(found.items())
+
+
+def host(plan: Plan, books: Sequence[Books]) -> Totals:
+    """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
+    neighbours = min(plan.cluster.devices, plan.cluster.devices_per_node)
+
+    def most(resource: str) -> Exact:
+        return max(
+            sum(book.value(entry.amount * entry.times) for entry in book.ledger.select(resource)) for book in books
+        )
+
+    yield "memory.host", neighbours * most("host.")
+    yield "traffic.host", most("host_traffic")
+    for direction in (DOWN, UP):
+        yield f"host_link.{direction}.bytes", most(f"host_link.{direction}")
 
 
 def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:

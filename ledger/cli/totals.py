@@ -23,6 +23,9 @@ class Breakdown:
     largest: Parts = ()
 
 
+TRAFFIC = {"traffic.step": "hbm", "traffic.host": "host_traffic"}  # totals of a resource with a name of its own
+
+
 def breakdown(compiled: Compiled, key: str) -> Breakdown:
     """What the total `key` consists of; empty where it is a formula of other totals."""
     if key == "memory.peak":
@@ -42,11 +45,8 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return Breakdown(order(compiled.plan))
     if key in PHASES:
         return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
-    if key == "traffic.step" or (key.startswith("comm.") and key.endswith(".bytes")):
-        resource = "hbm" if key == "traffic.step" else key.removesuffix(".bytes")
-        return flow_parts(compiled, resource)
-    if key == "traffic.host" or key.startswith("host_link."):
-        return flow_parts(compiled, "host_traffic" if key == "traffic.host" else key.removesuffix(".bytes"))
+    if key in TRAFFIC or (key.startswith(("comm.", "host_link.")) and key.endswith(".bytes")):
+        return flow_parts(compiled, TRAFFIC.get(key, key.removesuffix(".bytes")))
     if key == "memory.host":
         return hosted_parts(compiled)
     if key == "flops.step":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from ledger.model import orthogonal
+from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
 from ledger.model.sharding import Exchange, Sharding
@@ -30,10 +31,11 @@ PASSES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Streaming(Operation):
-    """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs."""
+    """A kernel over the state of many weights: `amount` bytes moved, `work` FLOPs; whether it runs `on_host`."""
 
     amount: sympy.Expr = ZERO
     work: sympy.Expr = ZERO
+    on_host: bool = False
 
     def traffic(self) -> sympy.Expr:
         """Bytes read and written."""
@@ -61,7 +63,7 @@ def copies_gradients(plan: Plan) -> bool:
     A fused kernel reads 16-bit gradients itself (apex and Transformer Engine FusedAdam), unless the stack copies.
     """
     precision = plan.precision
-    if precision.master in (None, precision.gradients):
+    if precision.master in (None, precision.gradients) or updates_on_host(plan):
         return False
     return plan.kernels.optimizer != "fused" or "copy" in plan.stack.optimizer_passes
 
@@ -77,12 +79,13 @@ def update(
     """The stack's passes over the gradients, then each rule's own kernels, each with how often a step has it."""
     weights = tuple(owned(plan.optimizer, tuple(mine)))
     elements = _elements(weights, sharding)
+    hosted = updates_on_host(plan)
     dtypes = {
         "gradients": plan.precision.gradients,
-        "master": plan.precision.master or plan.precision.weights,
+        "master": plan.precision.gradients if hosted else plan.precision.master or plan.precision.weights,
         "weights": plan.precision.weights,
     }
-    listed = plan.stack.optimizer_passes
+    listed = tuple(name for name in plan.stack.optimizer_passes if not (hosted and name in ("copy", "cast")))
     for name in (*(["copy"] if copies_gradients(plan) and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
@@ -109,8 +112,10 @@ def _streamed(  # noqa: PLR0913 - what an update is of
     least = 3 + 2 * max(
         sum(shape_of(state, one.unit, one.weight) == "whole" for state in rule.states.values()) for one in weights
     )
-    factor = sympy.Rational(run.passes or least, least)
-    return Streaming(name, "optimizer", (), (), amount=sympy.expand_mul(factor * moved), work=rule.flops * elements)
+    hosted = updates_on_host(plan)  # where one pass does all
+    factor = sympy.Rational(least if hosted else run.passes or least, least)
+    amount, work = sympy.expand_mul(factor * moved), rule.flops * elements
+    return Streaming(name, "optimizer", (), (), amount=amount, work=work, on_host=hosted)
 
 
 def _elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:

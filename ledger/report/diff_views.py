@@ -28,6 +28,7 @@ CAPTIONS = {
     "comm": "Communication",
     "cost": "Cost and energy",
     "flops": "FLOPs",
+    "host_link": "Link to the host",
     "kv_cache": "Keys and values",
     "saved": "Saved for backward",
 }

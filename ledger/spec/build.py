@@ -147,6 +147,7 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
         **_sharding(view, view.size("data", rest) * context),
+        offload=_texts(view, "offload"),
         interleave=view.size("interleave", 1),
         schedule=view.text("schedule"),
         stages=_stages(view),

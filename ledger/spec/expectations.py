@@ -19,6 +19,7 @@ BASES: Mapping[str, str] = {
     "saved": "B",
     "traffic": "B",
     "kv_cache": "B",
+    "host_link": "B",
     "time": "s",
     "prefill": "s",
     "decode": "s",

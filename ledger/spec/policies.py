@@ -65,6 +65,7 @@ class Parallelism:
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
     bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
+    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer (its states and master weights)
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
     context_exchange: str = "all_gather"  # | ring | all_to_all: how attention sees a sequence that is cut
@@ -150,6 +151,7 @@ class Overlap:
     expert: str = (
         "none"  # none | shared (behind the shared experts) | micro_batch (behind another micro-batch's compute)
     )
+    host: str = "none"  # none | compute (gradients to the host behind the backward of earlier layers)
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ class Stack:
     gathers: str = (
         "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
     )
+    ends: str = "root"  # FSDP leaves embedding and head to the root, or wraps them `apart`
     expandable: bool = False  # the allocator's segments grow in place
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node

@@ -46,6 +46,7 @@ def sharding(plan: Plan) -> Sharding:
         wrap=layout.wrap,
         reduce="step" if layout.reduces_once else "micro_batch",
         micro_batches=micro_batches(plan),
+        ends=plan.stack.ends,
     )
 
 
@@ -59,6 +60,8 @@ def unjudged(plan: Plan) -> str:
     if reason := unbuilt(plan):
         return reason
     layout = plan.parallelism
+    if layout.offload:
+        return f"parallelism.offload = {', '.join(layout.offload)}: the judge's device is its host"
     for axis, reason in UNJUDGED.items():
         if getattr(layout, axis) > 1:
             return f"parallelism.{axis} = {getattr(layout, axis)}: {reason}"

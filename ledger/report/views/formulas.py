@@ -20,6 +20,9 @@ KINDS = (  # how the name of a resource begins, what its table is called
     ("hbm", "Memory traffic"),
     ("memory", "Memory held"),
     ("comm", "Sent between devices"),
+    ("host_link", "Moved between a device and its host"),
+    ("host_traffic", "Traffic of host memory"),
+    ("host", "Held in host memory"),
     ("", "Other resources"),
 )
 STOCK = "Memory held"  # what is held at different times does not add up, so it has no share

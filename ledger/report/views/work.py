@@ -168,10 +168,12 @@ def communication(report: Report) -> CommunicationView | None:
     compiled = report.compiled
     keys = sorted(key for key in compiled.totals if key.startswith("comm.") and key.endswith(".bytes"))
     names = [key.removeprefix("comm.").removesuffix(".bytes") for key in keys]
-    if not names or not compiled.roles:
+    hosted = sorted(key for key in compiled.totals if key.startswith("host_link."))
+    if not (names or hosted) or not compiled.roles:
         return None
     kernels = [kernel for kernel in slowest(compiled).kernels if kernel.payload]
     rows = tuple(collective_row(report, name, [k for k in kernels if k.kind == name]) for name in names)
+    rows += tuple(host_row(report, key, [k for k in kernels if f"{k.kind}.bytes" == key]) for key in hosted)
     columns = (
         Column("collective"),
         Column("axis"),
@@ -195,6 +197,19 @@ def overlap_table(plan: Plan) -> Table:
     )
     columns = (Column("kind"), Column("rule"), Column("these transfers"), Column("may run behind"))
     return Table("What may hide behind what", columns, rows, sortable=False)
+
+
+def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
+    """Copies between the device and its host, one way."""
+    waited = sum(kernel.exposed * kernel.times for kernel in kernels)
+    return (
+        Cell("copy"),
+        Cell("to host memory" if key == "host_link.down.bytes" else "from host memory"),
+        Cell(numbers.integer(sum(kernel.times for kernel in kernels)) if kernels else "–"),
+        total_cell(report.compiled, key),
+        amount(seconds(kernels), "s") if kernels else Cell("–"),
+        amount(waited, "s") if kernels else Cell("–"),
+    )
 
 
 def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
