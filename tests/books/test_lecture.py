@@ -267,10 +267,11 @@ def test_the_peak_is_a_maximum_and_not_a_sum(answered: dict[str, Answer]) -> Non
 def test_accumulation_divides_activations_and_keeps_flops(answered: dict[str, Answer]) -> None:
     """A quarter of the micro-batch keeps a quarter of the activations, and gathers four times as often.
 
-    Not to the byte: tables of positions do not shrink, and another step of a layer may be the fullest.
+    Not to the byte: with fewer activations the fullest moment is where more gradients are, two of 32 layers on.
     """
     answer = answered["tr.accumulation"]
-    assert value(answer, "four_micro_batches.activations.ratio") == pytest.approx(0.25, rel=1e-2)
+    ratio = value(answer, "four_micro_batches.activations.ratio")
+    assert 0.25 * 30 / 32 <= ratio <= 0.25 * 1.001  # tables of positions do not shrink
     assert value(answer, "four_micro_batches.compute.ratio") == 1
     assert value(answer, "four_micro_batches.gathers.ratio") == 4
 
