@@ -28,6 +28,7 @@ def verdict(
     checks = (
         *_memory(plan, totals, roles),
         *_work(plan, totals, time, rows),
+        *_hosted(totals),
         *policy(plan),
         *expectations(plan, totals),
     )
@@ -116,6 +117,14 @@ RISKY: Mapping[str, tuple[str, ...]] = {
     "states": ("fp16", "fp8_e4m3", "fp8_e5m2"),
     "weights": ("fp16",),
 }
+
+
+def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
+    """What an update on the host needs and no spec states: room in host memory, and the host's rates."""
+    if "memory.host" in totals:
+        moved = said(totals["traffic.host"], "B")
+        detail = f"no spec states its capacity, nor its rate: {moved} of traffic of each device's update are not timed"
+        yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
 
 
 def policy(plan: Plan) -> Iterator[Check]:

@@ -86,6 +86,20 @@ CASES = [
         ["parallelism={data: 4, tensor: 2, zero: 3, bucket: 1 MiB}"],
         "bucket with zero = 3: gradients are reduced set by",
     ),
+    (
+        [
+            "parallelism={data: 4, tensor: 2, zero: 1, offload: [optimizer]}",
+            "optimizer={base: adamw, newton_schulz: {iterations: 5, dtype: bf16}}",
+        ],
+        "offload of AdamW of the shelf: its update multiplies matrices, which is not modelled on the host",
+    ),
+    (
+        [
+            "accelerator={base: h100-sxm, calibration: [{what: host_link, form: collective, regime: sustained, "
+            "parameters: {a: 10 us, B: 50 GB/s}, error: 3 %, source: somebody}]}"
+        ],
+        "host_link: form collective, but a copy to the host takes a + bytes/B",
+    ),
     (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
     (["parallelism.schedule=gpipe"], "schedule = gpipe without a pipeline"),
     (
@@ -229,6 +243,7 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
     [
         (["precision.weights=fp16", "precision.master=none"], "pure fp16: updates below 6e-8 vanish"),
         (["precision.gradients=fp8_e5m2"], "gradients in fp8_e5m2: most of them are too small"),
+        (["parallelism.offload=[optimizer]"], "the update on the host is taken to cost nothing beside its copies"),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
     ],

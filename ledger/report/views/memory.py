@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.charts import memory as charts
 from ledger.report.palette import MEMORY_ORDER
+from ledger.report.views.host import host_table
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, Total, amount, figure, share, total, worst
 from ledger.report.views.states import state_table
 
@@ -50,6 +51,7 @@ class MemoryView:
     table: Table
     outside: Table | None
     states: Table | None
+    host: Table | None
     largest: Table | None
     levers: Table | None
 
@@ -76,6 +78,7 @@ def memory(report: Report) -> MemoryView | None:
         category_table(compiled, role),
         outside_table(role),
         state_table(report),
+        host_table(compiled),
         largest_table(role.peak),
         lever_table(compiled, role),
     )

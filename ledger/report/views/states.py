@@ -35,12 +35,15 @@ def state_table(report: Report) -> Table | None:
 def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
     plan, role = compiled.plan, worst(compiled).name
     held = [row for row in compiled.accounts if row.role == role and row.resource.startswith("memory.")]
+    hosted = bool(plan.parallelism.offload)
+    if hosted:
+        held += [row for row in compiled.accounts if row.role == role and row.resource.startswith("host.")]
     rule: Optimizer | None = plan.optimizer
     left = set(KINDS)
     while rule is not None:
         for name, state in rule.states.items():
-            bytes_held = _sum(held, (f".{name}", f".{name}.scales"), "memory.optimizer")
-            of = f"{name.replace('_', ' ')} ({rule.title})"
+            bytes_held = _sum(held, (f".{name}", f".{name}.scales"), "host.optimizer" if hosted else "memory.optimizer")
+            of = f"{name.replace('_', ' ')} ({rule.title}{', in host memory' if hosted else ''})"
             yield (
                 Cell(of),
                 Cell(_kinds(left & {*rule.weights}, state)),

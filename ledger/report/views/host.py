@@ -1,0 +1,42 @@
+"""What host memory holds instead of the devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.report.views.parts import Cell, Column, Table, amount, total_cell
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled, Number
+
+WHAT = {
+    "master": ("master weights", "the copy that the update writes"),
+    "gradients": ("gradients", "where the update reads them, in the dtype of what it updates"),
+    "optimizer": ("optimizer states", "moments of the gradients"),
+}
+
+
+def host_table(compiled: Compiled) -> Table | None:
+    """Host memory by category for one device of the role with most, and for a node; None where nothing is there."""
+    held: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
+    for row in compiled.accounts:
+        if row.resource.startswith("host."):
+            held[row.role][row.resource.removeprefix("host.")] += row.amount * row.times
+    if not held:
+        return None
+    cluster = compiled.plan.cluster
+    devices = min(cluster.devices, cluster.devices_per_node)
+    most = max(held.values(), key=lambda parts: sum(parts.values()))
+    rows = [
+        (Cell(name, note=note), amount(most[key], "B"), amount(devices * most[key], "B"))
+        for key, (name, note) in WHAT.items()
+    ]
+    rows.append((Cell("all"), amount(sum(most.values()), "B"), total_cell(compiled, "memory.host")))
+    columns = (
+        Column("in host memory"),
+        Column("for a device", "number"),
+        Column(f"for {numbers.integer(devices)} of a node", "number"),
+    )
+    return Table("What host memory holds", columns, tuple(rows), sortable=False)
