@@ -119,10 +119,11 @@ MEANINGS: tuple[Meaning, ...] = (
             " + memory.activations + memory.logits + memory.workspace + memory.unsharded", LIFETIMES,
             tuple(f"memory.{part}" for part in ("weights", "master", "gradients", "optimizer", "activations",
                                                 "logits", "workspace", "unsharded")), exact=True),
-    Meaning("memory.reserved", "(memory.peak + workspaces) x fragmentation + context, of the role that needs most, rounded down",
-            "what the driver reports: tensors and workspaces of kernels in the allocator's pool, and the CUDA context and"
-            " libraries outside it",
-            ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation", "stack.allocator.context")),
+    Meaning("memory.reserved", "(memory.peak + workspaces) x fragmentation + context, of the role that needs most",
+            "what the driver reports, rounded down: tensors and workspaces of kernels in the allocator's pool, and the"
+            " CUDA context and libraries outside it",
+            ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
+             "stack.allocator.context")),
     Meaning("memory.host", "devices of a node x bytes that host memory holds for one: weights, gradients, states",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *FORMATS)),

@@ -194,11 +194,12 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
             continue
         cover = [row for row in compute if rule.covers(row)]
         names = frozenset(row.account for row in cover)
-        room = _seconds(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
-        behind = max(0.0, min(room, _seconds(row for row in rows if moves(row) and rule.moved(row, name))))
+        room = spent(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
+        behind = max(0.0, min(room, spent(row for row in rows if moves(row) and rule.moved(row, name))))
         taken.append((names, behind))
         yield rule.kind, behind
 
 
-def _seconds(rows: Iterable[KernelTime]) -> float:
+def spent(rows: Iterable[KernelTime]) -> float:
+    """What these rows take together in a step, one after the other."""
     return sum(row.seconds * row.times for row in rows)

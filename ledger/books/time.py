@@ -6,15 +6,15 @@ Time is a valuation of a ledger, never an entry of one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 from ledger.books.entries import STEP
-from ledger.books.overlap import SEND, axis, cargo, moves
+from ledger.books.overlap import SEND, axis, cargo, moves, spent
 from ledger.books.passes import RoleTime
 from ledger.books.prices import DEVIATION
-from ledger.books.results import KernelTime, Span
+from ledger.books.results import Span
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
 
@@ -58,9 +58,9 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     estimate = sum(span.seconds for span in spans)
     error, uncalibrated = _error(slowest, estimate)
     roofline = max(_roofline(time) for time in times)
-    late = max(_seconds(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
-    recurring = _seconds(row for row in slowest.kernels if moves(row) and row.per != STEP)
-    sends = _seconds(row for row in slowest.kernels if row.kind == SEND)
+    late = max(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
+    recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
+    sends = spent(row for row in slowest.kernels if row.kind == SEND)
     waits = max(0.0, slowest.sends * count - sends)
     exposed = sum(span.seconds for span in spans if span.name.startswith("comm"))
     return StepTime(
@@ -120,13 +120,9 @@ def _spans(
     return tuple(Span(name, title, parts[name]) for name, title in TITLES.items() if parts[name] > 0)
 
 
-def _seconds(rows: Iterable[KernelTime]) -> float:
-    return sum(row.seconds * row.times for row in rows)
-
-
 def _serial(slowest: RoleTime, transfers: float, bubble: float, optimizer: float) -> float:
     """The same kernels and transfers, nothing hidden."""
-    kernels = _seconds(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
+    kernels = spent(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
     launches = slowest.count * sum(stretch.launch for stretch in slowest.passes.values())
     return kernels + transfers + launches + bubble + optimizer
 

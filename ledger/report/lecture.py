@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from ledger.books.results import Number
 from ledger.report import assets
+from ledger.report.contract import number
 from ledger.report.files import replace_file
 from ledger.report.html import environment, policy, shared_letters, stylesheet
 from ledger.report.pdf import paper
@@ -78,7 +79,7 @@ def record(answer: Answer) -> dict[str, Any]:
         "asks": answer.question.asks,
         "holds": answer.holds,
         "figures": {
-            figure.name: {"value": number(figure.value), "unit": figure.unit, "formula": figure.formula}
+            figure.name: {"value": shown(figure.value), "unit": figure.unit, "formula": figure.formula}
             for figure in answer.found.figures
         },
         "printed": answer.question.printed,
@@ -86,11 +87,9 @@ def record(answer: Answer) -> dict[str, Any]:
     }
 
 
-def number(value: object) -> object:
-    """A fraction as an integer where it is one, else as the nearest float."""
-    if not isinstance(value, Fraction):
-        return value
-    return value.numerator if value.denominator == 1 else float(value)
+def shown(value: Number | str) -> int | float | str:
+    """A JSON number, or a text."""
+    return value if isinstance(value, str) else number(value)
 
 
 FORMATS: Mapping[str, Callable[[Lecture, Page, Iterable[Answer]], bytes]] = {

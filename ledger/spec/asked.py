@@ -88,11 +88,6 @@ def located(read: Callable[[str], Loaded], name: str, node: Node) -> Loaded:
         raise SpecError(moved, error.sources) from error
 
 
-def texts(view: View, key: str) -> tuple[str, ...]:
-    """A list of texts."""
-    return tuple(str(item.value) for item in view.inner(key).node.items)
-
-
 def names(view: View, key: str) -> dict[str, str]:
     """A mapping of texts."""
     return {name: str(node.value) for name, node in view.inner(key).node.fields.items()}
@@ -140,7 +135,7 @@ def _memory(view: View) -> int | None:
 def _state(view: View, reader: Reader) -> StateAsk:
     count = view.whole("parameters", "parameters", 1)
     return StateAsk(
-        reader.precision(view), reader.optimizer(view, "optimizer"), count, texts(view, "parts"), _memory(view)
+        reader.precision(view), reader.optimizer(view, "optimizer"), count, view.words("parts"), _memory(view)
     )
 
 

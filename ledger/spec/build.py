@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ledger.spec import build_hardware
+from ledger.spec import build_hardware, build_precision
 from ledger.spec.build_model import model
 from ledger.spec.build_optimizer import optimizer
 from ledger.spec.expectations import expectations
@@ -21,7 +21,6 @@ from ledger.spec.plan import (
     Origin,
     Parallelism,
     Plan,
-    Precision,
     Price,
     Recompute,
     Run,
@@ -31,7 +30,6 @@ from ledger.spec.plan import (
 )
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
-from ledger.spec.recipe import ROW, WHOLE, Recipe
 from ledger.spec.sources import Source
 from ledger.spec.view import View
 
@@ -89,50 +87,6 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
         yield from _origins(inner, f"{path}.{key}" if path else key, sources)
 
 
-def precision(view: View, name: str) -> Precision:
-    """A number format per role."""
-    roles = ("weights", "gradients", "states", "compute", "activations", "reduction")
-    return Precision(
-        name=name,
-        master=None if view.text("master") == "none" else view.text("master"),
-        softmax=view.text("softmax", "fp32"),
-        logits=view.text("logits", "fp32"),
-        autocast=view.flag("autocast"),
-        matmul=_recipe(view.inner("matmul")) if view.has("matmul") else None,
-        **{role: view.text(role) for role in roles},
-    )
-
-
-def _recipe(view: View) -> Recipe:
-    """How operands are quantised; gradients in the format of the rest where nothing else is said."""
-    scales, default = view.inner("scales"), Recipe("", "", "fp32")
-    return Recipe(
-        format=view.text("format"),
-        gradient=view.text("gradient", view.text("format")),
-        scale=scales.text("dtype", default.scale),
-        activation_block=_block(scales, "activations"),
-        weight_block=_block(scales, "weights"),
-        tensor_scale=scales.text("tensor"),
-        padded=_block(scales, "padded") if scales.has("padded") else default.padded,
-        history=scales.size("history"),
-        layouts=view.text("layouts", default.layouts),
-        saves=view.text("saves", default.saves),
-        weights=view.text("weights", default.weights),
-        keep=tuple(str(item.value) for item in view.inner("keep").node.items),
-    )
-
-
-def _block(view: View, key: str) -> tuple[int, int]:
-    """`tensor`, `row`, or the sides of a block."""
-    if view.text(key, "tensor") in NAMED_BLOCKS:
-        return NAMED_BLOCKS[view.text(key, "tensor")]
-    kept, contracted = (int(str(item.value)) for item in view.inner(key).node.items)
-    return kept, contracted
-
-
-NAMED_BLOCKS: Mapping[str, tuple[int, int]] = {"tensor": WHOLE, "row": ROW}
-
-
 def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
     """The mesh; a data degree that is not given is what the other degrees leave of the devices."""
     view = whole.inner("parallelism")
@@ -147,7 +101,7 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
         **_sharding(view, view.size("data", rest) * context),
-        offload=_texts(view, "offload"),
+        offload=view.words("offload"),
         interleave=view.size("interleave", 1),
         schedule=view.text("schedule"),
         stages=_stages(view),
@@ -190,9 +144,9 @@ def _recompute(whole: View, _: str, __: Parts) -> Recompute:
     if view.has("segment"):
         return Recompute("segment", segment=view.size("segment"))
     if view.has("components"):
-        return Recompute("components", components=_texts(view, "components"))
+        return Recompute("components", components=view.words("components"))
     if view.has("keep"):
-        return Recompute("keep", keep=_texts(view, "keep"), matmuls=view.text("matmuls", "all"))
+        return Recompute("keep", keep=view.words("keep"), matmuls=view.text("matmuls", "all"))
     policy = whole.text("recompute", "none")
     return Recompute("segment") if policy == "square_root" else Recompute(policy)
 
@@ -201,15 +155,11 @@ def _train(whole: View, _: str, __: Parts) -> Train:
     view = whole.inner("train")
     if view.has("lora"):
         lora = view.inner("lora")
-        return Train("lora", lora=Lora(lora.size("rank"), _texts(lora, "targets")))
+        return Train("lora", lora=Lora(lora.size("rank"), lora.words("targets")))
     for kind in ("only", "frozen"):
         if view.has(kind):
-            return Train(kind, _texts(view, kind))
+            return Train(kind, view.words(kind))
     return Train()
-
-
-def _texts(view: View, key: str) -> tuple[str, ...]:
-    return tuple(str(item.value) for item in view.inner(key).node.items)
 
 
 def _kernels(whole: View, _: str, built: Parts) -> Kernels:
@@ -259,7 +209,7 @@ BUILDERS: Mapping[str, tuple[Callable[[View, str, Parts], Any], tuple[str, ...]]
     "accelerator": (lambda whole, name, _: build_hardware.accelerator(whole.inner("accelerator"), name), ()),
     "cluster": (lambda whole, name, _: build_hardware.cluster(whole.inner("cluster"), name), ()),
     "model": (lambda whole, name, _: model(whole.inner("model"), name), ()),
-    "precision": (lambda whole, name, _: precision(whole.inner("precision"), name), ()),
+    "precision": (lambda whole, name, _: build_precision.precision(whole.inner("precision"), name), ()),
     "optimizer": (lambda whole, name, _: optimizer(whole.inner("optimizer"), name), ()),
     "stack": (lambda whole, name, _: build_hardware.stack(whole.inner("stack"), name), ()),
     "kernels": (_kernels, ("stack", "optimizer")),

@@ -25,7 +25,7 @@ def optimizer(view: View, name: str) -> Optimizer:
         states={key: _state(View(node)) for key, node in view.inner("states").node.fields.items()},
         flops=view.size("flops"),
         update={key: _implementation(View(node), key) for key, node in view.inner("update").node.fields.items()},
-        weights=_texts(view, "weights") or KINDS,
+        weights=view.words("weights") or KINDS,
         otherwise=optimizer(rest, rest.text("name")) if view.has("otherwise") else None,
         newton_schulz=NewtonSchulz(schulz.size("iterations"), schulz.text("dtype")) if schulz.node.fields else None,
         source=view.text("source"),
@@ -60,7 +60,3 @@ def _temporary(view: View) -> Temporary:
     return Temporary(
         view.text("shape", "whole"), view.text("dtype", DEFAULT), view.flag("copies"), view.flag("gathered")
     )
-
-
-def _texts(view: View, key: str) -> tuple[str, ...]:
-    return tuple(str(item.value) for item in view.inner(key).node.items)

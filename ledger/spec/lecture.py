@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from ledger.spec.asked import ASKS, Reader, names, texts
+from ledger.spec.asked import ASKS, Reader, names
 from ledger.spec.expressions import ExpressionError, ratio
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.problems import Location, Problem, SpecError
@@ -147,7 +147,7 @@ def _question(view: View, reader: Reader, source: str) -> Question:
         values=names(view, "with"),
         printed=view.text("printed"),
         why=view.text("why"),
-        show=texts(view, "show"),
+        show=view.words("show"),
         source=view.text("source", source),
         where=view.node.where,
     )

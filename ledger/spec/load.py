@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO, TypeVar
 
-from ledger.spec import build, build_hardware, build_model, build_optimizer
+from ledger.spec import build, build_hardware, build_model, build_optimizer, build_precision
 from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
 from ledger.spec.expectations import faults
 from ledger.spec.explain import Finding
@@ -106,7 +106,7 @@ def load_model(given: str | Path, *, library: Library | None = None) -> Model:
 
 def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _load(given, "precision", build.precision, library or default_library())
+    return _load(given, "precision", build_precision.precision, library or default_library())
 
 
 def load_optimizer(given: str | Path, *, library: Library | None = None) -> Optimizer:

@@ -40,9 +40,9 @@ class View:
         value = self.scalar(key)
         return default if value is None else str(value)
 
-    def words(self, key: str) -> Iterator[str]:
+    def words(self, key: str) -> tuple[str, ...]:
         """The texts of a list."""
-        return (str(item.value) for item in self.inner(key).node.items)
+        return tuple(str(item.value) for item in self.inner(key).node.items)
 
     def flag(self, key: str) -> bool:
         """A truth value, false where not given."""
