@@ -66,7 +66,7 @@ class Gathering:
             yield "the root is copied out", (self.buffers.gathered(ROOT), *rest)
         if mine != ROOT and point.beside.inside == 0:
             rest = (*rest, *self.buffers.accumulated(mine), self.buffers.whole(mine))
-            if self.buffers.again:
+            if self.buffers.again(mine):
                 held = (*rest, self.buffers.gathered(mine), *self.buffers.apart(mine))
                 yield f"weights of {mine} are copied out", held
         if point.beside.inside == 0 and point.unit != LOSS:
@@ -92,7 +92,7 @@ class Gathering:
 
     def ahead(self, point: Point) -> Iterator[str]:
         """The set that backward gathers while this one runs."""
-        if point.beside.after and self.buffers.again:
+        if point.beside.after and self.buffers.again(point.beside.after):
             yield point.beside.after
 
     def gathered_ahead(self, point: Point) -> Iterator[Held]:

@@ -16,6 +16,7 @@ import sympy
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.model.checkpointing import segment
+from ledger.model.exchanges import ends_apart
 from ledger.model.multi_token import UNIT
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
@@ -142,9 +143,9 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline
     """Forward through the units, backward through them, then the optimizer."""
     counts = {unit.name: unit.count for unit in program.units}
     moved = program.sharding.splits("weights") and plan.parallelism.wrap != MODEL
-    passing = _Passing(
-        tuple(sequence(program, plan, role, value)), counts, plan.parallelism.wrap if moved else 1, moved
-    )
+    alone = ends_apart(plan, program.units) if moved else ()
+    size = plan.parallelism.wrap if moved else 1
+    passing = _Passing(tuple(sequence(program, plan, role, value)), counts, size, moved, alone)
     ends = [unit.name for unit in program.units if unit.name in ENDS]
     points: list[Point] = []
     if INPUT in ends:
@@ -201,6 +202,7 @@ class _Passing:
     counts: Mapping[str, sympy.Expr]
     size: int
     moved: bool
+    alone: tuple[str, ...] = ()  # ends that are sets of their own
 
     def end(self, phase: str, name: str) -> Point:
         """An end of the model runs, before all layers or after them."""
@@ -218,7 +220,7 @@ class _Passing:
     def layers(self, phase: str) -> Iterator[Point]:
         """The layers of a pass that can be the fullest, in order."""
         visited = self.visited(phase)
-        around = {index: self.around(visited, index) for index in range(len(visited))}
+        around = {index: self.around(phase, visited, index) for index in range(len(visited))}
         around = {index: key for index, key in around.items() if key[1].inside in (0, self.size - 1)}
         last = {key: index for index, key in around.items()}
         first = {key: index for index, key in reversed(around.items())} if phase == BACKWARD else {}
@@ -227,14 +229,15 @@ class _Passing:
             name, title = _called(phase, unit, visited[: index + 1].count(unit), visited.count(unit))
             yield Point(name, title, phase, unit, self.left(phase, unit, visited, index), beside)
 
-    def around(self, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
+    def around(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
         """A layer, and what it stands beside."""
         if not self.moved:
             return visited[index], Surroundings()
         start = index - index % self.size
         stop = start + self.size
-        before = visited[start - 1] if start else ""
-        after = visited[stop] if stop < len(visited) else ""
+        first, last = (INPUT, OUTPUT) if phase == FORWARD else (OUTPUT, INPUT)
+        before = visited[start - 1] if start else first * (first in self.alone)
+        after = visited[stop] if stop < len(visited) else last * (last in self.alone)
         return visited[index], Surroundings(before, after, index - start, index + 1 == stop)
 
     def left(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:

@@ -36,10 +36,9 @@ class Buffers:
 
     # --- rules ---
 
-    @property
-    def again(self) -> bool:
-        """Whether backward gathers layers that forward freed."""
-        return gathers_again(self.plan, "")
+    def again(self, name: str) -> bool:
+        """Whether backward gathers a set that forward freed."""
+        return gathers_again(self.plan, name)
 
     @property
     def accumulates(self) -> bool:
@@ -170,7 +169,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         if name == ROOT:
             continue
         size = each.parts[0][0]
-        if not buffers.again:
+        if not buffers.again(name):
             held, why = buffers.whole(name), "not freed after forward"
             yield from posted(line, f"{name}/weights.kept", CATEGORY, held.amount, waiting(line, name, size), why)
         for held in buffers.accumulated(name):

@@ -118,7 +118,15 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
     for module in _sets(layers, sharding.wrap):
         again = sharding.reshard != "none"
         fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=again, shard_placement_fn=cut)
+    if sharding.ends == "apart" and sharding.wrap and not work.model.tied:
+        _wrap_ends(built, partial(fully_shard, mesh=group, mp_policy=policy), sharding)
     fully_shard(built, mesh=group, mp_policy=policy, reshard_after_forward=RESHARD[sharding.reshard])
+
+
+def _wrap_ends(built: Any, shard: Any, sharding: Sharding) -> None:
+    """The embedding by itself, and the last norm with the head, which stay gathered (torchtitan, `apply_fsdp`)."""
+    shard(built.get_input_embeddings(), reshard_after_forward=sharding.reshard != "none")
+    shard([built.model.norm, built.get_output_embeddings()], reshard_after_forward=False)
 
 
 def _cut(parameter: nn.Parameter, ranks: int) -> Shard:

@@ -28,6 +28,7 @@ class Sharding:
     wrap: int = 1
     reduce: str = "micro_batch"
     micro_batches: int = 1
+    ends: str = "root"  # as in `Stack`
 
     @property
     def shards(self) -> bool:

@@ -10,7 +10,7 @@ import sympy
 from ledger.model.operations import ONE
 from ledger.model.sharding import Exchange, Sharding, exchange
 from ledger.model.tensors import Tensor
-from ledger.model.wrapping import ROOT, Wrap, wraps
+from ledger.model.wrapping import MODEL, OUTPUT, ROOT, Wrap, apart, wraps
 from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -64,9 +64,12 @@ def sent(plan: Plan) -> str:
 
 
 def gathers_again(plan: Plan, name: str) -> bool:
-    """Whether a set of weights is freed after forward, so that backward gathers it again."""
+    """Whether a set of weights is freed after forward, so that backward gathers it again.
+
+    A head that moves by itself is not, since backward needs it at once (torchtitan, `apply_fsdp`).
+    """
     kept = plan.parallelism.reshard
-    return kept == "all" or (kept == "layers" and name != ROOT)
+    return name != OUTPUT and (kept == "all" or (kept == "layers" and name != ROOT))
 
 
 def tied(weight: Tensor, dtype: str) -> Exchanged:
@@ -77,4 +80,12 @@ def tied(weight: Tensor, dtype: str) -> Exchanged:
 
 def sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> tuple[Wrap, ...]:
     """What moves as one on this device: sets of layers where weights are held split, else layer by layer."""
-    return wraps(mine, plan.parallelism.wrap if sharding.splits("weights") else 1)
+    if not sharding.splits("weights"):
+        return wraps(mine, 1)
+    return wraps(mine, plan.parallelism.wrap, ends_apart(plan, mine))
+
+
+def ends_apart(plan: Plan, mine: Sequence[Unit]) -> tuple[str, ...]:
+    """The ends of the model that move by themselves, where weights are held split."""
+    own = plan.stack.ends == "apart" and plan.parallelism.zero == 3 and plan.parallelism.wrap != MODEL
+    return apart(mine) if own else ()

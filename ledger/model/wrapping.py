@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -79,13 +79,31 @@ def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tenso
         yield ROOT, sympy.Integer(1), distinct(ends)
 
 
-def wraps(mine: Sequence[Unit], layers: int) -> tuple[Wrap, ...]:
-    """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root."""
+def apart(mine: Sequence[Unit]) -> tuple[str, ...]:
+    """The ends that can be sets of their own, since no other unit has any of their weights; else none of them."""
+    ends = {unit.name: {weight.name for weight in unit.weights} for unit in mine if unit.name in ENDS and unit.weights}
+    rest = [{weight.name for weight in unit.weights} for unit in mine if unit.name not in ENDS]
+    alone = all(not weights & other for name, weights in ends.items() for other in (*rest, *_but(ends, name)))
+    return tuple(ends) if alone and LOSS not in ends else ()
+
+
+def _but(ends: Mapping[str, set[str]], name: str) -> Iterator[set[str]]:
+    return (weights for other, weights in ends.items() if other != name)
+
+
+def wraps(mine: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[Wrap, ...]:
+    """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root.
+
+    The ends `alone` are sets of their own, which leaves none to the root.
+    """
     one = sympy.Integer(1)
     if layers == MODEL:
         return (Wrap(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
-    found = []
+    found: list[Wrap] = []
+    found.extend(Wrap(unit.name, one, ((one, unit.weights),)) for unit in mine if unit.name in alone)
     for name, count, weights in wrapped(mine):
+        if alone and name == ROOT:
+            continue
         held = one if name == ROOT else sympy.Integer(layers)
         passed = name == ROOT or any(unit.backward for unit in mine if unit.name == name)
         found.append(Wrap(name, count / held, ((held, weights),), passed))

@@ -98,6 +98,7 @@ def stack(view: View, name: str) -> Stack:
         buckets=view.flag("buckets"),
         main_gradients=view.flag("main_gradients"),
         gathers=view.text("gathers", "in_place"),
+        ends=view.text("ends", "root"),
         expandable=allocator.flag("expandable"),
         optimizer_passes=tuple(str(item.value) for item in view.inner("optimizer_passes").node.items),
         scatter_sends=view.flag("scatter_sends"),

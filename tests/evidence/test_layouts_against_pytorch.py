@@ -17,6 +17,7 @@ from tests.model import plans
 
 RANKS, LAYERS = 4, 6
 SCALARS = 1024  # bytes: positions, and scalars of the loss, which the ledger leaves out
+APART: plans.Mapped = {"stack": {"base": "pytorch-fsdp2-2025", "ends": "apart"}}
 CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
     "bf16 throughout": ({}, {"precision": "bf16-true"}),
     "hybrid": ({"replicate": 2}, {}),
@@ -25,6 +26,10 @@ CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
     "root kept": ({"reshard": "layers"}, {}),
     "sets of three": ({"wrap": {"every": 3}}, {}),
     "one set": ({"wrap": "model"}, {}),
+    "ends apart": ({}, APART),
+    "ends apart, weights kept": ({"reshard": False}, {**APART, "recompute": "full"}),
+    "ends apart, reduced once": ({"replicate": 2, "reduce": "step"}, {**APART, "batches": 2}),
+    "ends apart, sets of three": ({"wrap": {"every": 3}}, {**APART, "batches": 2, "precision": "bf16-true"}),
     "reduced once": ({"reduce": "step"}, {"batches": 2}),
     "reduced once in bf16": ({"reduce": "step", "wrap": {"every": 2}}, {"batches": 3, "precision": "bf16-true"}),
 }
@@ -50,6 +55,7 @@ def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedSt
         wrap=mesh.wrap,
         reduce="step" if mesh.reduces_once else "micro_batch",
         micro_batches=batches,
+        ends=compiled.plan.stack.ends,
     )
     return compiled, sharded_step(workload(compiled.plan), sharding)
 

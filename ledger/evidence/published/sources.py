@@ -67,6 +67,8 @@ DATED: Mapping[str, tuple[tuple[str, str, Software], ...]] = {
     # pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled)
     "torchao": (
         ("workflows/training.md", "H100", BEFORE_APRIL_2025),
+        # B200 in August 2025 (pytorch/ao pull request 2777), after torchtitan wrapped embedding and head apart
+        ("workflows/training.md", "B200", replace(TORCHTITAN, compiled="torchtitan-compile-2025")),
         ("workflows/training.md", "MI300X", replace(TORCHTITAN, compiled="torchtitan-rocm-2025")),
     ),
 }

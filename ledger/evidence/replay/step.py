@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from ledger.books.closed import Books
 from ledger.evidence.replay.allocator import Allocator
 from ledger.evidence.replay.passes import UnitPasses, unit_passes
+from ledger.model.exchanges import ends_apart
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
-from ledger.model.tensors import sized
-from ledger.model.wrapping import ENDS, ROOT, wrapped
+from ledger.model.tensors import Tensor, sized
+from ledger.model.wrapping import INPUT, OUTPUT, ROOT, wrapped
 from ledger.spec.plan import Plan
 
 STEPS = 2  # the second one finds the blocks of the first
@@ -59,12 +60,18 @@ class _Run:
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.reduction))),
             )
-            for name, _, weights in wrapped(self.program.units)
+            for name, weights in self._sets()
         }
         self.weights = tuple(self._weights())
         self.fresh: set[str] = set()  # gradients of weights that wait for the update
 
     # --- what lasts ---
+
+    def _sets(self) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+        """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
+        alone = ends_apart(self.plan, self.program.units)
+        yield from ((unit.name, unit.weights) for unit in self.program.units if unit.name in alone)
+        yield from ((name, weights) for name, _, weights in wrapped(self.program.units) if not alone or name != ROOT)
 
     def _weights(self) -> Iterator[tuple[str, Held]]:
         """Every weight and what is held of it, layer by layer."""
@@ -129,7 +136,10 @@ class _Run:
                 self._request(self._local(batch, index, one, name), size)
             if index and one.entry and one.entry not in one.kept:
                 self.memory.free(self._local(batch, index, one, one.entry))
-            self.reshard(one.name)
+            if one.name == OUTPUT:  # a head that moves by itself stays for its backward
+                self.memory.free(f"flat {OUTPUT}")
+            else:
+                self.reshard(one.name)
         self.reshard(ROOT)
 
     def backward(self, batch: int) -> None:
@@ -188,7 +198,8 @@ class _Run:
         if self.plan.stack.accumulation == "after_backward":
             return
         if self.sharded:
-            self._scatter(one.name if one.name not in ENDS else ROOT, wanted=one.name not in ENDS or index == 0)
+            own = one.name in self.whole
+            self._scatter(one.name if own else ROOT, wanted=own or index == 0)
         if self._main_gradients() or self.sharded or batch:
             self._forget([f"{batch} {index} {name}" for name in one.weights])
 
@@ -198,7 +209,7 @@ class _Run:
             return
         self.memory.free("to reduce")
         self.memory.allocate("to reduce", self.whole[name][1])
-        if name == ROOT:
+        if name in (ROOT, INPUT):
             self.memory.free("to reduce")
             for weight, held in self.weights:
                 if f"g {weight}" not in self.memory.held:
