@@ -95,8 +95,10 @@ CASES = [
     ),
     (
         [
-            "accelerator={base: h100-sxm, calibration: [{what: host_link, form: collective, regime: sustained, "
-            "parameters: {a: 10 us, B: 50 GB/s}, error: 3 %, source: somebody}]}"
+            (
+                "accelerator={base: h100-sxm, calibration: [{what: host_link, form: collective, regime: sustained, "
+                "parameters: {a: 10 us, B: 50 GB/s}, error: 3 %, source: somebody}]}"
+            )
         ],
         "host_link: form collective, but a copy to the host takes a + bytes/B",
     ),
