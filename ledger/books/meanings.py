@@ -19,7 +19,10 @@ LARGEST = 2**200  # of any part of a formula
 NAME = re.compile(r"(?:bytes|states)\([\w.]+\)|[a-z_]\w*(?:\.\w+)*")
 ROUNDED_UP = re.compile(r"ceil\(([\w.]+) / (\([^()]*\))\)")
 IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
-FIELDS: Mapping[str, str] = {written: field for field, written in SPELT.items()}
+FIELDS: Mapping[str, str] = {
+    **{written: field for field, written in SPELT.items()},
+    "parallelism.schedule": "parallelism.scheduled",  # where none is stated, the one that follows
+}
 
 
 @dataclass(frozen=True)
@@ -230,8 +233,15 @@ def known(compiled: Compiled, name: str) -> Any:
         return compiled.totals[name]
     found: Any = compiled.plan
     for part in FIELDS.get(name, name).split("."):
-        found = found[part] if isinstance(found, Mapping) else vars(found)[part]
+        found = found[part] if isinstance(found, Mapping) else _field(found, part)
     return found
+
+
+def _field(found: Any, name: str) -> Any:
+    """A field, or what follows from some; KeyError where there is none."""
+    if not hasattr(found, name):
+        raise KeyError(name)
+    return getattr(found, name)
 
 
 def evaluated(compiled: Compiled, meaning: Meaning) -> Fraction:

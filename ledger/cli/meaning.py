@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
 DEFAULT = "default"
+NONE = "none"  # the specs' word for what a plan does without
 
 
 def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
@@ -34,10 +35,10 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     if name in compiled.totals:
         return {"input": name, "value": number(value), "unit": unit_of(name), "where": "total", "source": ""}
     found = origin(compiled.plan, name)
-    shown = value if value is None or isinstance(value, int | float | str) else getattr(value, "name", str(value))
+    shown = value if isinstance(value, int | float | str) else getattr(value, "name", str(value))
     return {
         "input": name,
-        "value": shown,
+        "value": NONE if value is None else shown,
         "unit": unit(name),
         "where": str(found.where) if found else DEFAULT,
         "source": found.source if found else "",
@@ -49,6 +50,5 @@ def input_row(record: dict[str, Any]) -> tuple[str, str, str, str]:
     from ledger.cli.tables import amount
 
     value = record["value"]
-    worded = value is None or isinstance(value, str | bool)
-    shown = ("-" if value is None else str(value)) if worded else amount(value, record["unit"])
+    shown = str(value) if isinstance(value, str | bool) else amount(value, record["unit"])
     return record["input"], shown, record["where"], record["source"]

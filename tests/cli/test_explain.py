@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from click.testing import Result
 
+from ledger.books.results import Compiled
+from ledger.cli.meaning import input_record
+
 
 def test_every_symbol_has_value_and_place(run: Callable[..., Result]) -> None:
     """A reviewer gets from an account to `file:line:column` of everything in its formula."""
@@ -46,6 +49,13 @@ def test_parts_of_a_step_sum_to_it(run: Callable[..., Result]) -> None:
     record = json.loads(run("explain", "tiny.yaml", "time.step", "--json").stdout)
     assert sum(part["value"] for part in record["parts"]) == record["value"]
     assert "gradient reduction" in run("explain", "tiny.yaml", "time.step").stdout
+
+
+def test_what_a_plan_leaves_out_is_an_input_all_the_same(compiled: Compiled) -> None:
+    """No input of a total is blank: a schedule that is not stated follows, and no master weights are `none`."""
+    assert input_record(compiled, "parallelism.schedule")["value"] == "1f1b"
+    assert input_record(compiled, "precision.master")["value"] == "none"
+    assert input_record(compiled, "parallelism.invented") == {}
 
 
 def test_a_branch_is_no_account(run: Callable[..., Result]) -> None:
