@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from ledger.books import kernels, passes, time
 from ledger.books.closed import Books
+from ledger.books.overlap import HOST
 from ledger.model import dtypes
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Accelerator, Curve, Plan
 
 
 def step_time(plan: Plan, books: Sequence[Books]) -> float:
@@ -28,15 +29,24 @@ def _bandwidth(plan: Plan, by: float) -> Plan:
 
 def _scaleup(plan: Plan, by: float) -> Plan:
     """Faster links are also faster where their speed was measured."""
-    device = plan.accelerator
+    device = _measured_faster(plan.accelerator, by, lambda curve: not curve.what.startswith(HOST))
+    return replace(plan, accelerator=replace(device, scaleup_bandwidth=device.scaleup_bandwidth * by))
+
+
+def _host_link(plan: Plan, by: float) -> Plan:
+    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.startswith(HOST))
+    return replace(plan, accelerator=replace(device, host_bandwidth=device.host_bandwidth * by))
+
+
+def _measured_faster(device: Accelerator, by: float, chosen: Callable[[Curve], bool]) -> Accelerator:
+    """The device with the bandwidths of its measured transfers scaled, as far as they are chosen."""
     curves = tuple(
         replace(curve, parameters={**curve.parameters, "B": curve.parameters["B"] * by})
-        if curve.form in {"collective", "send"}
+        if curve.form in {"collective", "send"} and chosen(curve)
         else curve
         for curve in device.calibration
     )
-    faster = replace(device, scaleup_bandwidth=device.scaleup_bandwidth * by, calibration=curves)
-    return replace(plan, accelerator=faster)
+    return replace(device, calibration=curves)
 
 
 def _scaleout(plan: Plan, by: float) -> Plan:
@@ -56,6 +66,7 @@ PRICES: tuple[tuple[str, str, Callable[[Plan, float], Plan]], ...] = (
     ("accelerator.bandwidth", "memory bandwidth", _bandwidth),
     ("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup),
     ("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout),
+    ("accelerator.host_link", "bandwidth of the link to the host", _host_link),
     ("stack.launch.per_operation", "time of a launch", _launch),
     ("accelerator.memory.driver", "memory capacity", _capacity),
 )

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from ledger.books import prices
+from ledger.books.closed import close
+from ledger.books.repricing import PRICES, step_time
 from ledger.books.results import Compiled
+from ledger.model.schedule import roles
 from ledger.spec.plan import Curve
 from tests.books.test_conservation import laws
 from tests.model import plans
@@ -128,3 +131,11 @@ def test_a_measured_link_is_a_start_and_a_bandwidth() -> None:
     price = prices.host_copy(replace(device, calibration=(measured,)), "down", 1e9)
     assert price.calibrated
     assert price.seconds == pytest.approx(1e-5 + 1e9 / 5e10)
+
+
+def test_a_link_twice_as_fast_halves_what_its_copies_take() -> None:
+    """The price of the link to the host is an input of the step like any other, and moves nothing but its copies."""
+    found = compiled(EIGHT_BILLION, offload=["optimizer"])
+    faster = next(move for path, _, move in PRICES if path == "accelerator.host_link")(found.plan, 2.0)
+    gained = found.totals["time.step"] - step_time(faster, close(found.plan, roles(found.plan)))
+    assert gained == pytest.approx(waited(found) / 2)
