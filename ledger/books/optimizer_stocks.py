@@ -12,7 +12,7 @@ from ledger.model.offloading import updates_on_host
 from ledger.model.operations import total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
 from ledger.model.program import Program
-from ledger.model.sharding import Sharding
+from ledger.model.sharding import Sharding, gathered
 from ledger.model.tensors import sized
 from ledger.model.update import copies_gradients
 from ledger.model.wrapping import INPUT, ROOT
@@ -54,10 +54,26 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         )
         why = "the gradients in the dtype of the master weights"
         yield Entry("optimizer/gradients.copy", stock("workspace"), when, copied, ONE, why)
+    else:
+        copied = sympy.Integer(0)
     found = list(_candidates(weights, plan, sharding, value))
     if found:
         amount, why = max(found, key=lambda holding: value(holding[0]))
         yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
+        copied += amount
+    more = _flat_copies(weights, plan, sharding) - copied
+    if value(more) > 0:
+        why = "the gather of updated weights through flat copies, beyond what the update before it held"
+        yield Entry("weights/gather.copies", stock("workspace"), when, more, ONE, why)
+
+
+def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sympy.Expr:
+    """This device's share, a buffer for each rank, and one of all of them for the library that gathers."""
+    if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
+        return sympy.Integer(0)
+    dtype, mine = plan.precision.weights, [(one.count, one.weight) for one in weights]
+    share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in mine)
+    return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in mine)
 
 
 def _registered(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple[Owned, ...]:

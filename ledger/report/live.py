@@ -62,6 +62,10 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: any(state.scales for state in plan.optimizer.states.values()),
         "which weights are small enough for whole states depends on sizes",
     ),
+    (
+        lambda plan: plan.stack.gathers == "copied" and plan.parallelism.zero in (1, 2),
+        "whether the update or the gather after it holds more depends on sizes",
+    ),
 )
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers

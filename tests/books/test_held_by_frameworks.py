@@ -78,3 +78,26 @@ def test_a_split_loss_holds_three_wide_logits() -> None:
     names = ("head/logits.fp32", "cross_entropy/shifted", "cross_entropy/exponentials")
     assert {name for name, size in found.items() if size == 4 * share} == {f"loss/{name}.now" for name in names}
     assert found["loss/head/logits.now"] == 2 * share
+
+
+@pytest.mark.parametrize("kernel", ["fused", "foreach"])
+def test_a_gather_through_flat_copies_holds_a_share_and_two_copies_of_all_weights(kernel: str) -> None:
+    """ZeRO 1 as nanotron gathers: its own share, a buffer for each rank, NCCL's one; not beside the update before it.
+
+    All weights divide by three ranks. The fused update holds nothing, PyTorch's foreach one less than those buffers.
+    """
+    weights = 4 * (LAYERS * (MATRICES + 2 * D) + 2 * V * D + D)
+    found = {}
+    for gathers in ("in_place", "copied"):
+        compiled = plans.compiled(
+            model=SPLIT,
+            cluster={"base": "h100-400g", "devices": TP, "devices_per_node": TP},
+            parallelism={"data": TP, "zero": 1},
+            precision="bf16-autocast",
+            kernels={"optimizer": kernel},
+            stack={"base": "pytorch-fsdp2-2025", "gathers": gathers},
+            run={"seq_len": S, "micro_batch": B, "global_batch": B * TP},
+        )
+        moment = next(moment for moment in compiled.roles[0].moments if moment.name == "optimizer")
+        found[gathers] = moment.parts["workspace"]
+    assert found["copied"] == weights // TP + 2 * weights > found["in_place"]
