@@ -16,6 +16,7 @@ from ledger.cli import main
 from ledger.cli.report import FORMATS as ASKED
 from ledger.cli.totals import breakdown
 from ledger.report.write import FORMATS as WRITTEN
+from tests.model import plans
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = sorted(path.stem for path in (ROOT / "specs").glob("*.yaml"))
@@ -99,3 +100,19 @@ def test_the_first_plan_of_init_compiles(command_line: Callable[..., Result]) ->
 def test_every_format_of_the_report_can_be_asked_for() -> None:
     """The command line, which loads nothing to say what there is, and the writer agree on the formats."""
     assert set(ASKED) == set(WRITTEN)
+
+
+def test_what_the_host_holds_and_moves_is_explained() -> None:
+    """Parts of host memory are those of one of eight devices of a node; copies and traffic sum to their total."""
+    found = plans.compiled(
+        model="llama-3-8b",
+        cluster={"base": "h100-400g", "devices": 16},
+        precision="bf16-mixed",
+        parallelism={"data": 16, "zero": 1, "offload": ["optimizer"]},
+        run={"seq_len": 4096, "micro_batch": 1, "global_batch": 16},
+    )
+    sums = {
+        key: sum(value for _, value in breakdown(found, key).parts)
+        for key in ("memory.host", "traffic.host", "host_link.down.bytes", "host_link.up.bytes")
+    }
+    assert sums == {key: found.totals[key] // (8 if key == "memory.host" else 1) for key in sums}
