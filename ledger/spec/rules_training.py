@@ -32,7 +32,7 @@ def recompute_counts_equal_layers(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:
     """Layers are counted, and joined to segments, within one group after the other."""
-    if recompute.policy not in COUNTED or len(model.groups) < 2:  # noqa: PLR2004 - several groups
+    if recompute.policy not in COUNTED or len(model.groups) < 2:
         return
     what = COUNTED[recompute.policy]
     if model.order:
@@ -117,7 +117,13 @@ def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Prob
     groups = [group.name for group in model.groups]
     sandwiched = any(group.norms != "pre" for group in model.groups)
     parts = (*PARTS, *(("attention_post_norm", "mlp_post_norm") if sandwiched else ()))
-    legal = {*(("multi_token",) if model.predictions else ()), *ENDS, *parts, *groups, *(f"{group}/{part}" for group in groups for part in parts)}
+    legal = {
+        *(("multi_token",) if model.predictions else ()),
+        *ENDS,
+        *parts,
+        *groups,
+        *(f"{group}/{part}" for group in groups for part in parts),
+    }
     for name in train.names:
         if name not in legal and not model.bare:
             shown = ", ".join((*ENDS, *parts, *groups, f"{groups[0]}/mlp"))
@@ -174,7 +180,7 @@ def frozen_layers_move_alone(
     reached = {"all": True, "lora": False, "only": embedding, "frozen": not embedding}
     if reached[train.kind] or model.bare:
         return
-    if parallelism.wrap != 1 and parallelism.zero == 3:  # noqa: PLR2004 - the stage that gathers weights
+    if parallelism.wrap != 1 and parallelism.zero == 3:
         message = "weights of several layers are gathered together, but the first layer has another backward pass"
         yield Problem(at("parallelism.wrap"), message, "`wrap: layer` where weights are frozen")
     if recompute.policy == "segment":
