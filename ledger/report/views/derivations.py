@@ -71,10 +71,15 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
     causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
     return (
         Cell(verdict.account),
-        Cell(numbers.written(verdict.predicted, verdict.unit), numbers.machine(verdict.predicted)),
-        Cell(numbers.written(verdict.found, verdict.unit), numbers.machine(verdict.found)),
+        Cell(_amount(verdict.predicted, verdict.unit), numbers.machine(verdict.predicted)),
+        Cell(_amount(verdict.found, verdict.unit), numbers.machine(verdict.found)),
         Cell("equal" if equal else numbers.shift(verdict.error), numbers.machine(verdict.error)),
         Cell(verdict.tolerance.title),
         status,
         Cell(causes),
     )
+
+
+def _amount(value: numbers.Number, unit: str) -> str:
+    """Counts are whole numbers."""
+    return numbers.written(value, unit) if unit else numbers.integer(int(value))

@@ -191,8 +191,12 @@ def batch_line(chosen: Plan) -> str:
 
 
 def kernel_line(chosen: Plan) -> str:
-    """Which implementation serves each part."""
-    return ", ".join(f"{part.name} {getattr(chosen.kernels, part.name)}" for part in fields(chosen.kernels))
+    """Which implementation serves each part that the model has."""
+    absent = {"experts"} if not any(group.mlp.experts for group in chosen.model.groups) else set()
+    named = {
+        part.name: getattr(chosen.kernels, part.name) for part in fields(chosen.kernels) if part.name not in absent
+    }
+    return ", ".join(f"{name.replace('_', ' ')} {choice}" for name, choice in named.items() if choice)
 
 
 def layout_line(chosen: Plan) -> str:
