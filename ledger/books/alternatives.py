@@ -154,12 +154,15 @@ def front(candidates: Sequence[Candidate]) -> list[Candidate]:
     return best
 
 
+ORDER = ("schedule", "stages")  # which follow where another number of stages takes its default
+
+
 def changed(plan: Plan, other: Plan) -> dict[str, str]:
     """The inputs of a layout that differ, as a spec would say them."""
     found = {
         f"parallelism.{name}": str(value)
         for name, value in vars(other.parallelism).items()
-        if value != getattr(plan.parallelism, name)
+        if value != getattr(plan.parallelism, name) and name not in ORDER
     }
     if other.recompute != plan.recompute:
         found["recompute"] = said(other.recompute, "recompute")

@@ -178,8 +178,10 @@ MEANINGS: tuple[Meaning, ...] = (
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",
             ("tokens_per_second", "cluster.devices"), exact=True),
-    Meaning("mfu", f"3 * flops.counter.forward * run.global_batch / (run.micro_batch * {DEVICE_TIME})", CHOWDHERY,
-            ("flops.counter.forward", "run.global_batch", "run.micro_batch", *AVAILABLE), exact=True),
+    Meaning("mfu", "flops.counter.forward * flops.model / flops.forward * run.global_batch"
+            f" / (run.micro_batch * {DEVICE_TIME})", f"{CHOWDHERY}; model over forward FLOPs is 3 where all is trained",
+            ("flops.counter.forward", "flops.model", "flops.forward", "run.global_batch", "run.micro_batch",
+             *AVAILABLE), exact=True),
     Meaning("mfu.causal", f"flops.model / ({DEVICE_TIME})",
             f"{PEAK}; causal masks at their exact density", ("flops.model", *AVAILABLE), exact=True),
     Meaning("hfu", f"flops.step / ({DEVICE_TIME})", "Korthikanti et al. 2022: hardware FLOPs, recomputation included",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from ledger.books.closed import Books
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
@@ -109,8 +110,9 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
     yield "tokens_per_second", rate
     yield "tokens_per_second_per_device", rate / plan.cluster.devices
     available = time.estimate * plan.cluster.devices * peak(plan)
-    square = 3 * int(known["flops.counter.forward"]) * plan.run.global_batch // plan.run.micro_batch
-    yield "mfu", square / available
+    passes = Fraction(known["flops.model"]) / Fraction(known["flops.forward"])  # 3 where every weight is trained
+    square = passes * int(known["flops.counter.forward"]) * plan.run.global_batch / plan.run.micro_batch
+    yield "mfu", float(square) / available
     yield "mfu.causal", float(known["flops.model"]) / available
     yield "hfu", float(known["flops.step"]) / available
     yield "prefill.time", time.forward

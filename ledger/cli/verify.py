@@ -71,11 +71,18 @@ def _plan(asked: Asked) -> bool:
     if asked.quick:
         raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
     from ledger.cli.tables import print_json
+    from ledger.evidence.verification.depth import at_most
     from ledger.evidence.verification.outcome import published
     from ledger.evidence.verification.verification import Depth, verify
     from ledger.spec import load_plan
+    from ledger.spec.stages import chunks, slots
 
     plan = load_plan(asked.spec, asked.overrides)
+    if asked.layers is not None and not chunks(at_most(plan.model, asked.layers), plan.parallelism):
+        raise click.UsageError(
+            f"--layers {asked.layers} does not fill the {slots(plan.parallelism)} chunks of the plan's pipeline:"
+            " leave it out (pipelines are not judged), or add `--set parallelism.pipeline=1`"
+        )
     found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
     if asked.as_json:
         print_json(published(found, asked.spec))

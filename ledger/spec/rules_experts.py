@@ -21,7 +21,7 @@ def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]
     if shards % parallelism.expert:
         message = f"expert = {parallelism.expert} does not divide {over} = {shards}"
         yield Problem(at("parallelism.expert"), message, divisors(shards))
-    elif copies > 1 and shards == parallelism.expert:
+    elif copies > 1 and shards == parallelism.expert > 1:
         message = f"expert = {shards} leaves nothing of {over} over which copies of experts could be sharded"
         yield Problem(at("parallelism.expert"), message, divisors(shards))
 

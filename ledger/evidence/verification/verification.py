@@ -25,6 +25,8 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
     """Every figure of `plan` that PyTorch can find, beside the ledger's."""
     asked, notes = judged(plan if depth.layers is None else replace(plan, model=at_most(plan.model, depth.layers)))
     runs = depths(asked, depth)
+    if plan.recompute.policy != "none":
+        notes.append("recompute = none for saved bytes, which are of the unsharded plan without it")
     return Verification(
         name=plan.name,
         title=plan.title,
