@@ -9,15 +9,26 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.evidence.held import Held
-from ledger.evidence.verification import records
+from ledger.evidence.verification import predicted, records
 from ledger.evidence.verification.accuracy import rewritten
-from ledger.evidence.verification.checks import judges
+from ledger.evidence.verification.causes import causes
+from ledger.evidence.verification.checks import compared, judges
 from ledger.evidence.verification.depth import samples, weighted, with_counts
 from ledger.evidence.verification.outcome import JudgeOrigin, Verification
-from ledger.evidence.verification.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Tolerance, Verdict, unchecked
+from ledger.evidence.verification.peaks import HEAD
+from ledger.evidence.verification.verdicts import (
+    EXACT,
+    HALF_PERCENT,
+    ROUNDING,
+    Cause,
+    Tolerance,
+    Verdict,
+    total,
+    unchecked,
+)
 from ledger.evidence.verification.verification import Depth, judged, verify
 from ledger.spec.load import load_plan
-from ledger.spec.plan import Model
+from ledger.spec.plan import Model, Plan
 from ledger.spec.suite import Case, load_suite
 from tests.model import plans
 
@@ -96,6 +107,45 @@ def test_outcomes(one: Verdict, status: str) -> None:
     """What is left once causes are taken away decides; half a percent of 1006 is 5.03."""
     assert one.status == status
     assert one.agrees == (status != "differs")
+
+
+TIED = ("backward/decoder/end", "backward/input")
+
+
+def judged_moments(plan: Plan, **beside: int) -> dict[str, Held]:
+    """A judge that holds what the ledger says and the named causes, and so much more at single moments."""
+    said = predicted.memory(compile_plan(plan))
+    held = {name: size + total(causes(plan, name)) + 512 for name, size in said.items()}
+    return {name: Held(size + beside.get(name, 0), 512) for name, size in held.items()}
+
+
+def layers_verdict(plan: Plan, judge: dict[str, Held], raised: str = "") -> Verdict:
+    """Of the fullest instant in the layers, where the ledger says 1 GB more of one moment."""
+    said = {name: size + 10**9 * (name == raised) for name, size in predicted.memory(compile_plan(plan)).items()}
+    return next(v for v in compared(compile_plan(plan), said, judge, "") if v.account == "memory.backward.layers")
+
+
+def test_a_peak_that_is_too_high_disagrees_at_whichever_moment() -> None:
+    """That the ledger is fullest elsewhere is no excuse: only bytes that the judge holds explain a difference."""
+    plan = plans.compiled(model=plans.GPT2, recompute="full", precision="bf16-true").plan
+    judge = judged_moments(plan)
+    moments = [name for name in judge if name.startswith("backward/") and name not in HEAD]
+    assert len(moments) > 1
+    for moment in moments:
+        assert layers_verdict(plan, judge, moment).status == "differs"
+
+
+def test_a_cause_that_makes_another_moment_the_fullest_is_followed() -> None:
+    """A tied weight's sum, which only the judge holds, lifts the embedding's moment above that of the layers."""
+    model = {**plans.GPT2, "vocab": 1024}
+    plan = plans.compiled(model=model, recompute="full", precision="bf16-true").plan
+    judge = judged_moments(plan)
+    found = {name: judge[name].bytes for name in TIED}
+    clean = {name: found[name] - 512 - total(causes(plan, name)) for name in TIED}
+    one = layers_verdict(plan, judge)
+    assert max(found, key=found.__getitem__) != max(clean, key=clean.__getitem__)
+    assert (one.status, one.where) == ("explained", "backward/input")
+    assert one.causes[-1] == Cause("without these backward/decoder/end is fuller", clean[TIED[1]] - clean[TIED[0]])
 
 
 def test_nothing_checked_is_no_agreement() -> None:

@@ -12,8 +12,8 @@ from ledger.evidence.transformers_config import NoReferenceError
 from ledger.evidence.verification import found, layouts, predicted
 from ledger.evidence.verification.causes import INDEX, causes
 from ledger.evidence.verification.depth import Sample, weighted, with_counts
-from ledger.evidence.verification.peaks import PEAKS, peaks, tolerance
-from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, unchecked
+from ledger.evidence.verification.peaks import PEAKS, fullest, moments, tolerance
+from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, total, unchecked
 from ledger.spec.plan import Plan
 
 Progress = Callable[[str], None]
@@ -111,9 +111,9 @@ def _extrapolated(runs: tuple[Sample, ...]) -> str:
 def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, Held], origin: str) -> Iterator[Verdict]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
     counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
-    moments = {name: held for name, held in theirs.items() if name not in counts}
-    if moments:
-        yield from _memory(compiled, {name: size for name, size in mine.items() if name not in counts}, moments, origin)
+    held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
+    if held:
+        yield from _memory(compiled, {name: size for name, size in mine.items() if name not in counts}, held, origin)
     for name in counts:
         found_here = theirs.get(name, Held()).bytes
         yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
@@ -136,15 +136,23 @@ def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
 
 
 def _memory(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, Held], origin: str) -> Iterator[Verdict]:
-    """What is held before, between and at the fullest instant of each pass."""
-    ledger, judge = peaks({name: Held(size) for name, size in mine.items()}), peaks(theirs)
-    for name in PEAKS:
-        if name not in judge:
-            yield unchecked(f"memory.{name}", "the judge does not run this part of the step")
+    """What is held before, between and at the fullest instant of each pass.
+
+    The ledger's fullest moment has to come up to the judge's, whichever two moments these are.
+    """
+    explained = {name: _explained(compiled.plan, name, held) for name, held in theirs.items()}
+    for figure in PEAKS:
+        if not moments(figure, theirs):
+            yield unchecked(f"memory.{figure}", "the judge does not run this part of the step")
             continue
-        (moment, held), (other, largest) = judge[name], ledger[name]
-        size = largest.bytes
-        elsewhere = Cause(f"the ledger's figure is of {other}", mine.get(moment, size) - size)
-        rounding = Cause("rounding of storages to 512 B", held.rounding)
-        explained = tuple(cause for cause in (rounding, *causes(compiled.plan, moment), elsewhere) if cause.amount)
-        yield Verdict(f"memory.{name}", "B", size, held.bytes, tolerance(moment), origin, explained, moment)
+        moment, largest = fullest(figure, {name: held.bytes for name, held in theirs.items()})
+        apart, without = fullest(figure, {name: theirs[name].bytes - total(explained[name]) for name in theirs})
+        elsewhere = Cause(f"without these {apart} is fuller", largest - total(explained[moment]) - without)
+        named = tuple(cause for cause in (*explained[moment], elsewhere) if cause.amount)
+        predicted_here = fullest(figure, mine)[1]
+        yield Verdict(f"memory.{figure}", "B", predicted_here, largest, tolerance(apart), origin, named, moment)
+
+
+def _explained(plan: Plan, moment: str, held: Held) -> tuple[Cause, ...]:
+    """What the judge holds at a moment and no plan states."""
+    return (Cause("rounding of storages to 512 B", held.rounding), *causes(plan, moment))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from ledger.evidence.held import Held
 from ledger.evidence.verification.verdicts import HALF_PERCENT, ROUNDING, Tolerance
 
 # Figure -> how the names of its moments begin.
@@ -19,15 +18,15 @@ PEAKS = {
 HEAD = ("backward/loss", "backward/output")  # left out of what the layers and the embedding reach
 
 
-def peaks(moments: Mapping[str, Held]) -> dict[str, tuple[str, Held]]:
-    """Each figure with the moment at which it is reached."""
-    found = {}
-    for figure, beginning in PEAKS.items():
-        beyond = HEAD if figure.endswith(".layers") else ()
-        mine = [(name, held) for name, held in moments.items() if name.startswith(beginning) and name not in beyond]
-        if mine:
-            found[figure] = max(mine, key=lambda pair: pair[1].bytes)
-    return found
+def moments(figure: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the moments `names` over which a figure is the largest."""
+    beyond = HEAD if figure.endswith(".layers") else ()
+    return tuple(name for name in names if name.startswith(PEAKS[figure]) and name not in beyond)
+
+
+def fullest(figure: str, held: Mapping[str, int]) -> tuple[str, int]:
+    """The moment at which a figure is reached, and its bytes."""
+    return max(((name, held[name]) for name in moments(figure, held)), key=lambda pair: pair[1])
 
 
 def tolerance(moment: str) -> Tolerance:

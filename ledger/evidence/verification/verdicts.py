@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 EQUAL, EXPLAINED, WITHIN, DIFFERS, UNCHECKED = "equal", "explained", "within", "differs", "not checked"
@@ -31,6 +31,11 @@ class Cause:
     amount: int
 
 
+def total(causes: Iterable[Cause]) -> int:
+    """Bytes of all of them."""
+    return sum(cause.amount for cause in causes)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One figure: predicted by the ledger, found by PyTorch. `skipped` says why nothing was found.
@@ -56,7 +61,7 @@ class Verdict:
     @property
     def unexplained(self) -> int:
         """What is left of the difference once its causes are taken away."""
-        return self.difference + sum(cause.amount for cause in self.causes)
+        return self.difference + total(self.causes)
 
     @property
     def error(self) -> float:
