@@ -107,7 +107,7 @@ def write_report(
     compiled, chosen = compile(path, overrides), tuple(formats)
     from ledger.report.write import write_report as written
 
-    return written(compiled, Path(out), chosen, **choices(compiled.plan, chosen))
+    return written(compiled, Path(out), chosen, **choices(compiled, chosen))
 
 
 def check(path: str, overrides: Iterable[str] = ()) -> tuple[Problem, ...]:

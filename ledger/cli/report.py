@@ -10,7 +10,7 @@ import click
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Plan
+    from ledger.books.results import Compiled
 
 FORMATS = ("html", "pdf", "md", "json")
 
@@ -48,7 +48,7 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
-        paths = write_report(compiled, out, formats, **choices(compiled.plan, formats))
+        paths = write_report(compiled, out, formats, **choices(compiled, formats))
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
@@ -76,10 +76,10 @@ def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tup
     return write_lecture(lecture, given, out, formats)
 
 
-def choices(plan: Plan, formats: tuple[str, ...]) -> dict[str, Any]:
-    """What the plan depends on and its other layouts, for the formats that show them."""
+def choices(compiled: Compiled, formats: tuple[str, ...]) -> dict[str, Any]:
+    """What the plan depends on, its other layouts, and what was measured near it, for the formats that show them."""
     if not {"html", "pdf"} & set(formats):
         return {}
     from ledger.report.choices import alternatives, sensitivities
 
-    return {"sensitivities": sensitivities(plan), "alternatives": alternatives(plan)}
+    return {"sensitivities": sensitivities(compiled.plan), "alternatives": alternatives(compiled.plan)}

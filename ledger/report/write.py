@@ -18,6 +18,7 @@ from ledger.report.views.verdict import checklist, verdict
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
+    from ledger.evidence.nearby import Nearby
 
 
 def write_report(  # noqa: PLR0913 - what the report shows beside the plan is optional, and named in every call
@@ -28,12 +29,15 @@ def write_report(  # noqa: PLR0913 - what the report shows beside the plan is op
     sensitivities: Sequence[tuple[str, str, float]] = (),
     alternatives: Sequence[Alternative] = (),
     checks: Sequence[Comparison] = (),
+    microbenchmarks: Sequence[Nearby] = (),
+    runs: Sequence[Nearby] = (),
 ) -> list[Path]:
     """The plan's reports in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another.
 
-    `sensitivities` are (path, name, elasticity of the run's length); files that would not change are left alone.
+    `sensitivities` are (path, name, elasticity of the run's length), `microbenchmarks` and `runs` what was measured
+    near the plan; files that would not change are left alone.
     """
-    report = Report(compiled, sensitivities, alternatives, checks)
+    report = Report(compiled, sensitivities, alternatives, checks, microbenchmarks, runs)
     made = [(out_dir / f"{compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
     for path, content in made:
         replace_file(path, content)

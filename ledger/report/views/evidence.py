@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.report.views.derivations import Derivations, derivations
+from ledger.report.views.nearby import NearbyView, microbenchmarks, published_runs
 from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 class EvidenceView:
     """Checks and calibrations with their errors; `uncalibrated` names what only data sheets price.
 
-    `derivations`: what PyTorch says of what follows from shapes alone.
+    `derivations`: what PyTorch says of what follows from shapes alone; `nearby`: what measurements of kernels and of
+    whole runs say of what is priced.
     """
 
     checks: Table | None
@@ -29,6 +31,7 @@ class EvidenceView:
     share: str
     summary: str
     derivations: Derivations
+    nearby: tuple[NearbyView, ...]
 
 
 def evidence(report: Report) -> EvidenceView:
@@ -42,6 +45,7 @@ def evidence(report: Report) -> EvidenceView:
         numbers.percent(compiled.verdict.by_data_sheet),
         compiled.verdict.evidence,
         derivations(report),
+        (published_runs(report), microbenchmarks(report)),
     )
 
 

@@ -12,6 +12,7 @@ from ledger import numbers
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
+    from ledger.evidence.nearby import Nearby
     from ledger.report.formulas import Typeset
 
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
@@ -66,6 +67,8 @@ class Report:
     sensitivities: Sequence[tuple[str, str, float]] = ()
     alternatives: Sequence[Alternative] = ()
     checks: Sequence[Comparison] = ()
+    microbenchmarks: Sequence[Nearby] = ()
+    runs: Sequence[Nearby] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,27 @@
+"""Measurements near a plan, each beside what the books predict of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """One measurement with its prediction, both in `unit`: of `what`, made of `name`, told by `origin`.
+
+    `what` is a price class (`matmul.bf16`) or a key of `totals` (`time.step`); `name` says which case in words (a
+    shape, a run). `differs` says how the case differs from the plan's own; it is empty where it is the same.
+    """
+
+    what: str
+    name: str
+    predicted: float
+    measured: float
+    unit: str
+    origin: str
+    differs: str = ""
+
+    @property
+    def error(self) -> float:
+        """How far the prediction is off, over what was measured."""
+        return self.predicted / self.measured - 1
