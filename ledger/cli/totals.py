@@ -71,7 +71,9 @@ def overlaps(plan: Plan) -> str:
 
 
 def order(plan: Plan) -> str:
-    """The schedule, what its devices wait for, and its source."""
+    """The schedule, what its devices wait for, and its source; where nobody waits, why."""
+    if plan.parallelism.pipeline == 1:
+        return "nobody waits: with pipeline = 1 there is one stage, and each device runs all layers"
     from ledger.model.schedule import schedule
 
     row = schedule(plan.parallelism)

@@ -28,6 +28,7 @@ def accelerator(view: View, name: str) -> Accelerator:
         host_bandwidth=view.amount("host_link", "B/s"),
         power=view.amount("power", "W"),
         matmul_workspace=view.whole("matmul_workspace", "B"),
+        architecture=view.text("architecture"),
         aliases=tuple(str(item.value) for item in view.inner("aliases").node.items),
         calibration=tuple(curve(entry) for entry in view.each("calibration")),
     )

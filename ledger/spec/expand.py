@@ -69,7 +69,7 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
         except SpecError as error:
             whole = whole.failing(kind, error)
             continue
-        whole = whole.having(kind, part, given.where)
+        whole = whole.having(kind, part, given.where if kind in node.fields else part.node.where)
     return whole
 
 

@@ -94,12 +94,14 @@ def _missing(error: Any, path: Steps, root: Node) -> Iterator[Finding]:
 
 
 def _missing_beside(error: Any, path: Steps, root: Node) -> Iterator[Finding]:
-    """A file of its own has a title and a source."""
+    """A key that needs another beside it; `spec` marks a file of its own, which has a title and a source."""
     for present, needed in error.validator_value.items():
         for key in [key for key in needed if present in error.instance and key not in error.instance]:
-            meaning = description(key) if key == "source" else "The name that people read."
-            message = f"{label(path)} lacks `{key}`, which a file of its own needs"
-            yield Finding((*path, key), Problem(place(root, path), message, f"`{key}:` {meaning}"), harmless=True)
+            message, help_text = f"{label(path)} has `{present}`, which needs `{key}` beside it", _what(key)
+            if present == "spec":
+                message = f"{label(path)} lacks `{key}`, which a file of its own needs"
+                help_text = help_text if key == "source" else f"`{key}:` The name that people read."
+            yield Finding((*path, key), Problem(place(root, path), message, help_text), harmless=True)
 
 
 def _what(key: str) -> str:

@@ -46,6 +46,7 @@ class Accelerator:
     host_bandwidth: float  # one way
     power: float
     matmul_workspace: int = 0  # bytes that PyTorch gives each handle of the matmul library
+    architecture: str = ""  # the generation: hopper, cdna3, ...; empty: not stated
     aliases: tuple[str, ...] = ()
     calibration: tuple[Curve, ...] = ()
 

@@ -15,7 +15,7 @@ from ledger.spec.quantities import write
 from ledger.spec.rules import RULES, broken
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
-LABELS = ("name", "title", "aliases", "date", "source")  # of a part: no inputs of its books
+LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
 ATOMIC = (Recompute,)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"

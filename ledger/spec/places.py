@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ledger.spec.overrides import FLAG
 from ledger.spec.plan import Accelerator, Origin
 from ledger.spec.problems import Location
 
@@ -17,10 +18,26 @@ class Places:
     known: tuple[Accelerator, ...] = ()
 
     def __call__(self, path: str) -> Location:
-        """The place of a path, or of the nearest path above it."""
+        """The place of a path, or of the nearest path above it; kernels that the plan leaves open are its stack's."""
+        if path.startswith("kernels.") and path not in self.origins and "stack" in self.origins:
+            return self._of_stack(path)
         while path not in self.origins and "." in path:
             path = path.rpartition(".")[0]
         return self.origins[path].where if path in self.origins else next(iter(self.origins.values())).where
+
+    def _of_stack(self, path: str) -> Location:
+        """Where the plan says it of its stack, else the line that names the stack, else the stack's own line."""
+        named = self.origins["stack"].where
+        written = self.origins.get(f"stack.{path}", self.origins["stack"]).where
+        if self._own(written):
+            return written
+        if self._own(named):
+            return replace(named, because=f"`{path}` is that of the stack, {written}")
+        return replace(written, because=f"`{path}` is that of the stack of plans that name none")
+
+    def _own(self, place: Location) -> bool:
+        """Whether a place is in the plan itself, or in an override."""
+        return place.file.startswith(FLAG) or place.file == self.origins.get("spec", self.origins["stack"]).where.file
 
 
 def divisors(number: int) -> str:

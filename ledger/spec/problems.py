@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A place in a text: `file` as the user typed it, `line` and `column` counted from 1."""
+    """A place in a text: `file` as the user typed it, `line` and `column` counted from 1.
+
+    `because`: why a value that is written elsewhere, or nowhere, has its problems told here.
+    """
 
     file: str
     line: int = 1
     column: int = 1
+    because: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

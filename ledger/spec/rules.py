@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ledger.spec import (
+    rules_architecture,
     rules_attention,
     rules_context,
     rules_custom,
@@ -94,6 +96,8 @@ RULES: tuple[Rule, ...] = (
     rules_model.positions_reach,
     rules_device.compute_has_a_peak,
     rules_device.flash_runs,
+    rules_architecture.attention_has_its_architecture,
+    rules_architecture.operands_have_their_architecture,
     rules_device.memory_agrees,
     rules_device.peaks_are_dense,
     rules_device.curves_are_complete,
@@ -122,4 +126,10 @@ def broken(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Ite
     for rule in table:
         needs = inspect.signature(rule).parameters
         if all(need in known for need in needs):
-            yield from rule(**{need: known[need] for need in needs})
+            yield from map(_told, rule(**{need: known[need] for need in needs}))
+
+
+def _told(problem: Problem) -> Problem:
+    """A problem that is told where its value is not written says why."""
+    because = problem.where.because
+    return replace(problem, message=f"{problem.message} ({because})") if because else problem

@@ -74,6 +74,12 @@ def test_published_schemas_are_whole(kind: str) -> None:
         assert validator.is_valid(read(SMALL, "x").plain())
 
 
+@pytest.mark.parametrize("name", default_library().names("accelerator"))
+def test_every_accelerator_of_the_library_states_its_generation(name: str) -> None:
+    """Kernels and number formats that run on some architectures only are refused where they do not."""
+    assert load_accelerator(name).architecture
+
+
 def test_aliases_name_one_accelerator_or_are_refused() -> None:
     """A spelling in use finds its accelerator; one that two share is a problem that names both."""
     assert load_accelerator("H100-SXM5-80GB", library=LIBRARY).name == "h100-sxm"

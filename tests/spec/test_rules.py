@@ -7,12 +7,17 @@ from importlib import import_module
 import pytest
 
 import ledger.spec
+from ledger.spec import schema
 from ledger.spec.rules import RULES, WARNINGS
+from ledger.spec.rules_architecture import RUNS_ON
 from tests.spec.shelf import SMALL, loaded, messages, problems
 
 SPARSE = ["model.layers.0.mlp={kind: experts, d_ff: 2048, activation: silu, experts: 6, top_k: 2}"]
 SPLIT = ["parallelism.expert=2"]
 LATENT = "kind: latent, kv_rank: 64, nope_head_dim: 64, v_head_dim: 64"
+WHOLE = "format: fp8_e4m3, scales: {activations: tensor, weights: tensor}"
+BLOCKS = "format: fp8_e4m3, scales: {activations: [1, 128], weights: [128, 128]}"
+POWERS = "format: fp8_e4m3, scales: {dtype: e8m0, activations: [1, 32], weights: [1, 32]}"
 CASES = [
     (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
@@ -178,6 +183,23 @@ CASES = [
     (["accelerator.bandwidth=1e30 B/s"], "`accelerator.bandwidth`: `1e30 B/s` is beyond reason"),
     (["assumptions.mfu=120 %"], "`assumptions.mfu`: `120 %` is beyond reason"),
     (["run.micro_batch=0"], "`run.micro_batch` must be at least 1, not 0"),
+    (
+        ["accelerator.architecture=ampere", "kernels.attention=flash3"],
+        "flash3 attention runs on hopper, and NVIDIA H100",
+    ),
+    (
+        ["accelerator.architecture=volta"],
+        "flash attention runs on ampere, ada, hopper, blackwell, cdna2, cdna3 or cdna4",
+    ),
+    (["accelerator.architecture=cdna3", "kernels.attention=cudnn"], "cudnn attention runs on ampere, ada, hopper or"),
+    (["accelerator.architecture=ampere", "precision.compute=fp8_e4m3"], "fp8 runs on ada, hopper, blackwell, cdna3 or"),
+    (["precision.compute=mxfp8"], "mxfp8 runs on blackwell or cdna4, and NVIDIA H100 SXM5 80 GB is hopper"),
+    ([f"precision.matmul={{{POWERS}}}"], "mxfp8 runs on blackwell or cdna4, and NVIDIA H100 SXM5 80 GB is hopper"),
+    ([f"precision.matmul={{{BLOCKS}}}", "accelerator.architecture=ada"], "fp8 with scales of blocks runs on hopper or"),
+    (
+        [f"precision.matmul={{{WHOLE}, layouts: one}}"],
+        "fp8 in one layout runs on blackwell, cdna3 or cdna4, and NVIDIA",
+    ),
     (["precision.compute=mxfp4"], "NVIDIA H100 SXM5 80 GB has no mxfp4 peak, and matmuls compute in it"),
     (["accelerator.memory.driver=80 MiB"], "the driver's 83.88608 MB and the label's 80 GB contradict each other"),
     (["accelerator.peak.bf16=1979 TFLOP/s"], "bf16 = 1979 TFLOP/s is the sparse figure of NVIDIA H100 SXM5 80 GB"),
@@ -196,12 +218,30 @@ def test_each_rule_says_what_is_wrong_in_the_users_numbers(settings: list[str], 
 def test_a_sparse_peak_is_known_without_a_base() -> None:
     """An inline accelerator with a known device's bandwidth and twice its dense peak has the sparse figure."""
     inline = """{accelerator: my card, source: a web page, peak: {bf16: 1513 TFLOP/s}, vector: 51 TFLOP/s,
-      bandwidth: 2.039 TB/s, memory: {driver: 80 GiB, labelled: 80 GB}, l2: 50 MiB, multiprocessors: 114,
-      scaleup: {bandwidth: 0 GB/s, domain: 1}, host_link: 63 GB/s, power: 350 W}"""
+      bandwidth: 2.039 TB/s, memory: {driver: 80 GiB, labelled: 80 GB}, l2: 50 MiB,
+      multiprocessors: 114, scaleup: {bandwidth: 0 GB/s, domain: 1}, host_link: 63 GB/s, power: 350 W}"""
     text = SMALL.replace("accelerator: h100-sxm", f"accelerator: {inline}")
     (found,) = problems(text=text)
     assert found.message == "bf16 = 1513 TFLOP/s is the sparse figure of NVIDIA H100 PCIe 80 GB"
     assert "`756.5 TFLOP/s`" in found.help
+
+
+def test_an_accelerator_of_no_stated_generation_runs_everything() -> None:
+    """A file that does not say what its device is was written before anybody asked; it is refused nothing."""
+    inline = """{accelerator: my card, source: a web page, peak: {bf16: 300 TFLOP/s, fp8: 600 TFLOP/s},
+      vector: 51 TFLOP/s, bandwidth: 2.5 TB/s, memory: {driver: 80 GiB, labelled: 80 GB}, l2: 50 MiB,
+      multiprocessors: 114, scaleup: {bandwidth: 0 GB/s, domain: 1}, host_link: 63 GB/s, power: 350 W}"""
+    text = SMALL.replace("accelerator: h100-sxm", f"accelerator: {inline}")
+    settings = ["kernels.attention=flash3", f"precision.matmul={{{POWERS}}}", "parallelism.sequence=off"]
+    assert loaded(*settings, text=text).accelerator.architecture == ""
+    assert len(problems("accelerator.architecture=ada", *settings, text=text)) == 2
+
+
+def test_requirements_name_architectures_that_specs_can_state() -> None:
+    """A row for an architecture that no file can have would refuse everybody."""
+    stated = set(schema("accelerator")["properties"]["architecture"]["enum"])
+    assert {name for needs in RUNS_ON.values() for name in needs.architectures} <= stated
+    assert all(needs.source for needs in RUNS_ON.values())
 
 
 def grouped(fields: str, *groups: tuple[str, int]) -> str:
