@@ -16,6 +16,9 @@ TILE = 128 * 256  # output elements one multiprocessor works on in the large ker
 ROBUST = 0.1  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
 FOLDS = 5
 STEPS = 80
+ENOUGH = 1e-9  # a step that lowers the loss by less than this share of it is the last
+PULL = 0.5  # natural logarithm: how far a parameter that samples hardly show strays from what is typical
+DEVIATION = 1.2533  # standard deviation of a normal distribution over its mean absolute deviation
 
 
 @dataclass(frozen=True)
@@ -38,27 +41,46 @@ class Sample:
 
 @dataclass(frozen=True)
 class Form:
-    """A price formula: start values of its parameters (none is ever negative) and seconds, for arrays of variables."""
+    """A price formula: start values of its parameters (none is ever negative) and seconds, for arrays of variables.
+
+    `loose`: parameters that samples may show hardly or not at all; they are drawn to their start values, the more so
+    the more the samples scatter.
+    """
 
     start: Parameters
     seconds: Callable[[Parameters, Variables, Roof], Array]
+    loose: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Parameters fitted on all samples; `error` (mean absolute) and `bias` are relative and of held-out samples."""
+    """Parameters fitted on all samples; `error` (mean absolute) and `bias` are relative and of held-out samples.
+
+    `seen` is the mean absolute error on the samples that the parameters were fitted on.
+    """
 
     parameters: Parameters
     error: float
     bias: float
     samples: int
     held_out: str
+    seen: float = 0.0
 
 
 def _matmul(p: Parameters, v: Variables, roof: Roof) -> Array:
     shape = (1 + p["k0"] / v["k"]) * (1 + p["c"] * roof.multiprocessors * TILE / (v["m"] * v["n"]))
     work = v["flops"] / (p["e"] * roof.peak) * shape
     return p["t0"] + np.maximum(work, v["bytes"] / (p["b"] * roof.bandwidth))
+
+
+def _grouped(p: Parameters, v: Variables, roof: Roof) -> Array:
+    work = v["flops"] / (p["e"] * roof.peak) * (1 + p["m0"] / v["group"])
+    return p["t0"] + np.maximum(work, v["bytes"] / (p["b"] * roof.bandwidth))
+
+
+def _module(p: Parameters, v: Variables, roof: Roof) -> Array:
+    """Attention with memory-bound kernels beside it, whose bytes are moved `c` times as long as at full bandwidth."""
+    return _attention(p, v, roof) + p["c"] * v["beside"] / roof.bandwidth
 
 
 def _attention(p: Parameters, v: Variables, roof: Roof) -> Array:
@@ -80,9 +102,11 @@ def _send(p: Parameters, v: Variables, _: Roof) -> Array:
 
 
 FORMS: Mapping[str, Form] = {
-    "matmul": Form({"e": 0.8, "t0": 3e-6, "b": 0.8, "k0": 100.0, "c": 0.03}, _matmul),
-    "attention": Form({"e": 0.5, "s0": 300.0, "t0": 5e-6}, _attention),
-    "bandwidth": Form({"b": 0.7, "t0": 3e-6}, _bandwidth),
+    "matmul": Form({"e": 0.8, "t0": 3e-6, "b": 0.8, "k0": 100.0, "c": 0.03}, _matmul, ("t0", "b", "k0", "c")),
+    "grouped": Form({"e": 0.65, "t0": 3e-5, "b": 0.8, "m0": 200.0}, _grouped, ("t0", "b", "m0")),
+    "attention": Form({"e": 0.5, "s0": 300.0, "t0": 5e-6}, _attention, ("t0",)),
+    "module": Form({"e": 0.5, "s0": 300.0, "t0": 5e-6, "c": 1.0}, _module, ("s0", "t0", "c")),
+    "bandwidth": Form({"b": 0.7, "t0": 3e-6}, _bandwidth, ("t0",)),
     "collective": Form({"a": 1e-5, "B": 2e11}, _collective),
     "send": Form({"a": 1e-5, "B": 5e10}, _send),
 }
@@ -106,7 +130,9 @@ def fit(name: str, samples: Sequence[Sample], roof: Roof = Roof(), fixed: Parame
         errors.append(relative_errors(name, _solve(form, seen, roof, kept), unseen, roof))
     every = np.concatenate(errors)
     how = f"{folds} folds over {len(groups)} groups"
-    return Fit(_solve(form, samples, roof, kept), float(np.abs(every).mean()), float(every.mean()), len(samples), how)
+    found = _solve(form, samples, roof, kept)
+    seen = float(np.abs(relative_errors(name, found, samples, roof)).mean())
+    return Fit(found, float(np.abs(every).mean()), float(every.mean()), len(samples), how, seen)
 
 
 def relative_errors(name: str, parameters: Parameters, samples: Sequence[Sample], roof: Roof = Roof()) -> Array:
@@ -122,24 +148,37 @@ def _columns(samples: Sequence[Sample]) -> tuple[dict[str, Array], Array]:
 
 
 def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters) -> dict[str, float]:
-    """Damped Gauss-Newton on the logarithms of the free parameters, which keeps them positive."""
+    """The free parameters, first by the samples alone, then with what is loose drawn to what is typical."""
     variables, measured = _columns(samples)
     free = [name for name in form.start if name not in fixed]
+    typical = np.log([form.start[name] for name in free])
+    pulled = np.array([name in form.loose for name in free]) / PULL
 
-    def residuals(logs: Array) -> Array:
-        parameters = {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
-        return form.seconds(parameters, variables, roof) / measured - 1
+    def named(logs: Array) -> dict[str, float]:
+        return {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
 
-    logs, damping = np.log([form.start[name] for name in free]), 1e-2
-    best = residuals(logs)
+    def alone(logs: Array) -> Array:
+        return form.seconds(named(logs), variables, roof) / measured - 1
+
+    logs = _descended(alone, typical)
+    scatter = DEVIATION * float(np.abs(alone(logs)).mean())
+    return named(_descended(lambda at: np.concatenate([alone(at), scatter * pulled * (at - typical)]), logs))
+
+
+def _descended(residuals: Callable[[Array], Array], logs: Array) -> Array:
+    """Damped Gauss-Newton on the logarithms of the parameters, which keeps them positive."""
+    damping, best = 1e-2, residuals(logs)
     for _ in range(STEPS):
         step = _step(residuals, logs, best, damping)
         trial = residuals(logs + step)
-        if _loss(trial) < _loss(best):
+        gain = _loss(best) - _loss(trial)
+        if gain > 0:
             logs, best, damping = logs + step, trial, damping / 3
+            if gain < ENOUGH * _loss(best):
+                break
         else:
             damping = min(damping * 4, 1e6)
-    return {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
+    return logs
 
 
 def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float) -> Array:

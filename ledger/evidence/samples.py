@@ -9,6 +9,10 @@ from ledger.evidence.fitting import Sample
 Record = Mapping[str, object]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+OWN_FORM = {"matmul": "matmul", "grouped": "grouped", "attention": "attention", "send": "send", "host_link": "send"}
+UNPRICED = ("launch", "step", "fit", "derivation")  # no form of a price list is about these
+OPERAND = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}  # bytes
+RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
 ATTENTION_MATMULS = {"forward": 2, "backward": 5}  # of 2 * seq * seq * head_dim per head; backward redoes the scores
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -17,9 +21,12 @@ TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 def form_of(what: str) -> str:
     """The form that prices a kernel class; classes without one of their own are priced by the bytes they move."""
     family = what.split(".", maxsplit=1)[0]
-    if family in COLLECTIVES:
-        return "collective"
-    return family if family in {"matmul", "attention", "send"} else "bandwidth"
+    return "collective" if family in COLLECTIVES else OWN_FORM.get(family, "bandwidth")
+
+
+def priced(record: Record) -> bool:
+    """Whether a form of a price list is about such a record."""
+    return str(record["what"]).split(".", maxsplit=1)[0] not in UNPRICED
 
 
 def samples(records: Iterable[Record]) -> tuple[Sample, ...]:
@@ -37,19 +44,48 @@ def _sample(record: Record) -> Sample:
 
 
 def _matmul(record: Record) -> tuple[dict[str, float], str]:
-    """Operands and result of two bytes each are moved once; shapes with the same n and k are held out together."""
-    m, n, k = (_number(record, name) for name in ("m", "n", "k"))
-    moved = 2 * (m * k + k * n + m * n)
-    return {"m": m, "n": n, "k": k, "flops": 2 * m * n * k, "bytes": moved}, f"{n:.0f} x {k:.0f}"
+    """Operands and result are moved once, a result that is added to twice; equal n and k are held out together."""
+    m, n, k, batch = (_number(record, name) for name in ("m", "n", "k", "batch"))
+    operand, result = _widths(record)
+    moved = batch * (operand * (m * k + k * n) + result * m * n)
+    sizes = {"m": batch * m, "n": n, "k": k, "flops": 2 * batch * m * n * k, "bytes": moved}
+    return sizes, f"{n:.0f} x {k:.0f}"
+
+
+def _widths(record: Record) -> tuple[float, float]:
+    """Bytes of an element of the operands, and of the result, both ways where it is accumulated."""
+    dtype = str(record["what"]).split(".")[1]
+    result = OPERAND[str(record["result"])] if "result" in record else max(RESULT, OPERAND[dtype])
+    return OPERAND[dtype], result * (2 if record.get("accumulate") else 1)
+
+
+def _grouped(record: Record) -> tuple[dict[str, float], str]:
+    """One product a group; of a whole gated feed-forward layer of experts, three, with every expert's weights."""
+    operand, result = _widths(record)
+    if "groups" in record:
+        groups, rows, n, k = (_number(record, name) for name in ("groups", "rows", "n", "k"))
+        moved = groups * (operand * (rows * k + k * n) + result * rows * n)
+        return {"group": rows, "flops": 2 * groups * rows * n * k, "bytes": moved}, f"{groups:.0f} x {n:.0f} x {k:.0f}"
+    names = ("tokens", "top_k", "experts", "width", "d_ff")
+    tokens, top_k, experts, width, d_ff = (_number(record, name) for name in names)
+    rows = tokens * top_k
+    moved = 3 * operand * experts * width * d_ff + result * rows * (2 * width + 4 * d_ff)
+    sizes = {"group": rows / experts, "flops": 6 * rows * width * d_ff, "bytes": moved}
+    return sizes, f"{experts:.0f} x {width:.0f} x {d_ff:.0f}"
 
 
 def _attention(record: Record) -> tuple[dict[str, float], str]:
-    """FLOPs really executed, in the publications' convention that a causal mask leaves exactly half."""
+    """FLOPs really executed, in the publications' convention that a causal mask leaves exactly half.
+
+    `beside` are bytes of the rotation and of the copy into a cache, where the timing has them inside.
+    """
     passes = [name for name in ATTENTION_MATMULS if str(record["what"]).endswith(name)] or list(ATTENTION_MATMULS)
-    seq = _number(record, "seq")
-    width = _number(record, "batch") * _number(record, "heads") * _number(record, "head_dim")
-    flops = sum(2 * ATTENTION_MATMULS[name] for name in passes) * width * seq * seq
-    return {"seq": seq, "flops": flops / 2 if record["causal"] else flops}, f"{seq:.0f}"
+    seq, batch, heads, head_dim = (_number(record, name) for name in ("seq", "batch", "heads", "head_dim"))
+    keys = _number(record, "kv_heads") if "kv_heads" in record else heads
+    flops = sum(2 * ATTENTION_MATMULS[name] for name in passes) * batch * heads * head_dim * seq * seq
+    beside = batch * seq * head_dim * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
+    sizes = {"seq": seq, "flops": flops / 2 if record["causal"] else flops, "beside": beside}
+    return sizes, f"{batch:.0f} x {seq:.0f}"
 
 
 def _bandwidth(record: Record) -> tuple[dict[str, float], str]:
@@ -65,7 +101,7 @@ def _collective(record: Record) -> tuple[dict[str, float], str]:
 
 
 def _number(record: Record, name: str) -> float:
-    value = record[name]
+    value = record.get(name, 1) if name == "batch" else record[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"`{name}` of a record must be a number, not {value!r}")
     return float(value)
@@ -73,6 +109,7 @@ def _number(record: Record, name: str) -> float:
 
 VARIABLES: Mapping[str, Callable[[Record], tuple[dict[str, float], str]]] = {
     "matmul": _matmul,
+    "grouped": _grouped,
     "attention": _attention,
     "bandwidth": _bandwidth,
     "collective": _collective,

@@ -1,0 +1,65 @@
+"""Tables of measurements in a file of evidence: what all rows share is said once, then a line of numbers for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import Node, lines
+
+COLUMNS, ROWS = "columns", "rows"
+OWN = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
+Record = dict[str, object]
+
+
+def expanded(document: Node) -> tuple[tuple[Record, Location], ...]:
+    """Every row under `series:` as a record of its own, with its place; raises SpecError with all faulty rows."""
+    found: list[tuple[Record, Location]] = []
+    problems: list[Problem] = []
+    series = document.fields.get("series")
+    for table in series.items if series else ():
+        for row in _rows(table):
+            if isinstance(row, Problem):
+                problems.append(row)
+            else:
+                found.append(row)
+    if problems:
+        raise SpecError(problems)
+    return tuple(found)
+
+
+def _rows(table: Node) -> Iterator[tuple[Record, Location] | Problem]:
+    """The rows of one table, or what is wrong with them."""
+    columns = [str(item.value) for item in table.fields[COLUMNS].items]
+    shared = {key: node.value for key, node in table.fields.items() if key not in OWN}
+    text = table.fields[ROWS]
+    for offset, line in enumerate(lines(str(text.value)), 1):
+        where = replace(text.where, line=text.where.line + offset, column=1)
+        if words := line.split():
+            yield _row(words, columns, shared, where)
+
+
+def _row(
+    words: Sequence[str], columns: Sequence[str], shared: Mapping[str, object], where: Location
+) -> tuple[Record, Location] | Problem:
+    """One row with what it shares."""
+    if len(words) != len(columns):
+        help_text = f"columns: {' '.join(columns)}"
+        return Problem(where, f"{len(words)} values stand in a table of {len(columns)} columns", help_text)
+    values = [_number(word) for word in words]
+    wrong = [word for word, value in zip(words, values, strict=True) if value is None]
+    if wrong:
+        return Problem(where, f"`{wrong[0]}` is no number", "every value of a row is a number such as 512 or 43.6")
+    return {**shared, **dict(zip(columns, values, strict=True))}, where
+
+
+def _number(word: str) -> float | None:
+    """A whole number as such, another one as a float, None for what is neither."""
+    if word.isdecimal() and word.isascii():
+        return int(word)
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
