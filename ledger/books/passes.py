@@ -122,7 +122,8 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     shown["data"] -= behind_unit
     tax = plan.stack.overlap_tax * (behind + behind_unit)
     weights = seconds(row for row in compute if row.account.endswith(WEIGHT_GRADIENT))
-    return Stretch(device, max(0.0, launches - device), shown, tax, weights)
+    ahead = 0.0 if plan.accelerator.kind == "cpu" else device  # a CPU launches nothing while it computes
+    return Stretch(device, max(0.0, launches - ahead), shown, tax, weights)
 
 
 def weights_hide(name: str, plan: Plan) -> bool:

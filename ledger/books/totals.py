@@ -144,8 +144,9 @@ def run(plan: Plan, step: float) -> Totals:
     yield "time.run", seconds
     if plan.assumptions.price:
         yield "cost.run", plan.cluster.devices * plan.assumptions.price.per_device_hour * seconds / 3600
-    power = plan.accelerator.power * plan.assumptions.power_usage_effectiveness
-    yield "energy.run", plan.cluster.devices * power * seconds
+    if plan.accelerator.power:
+        power = plan.accelerator.power * plan.assumptions.power_usage_effectiveness
+        yield "energy.run", plan.cluster.devices * power * seconds
 
 
 def goodput(plan: Plan) -> float | None:

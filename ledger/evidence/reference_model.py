@@ -107,7 +107,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     compute = torch_dtype(work.precision.compute)
     if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights != "bf16":
         raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights}")
-    with torch.autocast("cuda", compute, enabled=work.precision.autocast):
+    place = "cpu" if tokens.device.type == "cpu" else "cuda"
+    with torch.autocast(place, compute, enabled=work.precision.autocast):
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)

@@ -66,6 +66,8 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
     """Values as wide as queries: narrower ones are padded and the result cropped, as transformers does for it."""
+    if query.device.type == "cpu":
+        return aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, True, scale=scale)[0]
     width = value.shape[-1]
     if width != query.shape[-1]:
         value = nn.functional.pad(value, [0, query.shape[-1] - width])

@@ -29,6 +29,7 @@ def accelerator(view: View, name: str) -> Accelerator:
         power=view.amount("power", "W"),
         matmul_workspace=view.whole("matmul_workspace", "B"),
         architecture=view.text("architecture"),
+        kind=view.text("kind", "gpu"),
         aliases=tuple(str(item.value) for item in view.inner("aliases").node.items),
         calibration=tuple(curve(entry) for entry in view.each("calibration")),
     )

@@ -47,6 +47,7 @@ class Accelerator:
     power: float
     matmul_workspace: int = 0  # bytes that PyTorch gives each handle of the matmul library
     architecture: str = ""  # the generation: hopper, cdna3, ...; empty: not stated
+    kind: str = "gpu"  # or "cpu": the processor that also runs the program
     aliases: tuple[str, ...] = ()
     calibration: tuple[Curve, ...] = ()
 

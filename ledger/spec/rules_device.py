@@ -12,6 +12,7 @@ from ledger.spec.quantities import write
 
 FLASH_DTYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")  # Dao, FlashAttention-2 and -3: half precision and fp8 only
 FLASH_HEAD_DIM = 256  # Dao, FlashAttention-2, README: "All head dimensions up to 256"
+CPU_ATTENTION = ("flash", "math", "eager")  # torch, aten/src/ATen/native/native_functions.yaml: operators with CPU rows
 SAME = 0.01  # two data sheets of one device differ by rounding only
 # The constants of each form, as its formula uses them.
 FORMS: Mapping[str, tuple[str, ...]] = {
@@ -33,9 +34,11 @@ def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Place
             yield Problem(at("precision"), message, f"it has {', '.join(accelerator.peak)}")
 
 
-def flash_runs(model: Model, kernels: Kernels, precision: Precision, at: Places) -> Iterator[Problem]:
-    """Flash attention has half-precision kernels up to head_dim 256."""
-    if kernels.attention not in {"flash", "flash3", "cudnn", "cudnn_grouped"} or model.bare:
+def flash_runs(
+    accelerator: Accelerator, model: Model, kernels: Kernels, precision: Precision, at: Places
+) -> Iterator[Problem]:
+    """Flash attention of a GPU has half-precision kernels up to head_dim 256."""
+    if kernels.attention not in {"flash", "flash3", "triton", "cudnn", "cudnn_grouped"} or model.bare or accelerator.kind == "cpu":
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
     if precision.compute not in FLASH_DTYPES:
@@ -44,6 +47,13 @@ def flash_runs(model: Model, kernels: Kernels, precision: Precision, at: Places)
         if group.attention.head_dim > FLASH_HEAD_DIM:
             message = f"{name} attention cannot run with head_dim = {group.attention.head_dim}"
             yield Problem(at("kernels.attention"), message, f"at most {FLASH_HEAD_DIM}; {instead}")
+
+
+def cpu_has_the_kernel(accelerator: Accelerator, model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """PyTorch's kernels for CPUs: its own flash attention, or plain operators."""
+    if accelerator.kind == "cpu" and not model.bare and kernels.attention not in CPU_ATTENTION:
+        message = f"{kernels.attention} attention has no kernel for a CPU"
+        yield Problem(at("kernels.attention"), message, f"it has {', '.join(CPU_ATTENTION)}")
 
 
 def memory_agrees(accelerator: Accelerator, at: Places) -> Iterator[Problem]:

@@ -1,0 +1,121 @@
+"""The device that is measured and how: buffers on it, past its caches, and the time that a case may take.
+
+Imports torch inside functions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from ledger.evidence.bench.cases import Case, Limits, Measured, Result
+from ledger.evidence.bench.load import Load
+from ledger.evidence.bench.timing import Spread, Work, on_cpu, on_cuda
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+SIZES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+MOST_SETS = 64
+PAST_CACHE = 3  # all sets together are so many times the last cache
+SHARE = 0.5  # of a device's memory that buffers may take
+BURST, SUSTAINED = "burst", "sustained"
+SETTLED = 1.0  # seconds of work after which a device runs at its power limit
+
+
+@dataclass(frozen=True)
+class Rig:
+    """Where cases run: `place` as torch names it, `seconds` for each case, `hold` for those that draw most power."""
+
+    place: str
+    limits: Limits
+    seconds: float
+    hold: float
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it is a CUDA device."""
+        return self.limits.sort == "cuda"
+
+    def random(self, *shape: int, dtype: str = "fp32", grad: bool = False) -> torch.Tensor:
+        """Normal random numbers: zeros would draw less power and run faster."""
+        import torch
+
+        made = torch.randn(*shape, device=self.place, dtype=getattr(torch, DTYPES[dtype]))
+        return made.requires_grad_(grad)
+
+    def rotated(self, make: Callable[[], Any], size: int) -> list[Any]:
+        """Sets of buffers of `size` bytes each, so many that no set is still in a cache when its turn comes."""
+        wanted = ceil(PAST_CACHE * self.limits.cache / max(size, 1))
+        room = int(SHARE * self.limits.memory / max(size, 1))
+        return [make() for _ in range(max(1, min(wanted, room, MOST_SETS)))]
+
+    def timed(self, work: Work, seconds: float | None = None, fewest: int = 5) -> Spread:
+        """Seconds of one operation of the work."""
+        clock = on_cuda if self.cuda else on_cpu
+        return clock(work, self.seconds if seconds is None else seconds, fewest)
+
+
+Build = Callable[[Case, Rig], Work]
+
+
+def each(build: Build, *, power: bool = False) -> Callable[[Sequence[Case], Rig], Iterator[Measured]]:
+    """Measures cases one by one; `power`: long enough to reach the power limit."""
+
+    def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
+        for case in cases:
+            yield attempt(case, rig, lambda case=case: _timed(build(case, rig), rig, power=power))
+
+    return measure
+
+
+def attempt(case: Case, rig: Rig, run: Callable[[], Result]) -> Measured:
+    """The case with its result; what it raises is its error. A device that is lost raises on."""
+    import torch
+
+    load = Load.now()
+    try:
+        found = run()
+    except torch.cuda.OutOfMemoryError as error:
+        return Measured(case, {"error": f"out of memory: {_first_line(error)}"})
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        if rig.cuda:
+            torch.cuda.synchronize()  # raises again where the device itself has failed
+        return Measured(case, {"error": _first_line(error)})
+    finally:
+        release(rig)
+    return Measured(case, found if rig.cuda else {**found, "others": load.others()})
+
+
+def release(rig: Rig) -> None:
+    """Buffers that nobody holds go back to the device."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if rig.cuda:
+        torch.cuda.empty_cache()
+
+
+def written(found: Spread, regime: str) -> dict[str, Any]:
+    """A spread as fields of a record, in microseconds."""
+    value, low, high = (float(f"{seconds * 1e6:.5g}") for seconds in (found.value, found.low, found.high))
+    fields: dict[str, Any] = {"value": value, "unit": "us", "low": low, "high": high, "count": found.count}
+    return {**fields, "regime": regime, "timer": found.timer}
+
+
+def _timed(work: Work, rig: Rig, *, power: bool) -> Result:
+    """Without a power limit to reach, as on a CPU or where memory sets the pace, every run counts as a sustained one."""
+    seconds = rig.hold if power else rig.seconds
+    short = power and rig.cuda and seconds < SETTLED
+    return written(rig.timed(work, seconds), BURST if short else SUSTAINED)
+
+
+def _first_line(error: BaseException) -> str:
+    """What went wrong in a line of at most 200 characters."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__

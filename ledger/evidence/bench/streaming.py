@@ -1,0 +1,47 @@
+"""The cases of `streams`: each kernel over several sizes, small ones that live in a cache and large ones that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.evidence.bench.cases import Case, Kind, Limits
+from ledger.evidence.bench.rig import SIZES, Rig, each
+from ledger.evidence.bench.streams import BY_NAME, STREAMS, Stream
+from ledger.evidence.bench.timing import Work
+
+# (rows, width) of activations, and (rows, vocabulary) of logits.
+CUDA_SHAPES, CUDA_LOGITS = ((2048, 2048), (8192, 4096), (16384, 8192)), ((4096, 50304), (4096, 128256))
+CPU_SHAPES, CPU_LOGITS = ((256, 256), (512, 768), (512, 3072), (2048, 3072)), ((256, 16384), (512, 50304))
+SHARE = 0.2  # of memory that one set of buffers may take, of which a kernel needs up to five
+
+
+def cases(limits: Limits) -> Iterator[Case]:
+    """Kernels x sizes, in fp32 on a CPU; on a GPU in bf16, and in fp32 what runs so beside bf16 matmuls."""
+    cuda = limits.sort == "cuda"
+    for stream in STREAMS:
+        if stream.on not in ("", limits.sort):
+            continue
+        if cuda:
+            shapes = CUDA_LOGITS if stream.wide else CUDA_SHAPES
+        else:
+            shapes = CPU_LOGITS if stream.wide else CPU_SHAPES
+        dtype = "bf16" if cuda and stream.narrow else "fp32"
+        for rows, width in shapes[-2:] if limits.quick else shapes:
+            if rows * width * SIZES[dtype] <= SHARE * limits.memory:
+                yield _case(stream, rows, width, dtype)
+
+
+def _case(stream: Stream, rows: int, width: int, dtype: str) -> Case:
+    sizes = {"rows": rows, "width": width, "bytes": stream.bytes(rows, width, SIZES[dtype])}
+    return Case("stream", stream.what, {"operation": stream.operation, **sizes, "dtype": dtype})
+
+
+def build(case: Case, rig: Rig) -> Work:
+    """The kernel of a case over rotated buffers; results are allocated anew each time, as in training."""
+    stream = BY_NAME[case.what, str(case.keys["operation"])]
+    rows, width, dtype = int(case.keys["rows"]), int(case.keys["width"]), str(case.keys["dtype"])
+    sets = rig.rotated(lambda: stream.given(rig, rows, width, dtype), int(case.keys["bytes"]))
+    return Work(lambda index: stream.run(*sets[index]), len(sets))
+
+
+STREAM = Kind("stream", cases, each(build))
