@@ -77,6 +77,7 @@ function sizes(chosen, role) {
   for (const [name, sign] of Object.entries(PLAN.signs)) found[sign] = chosen[name];
   PLAN.groups.forEach((group, index) => {
     found[group.layers] = role.layers[index];
+    found[group.flying] = role.inFlight;
     if (group.window) found[group.window[0]] = Math.min(group.window[1], chosen.seq_len);
   });
   return found;
@@ -107,29 +108,32 @@ const runs = (entry, several) => entry.only === 0 || (entry.only === 2) === seve
 
 // --- prices (ledger/books/prices.py) ---
 
+// What each price of the plan is multiplied by (ledger/books/repricing.py).
+const PLANNED = Object.fromEntries(Object.keys(PLAN.limits).map((name) => [name, 1]));
+
 const FORMS = {
   matmul(price, { flops, bytes, points, inner }) {
     const tiles = (PLAN.device.multiprocessors * 128 * 256) / points;
     const compute = (flops / (price.e * price.rate)) * (1 + (price.k0 ?? 0) / inner) * (1 + (price.c ?? 0) * tiles);
-    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / PLAN.stack.matmul_level;
   },
   grouped(price, { flops, bytes, points }) {
     const compute = (flops / (price.e * price.rate)) * (1 + (price.m0 ?? 0) / points);
-    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * PLAN.device.bandwidth))) / PLAN.stack.matmul_level;
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / PLAN.stack.matmul_level;
   },
   attention: (price, { flops, points }) => (price.t0 ?? 0) + (flops * (1 + (price.s0 ?? 0) / points)) / (price.e * price.rate),
-  typical: (price, { flops, bytes }) => Math.max(flops / (price.e * price.rate), bytes / (price.b * PLAN.device.bandwidth)),
-  bandwidth: (price, { bytes }) => (price.t0 ?? 0) + bytes / (price.b * PLAN.device.bandwidth),
+  typical: (price, { flops, bytes }) => Math.max(flops / (price.e * price.rate), bytes / (price.b * price.bandwidth)),
+  bandwidth: (price, { bytes }) => (price.t0 ?? 0) + bytes / (price.b * price.bandwidth),
 };
 
-function kernel(row, values) {
-  const price = PLAN.prices[row.price];
+function kernel(row, values, rates) {
+  const known = PLAN.prices[row.price];
+  const rate = known.rate * (known.matrix ? rates.matmul : 1), bandwidth = PLAN.device.bandwidth * rates.memory;
+  const price = { ...known, rate, bandwidth };
   const work = { flops: values[row.flops], bytes: values[row.bytes], points: values[row.points], inner: values[row.inner] };
-  const compute = work.flops / price.rate, moving = work.bytes / PLAN.device.bandwidth;
-  const floor = Math.max(compute, moving);
+  const floor = Math.max(work.flops / rate, work.bytes / bandwidth);
   const seconds = Math.max(FORMS[price.form](price, work), floor);
-  const bound = compute >= moving && price.matrix ? "matrix units" : "memory bandwidth";
-  return { ...row, seconds, floor, bound, kind: price.kind, error: price.error, times: values[row.times] };
+  return { ...row, seconds, floor, kind: price.kind, error: price.error, times: values[row.times] };
 }
 
 const ORDER = ["tensor", "context", "data", "pipeline"];
@@ -158,18 +162,18 @@ function curve(collective, ranks) {
   return PLAN.curves[collective].reduce((best, fit) => (best === null || nearer(fit, best) < 0 ? fit : best), null);
 }
 
-function transfer(row, values, chosen) {
+function transfer(row, values, chosen, rates) {
   const { device, cluster } = PLAN, { collective, axis } = row;
   const where = mesh(axis, chosen), payload = values[row.payload], sends = collective === "send";
   const priced = { ...row, kind: `${collective}.${axis}`, times: values[row.times] };
   if (where.size === 1 || payload === 0) return { ...priced, seconds: 0, floor: 0, error: 0 };
   const sent = payload * FACTOR[collective](where.size), crosses = where.domains > 1;
   const linked = device.scaleup_bandwidth && where.span <= device.scaleup_domain;
-  const inside = linked ? device.scaleup_bandwidth : device.host_bandwidth;
-  const cards = cluster.scaleout_bandwidth * (sends ? 1 : where.local);
+  const inside = linked ? device.scaleup_bandwidth * rates.scaleup : device.host_bandwidth * rates.host;
+  const cards = cluster.scaleout_bandwidth * rates.scaleout * (sends ? 1 : where.local);
   const line = crosses ? (where.local > 1 ? Math.min(inside, cards) : cards) : inside;
   const fit = curve(collective, where.local > 1 ? where.local : where.size);
-  let bus = fit ? fit.B : PLAN.typical_bus * inside, start = fit ? fit.a : 0;
+  let bus = fit ? fit.B * rates.scaleup : PLAN.typical_bus * inside, start = fit ? fit.a : 0;
   if (crosses) {
     const reach = cards * cluster.scaleout_efficiency;
     bus = where.local > 1 ? Math.min(bus, reach) : reach;
@@ -187,16 +191,17 @@ const PASSES = { forward: ["forward"], backward: ["recompute", "backward"] };
 const network = (pass) => sum(KINDS.map((kind) => pass[kind]));
 const spent = (rows) => sum(rows.map((row) => row.seconds * row.times));
 
-function timed(ledger, values, chosen, role) {
+function timed({ ledger, values, role }, chosen, rates = PLANNED) {
   const count = microBatches(chosen), several = count > 1, { stack } = PLAN;
-  const kernels = ledger.kernels.filter((row) => runs(row, several)).map((row) => kernel(row, values));
-  const transfers = ledger.transfers.filter((row) => runs(row, several)).map((row) => transfer(row, values, chosen));
+  const kernels = ledger.kernels.filter((row) => runs(row, several)).map((row) => kernel(row, values, rates));
+  const moved = ledger.transfers.filter((row) => runs(row, several));
+  const transfers = moved.map((row) => transfer(row, values, chosen, rates));
   const sends = transfers.filter((row) => row.collective === "send");
   const recurring = [...kernels, ...transfers.filter((row) => row.collective !== "send")].filter((row) => row.recurs);
   const passes = Object.entries(PASSES).flatMap(([name, phases]) => {
     const mine = recurring.filter((row) => phases.includes(row.when));
     return [...new Set(mine.map((row) => row.unit))].map((unit) =>
-      stretch(name, unit, mine.filter((row) => row.unit === unit), count));
+      stretch(name, unit, mine.filter((row) => row.unit === unit), count, rates));
   });
   const often = Math.max(role.sends, role.returns);
   const waits = stack.sends_wait ? 2 * often * Math.max(0, ...sends.map((row) => row.seconds)) : 0;
@@ -208,12 +213,12 @@ function timed(ledger, values, chosen, role) {
   };
 }
 
-function stretch(name, unit, rows, count) {
+function stretch(name, unit, rows, count, rates) {
   const seconds = (chosen) => spent(chosen) / count;
   const compute = rows.filter((row) => "price" in row), moved = rows.filter((row) => "collective" in row);
   const { stack } = PLAN;
   const device = seconds(compute);
-  const launches = (stack.launch * sum(compute.map((row) => row.times))) / count;
+  const launches = (stack.launch * rates.launch * sum(compute.map((row) => row.times))) / count;
   const sheltered = seconds(moved.filter((row) => row.hides));
   const behindMatmul = Math.min(sheltered, seconds(compute.filter((row) => row.kind.startsWith("matmul"))));
   const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));
@@ -245,13 +250,20 @@ function step(times, chosen) {
   const passes = (key) => count * sum(slowest.passes.map((pass) => pass[key]));
   const kernels = spent(slowest.kernels.filter((row) => row.when !== "optimizer"));
   const waited = sum(KINDS.map(passes)) + once + slowest.sends * count;
-  const launch = passes("launch");
-  const seconds = kernels + waited + passes("tax") + launch + bubble + optimizer;
-  const limits = { network: waited, "pipeline bubble": bubble };
-  for (const row of slowest.kernels) limits[row.bound] = (limits[row.bound] ?? 0) + row.seconds * row.times;
-  limits["kernel launches"] = launch;
-  const [bottleneck] = largest(Object.entries(limits), ([, amount]) => amount);
-  return { seconds, bottleneck, roofline: Math.max(...times.map(roofline)), error: deviation(slowest, count, seconds) };
+  const seconds = kernels + waited + passes("tax") + passes("launch") + bubble + optimizer;
+  return { seconds, roofline: Math.max(...times.map(roofline)), error: deviation(slowest, count, seconds) };
+}
+
+// The resource that shortens a step most by being better (ledger/books/repricing.py, paces); `under` is the step's time
+// where prices are multiplied by what it is given.
+function bottleneck(under) {
+  const seconds = under(PLANNED);
+  const paces = Object.entries(PLAN.limits).map(([name, { limit, better }]) => {
+    const faster = under({ ...PLANNED, [name]: (1 + PLAN.faster) ** better });
+    return { limit, pace: Math.log(seconds / faster) / Math.log(1 + PLAN.faster) };
+  });
+  const fixed = { limit: PLAN.fixed, pace: 1 - sum(paces.map((row) => row.pace)) };
+  return largest([...paces, fixed], (row) => row.pace).limit;
 }
 
 // Each kernel at its data sheet's limit; transfers only if the busiest axis takes more.
@@ -292,13 +304,18 @@ function evaluate(chosen) {
       const held = role.layers.map((layers) => Math.min(layers, PLAN.told_apart)).join(" ");
       const ledger = PLAN.ledgers[`${held}${role.first ? " first" : ""}${role.last ? " last" : ""}`];
       const values = formulas(sizes(chosen, role));
-      seen.set(key, { peak: fullest(ledger, values, several), time: timed(ledger, values, chosen, role) });
+      seen.set(key, { peak: fullest(ledger, values, several), books: { ledger, values, role } });
     }
     return seen.get(key);
   });
   const { peak } = largest(found, (role) => role.peak.bytes);
   const { reserved } = peak;
-  const time = step(found.map((role) => role.time), chosen);
+  const books = [...new Set(found.map((role) => role.books))];
+  const under = (rates) => {
+    const times = new Map(books.map((one) => [one, timed(one, chosen, rates)]));
+    return step(found.map((role) => times.get(role.books)), chosen);
+  };
+  const time = under(PLANNED);
   const devices = devicesOf(chosen), tokens = chosen.global_batch * chosen.seq_len;
   const totals = {
     "memory.peak": peak.bytes, "memory.reserved": reserved, "memory.capacity": PLAN.device.memory,
@@ -309,5 +326,6 @@ function evaluate(chosen) {
   PLAN.categories.forEach((name, index) => { totals[`memory.${name}`] = peak.parts[index]; });
   if (PLAN.tokens) totals["time.run"] = Math.ceil(PLAN.tokens / tokens) * time.seconds;
   if (PLAN.tokens && PLAN.price) totals["cost.run"] = (devices * PLAN.price * totals["time.run"]) / 3600;
-  return { totals, devices, moment: peak.title, bottleneck: time.bottleneck, fits: reserved <= PLAN.device.memory };
+  const limit = bottleneck((rates) => under(rates).seconds);
+  return { totals, devices, moment: peak.title, bottleneck: limit, fits: reserved <= PLAN.device.memory };
 }

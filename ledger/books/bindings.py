@@ -59,7 +59,8 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
         yield symbol(name), value, name, BY_NAME[name].path
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
-        own = {"layers": role.layers[index], **_recomputed(plan, role, index), **_layer_sizes(group)}
+        flying = {"in_flight": role.held(index)} if suffix else {}
+        own = {"layers": role.layers[index], **flying, **_recomputed(plan, role, index), **_layer_sizes(group)}
         for limit in own.keys() & LIMITS:
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():

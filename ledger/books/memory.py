@@ -15,6 +15,7 @@ from ledger.books.passing import TOKENS, category, standing
 from ledger.books.steps import Step
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.waiting import waiting
+from ledger.model import multi_token
 from ledger.model.dims import symbol
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
@@ -136,11 +137,12 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
 def _others(unit: Unit, plan: Plan) -> sympy.Expr:
     """Micro-batches in flight beside the current one, times the layers that hold each.
 
-    The backward pass of the output follows at once, unless all of forward comes first. The input belongs to one chunk
-    of layers, which has at most its even share of the chunks in flight, rounded up.
+    The backward pass of the output and of what predicts further tokens follows at once, unless all of forward comes
+    first. The input belongs to one chunk of layers, which has at most its even share of the chunks in flight, rounded
+    up.
     """
-    if unit.name in (OUTPUT, LOSS) and not schedule(plan.parallelism).keeps_output:
+    if unit.name in (OUTPUT, LOSS, multi_token.UNIT) and not schedule(plan.parallelism).keeps_output:
         return ZERO
     if unit.name == INPUT:
         return CeilDiv(symbol("in_flight") * symbol("chunks"), symbol("chunks")) - 1
-    return (symbol("in_flight") - 1) * unit.count
+    return (symbol("in_flight", unit.suffix) - 1) * unit.count

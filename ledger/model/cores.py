@@ -200,10 +200,12 @@ def _as_keys(x: Tensor) -> Tensor:
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
     "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24, pads=True)),
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
+    # FlashAttention-1 in Triton, with keys and values of every head (Dao-AILab/flash-attention, flash_attn_triton.py)
+    "triton": _fused("triton", FusedKernel(repeats=True, skips=True, random_state=0)),
     "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),
     "cudnn": _fused("cudnn", FusedKernel(repeats=True, skips=True, random_state=16)),
-    # cuDNN called as Transformer Engine calls it: heads share keys and values in place
-    "cudnn_grouped": _fused("cudnn", FusedKernel(repeats=False, skips=True, random_state=16)),
+    # cuDNN called as Transformer Engine calls it: heads share keys and values in place, nothing is transposed
+    "cudnn_grouped": _fused("cudnn", FusedKernel(repeats=False, skips=True, random_state=16, follows=False)),
     "math": _math,
     "eager": _eager,
     "fused_softmax": _fused_softmax,

@@ -92,6 +92,15 @@ def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     return _placed(tape, "mlp/grouped", received, _arrival(received), dims)
 
 
+def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
+    """The weight of every row where the rows are."""
+    if not split(tape):
+        return weights
+    received = tape.activation("mlp/row_weights.received", rows.dims[:2], weights.dtype, rows.split)
+    _exchanged(tape, "mlp/row_weights.dispatch", weights, received)
+    return _placed(tape, "mlp/row_weights.grouped", received, _arrival(rows), received.dims)
+
+
 def returned(tape: Tape, rows: Tensor, like: Tensor) -> Tensor:
     """Results on the devices of their tokens, in the order in which they were sent (`like`)."""
     ready = _placed(tape, "mlp/ready", rows, _arrival(rows), rows.dims)

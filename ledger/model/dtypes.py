@@ -55,6 +55,7 @@ DTYPES = {
         Dtype("fp16", 5, 10, Fraction(2), source=IEEE),
         Dtype("fp8_e4m3", 4, 3, Fraction(1), finite_only=True, source=OCP8),
         Dtype("fp8_e5m2", 5, 2, Fraction(1), source=OCP8),
+        Dtype("e5m6", 5, 6, Fraction(3, 2), source="DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.3; packed"),
         Dtype("mxfp8", 4, 3, Fraction(33, 32), finite_only=True, source=OCPMX),
         Dtype("mxfp4", 2, 1, Fraction(17, 32), finite_only=True, source=OCPMX),
         Dtype("nvfp4", 2, 1, Fraction(9, 16), finite_only=True, source="NVIDIA cuDNN documentation, block scaling"),

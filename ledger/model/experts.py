@@ -13,18 +13,16 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import dispatch, dtypes, moves
-from ledger.model.activations import activation
+from ledger.model import dispatch, moves
 from ledger.model.dims import Dim
-from ledger.model.elementwise import Addition, Pointwise, Weighed
+from ledger.model.elementwise import Addition, Pointwise
+from ledger.model.gated_experts import TWO, activated, shared, weighed
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import MLP
 
-TWO = Dim("two", sympy.Integer(2))  # gate and up
 PAIR = Dim("pair", sympy.Integer(2))  # a token and its choice
-ONE = Dim("one", sympy.Integer(1))
 # The two projections of all experts: dims of a row before and after, and of an expert's weight.
 PROJECTIONS = {"gate_up": ("d_model", "two d_ff"), "down": ("d_ff", "d_model")}
 
@@ -37,7 +35,7 @@ def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     chosen = routed(tape.inside("router"), x, spec)
     result = KERNELS[tape.kernels.experts](tape.inside("experts"), x, chosen, spec)
     if spec.shared:
-        result = _joined(tape, result, _shared(tape, x, spec))
+        result = _joined(tape, result, shared(tape, x, spec))
     return moves.reduced(tape, result, axis) if axis else result
 
 
@@ -71,11 +69,14 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     weights = dispatch.ordered(tape, chosen.weights, order)
     rows = _entering(tape, rows, weights, spec)
     arrived = dispatch.sent(tape, rows, spec) if dispatch.split(tape) else rows
+    inside = tape.kernels.weighing == "activation"
+    scores = dispatch.sent_along(tape, weights, arrived) if inside else None
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
     joint = _group_product(tape, "gate_up", arrived, (owner, order.offsets), spec)
-    out = _group_product(tape, "down", _activated(tape, joint, spec), (owner, order.offsets), spec)
+    active = activated(tape, joint, spec, scores)
+    out = _group_product(tape, "down", active, (owner, order.offsets), spec)
     back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
-    result = dispatch.restored(tape, _leaving(tape, back, weights, spec), order, chosen)
+    result = dispatch.restored(tape, back if inside else _leaving(tape, back, weights, spec), order, chosen)
     return tape.cast(dispatch.summed(tape, result), x.dtype)
 
 
@@ -113,7 +114,7 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
     rows = _entering(tape, rows, chosen.weights, spec)
     first = _copied(tape, _weight(tape, "gate_up"), index)
-    active = _activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
+    active = activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
     second = _copied(tape, _weight(tape, "down"), index, beside=first)
     out = _row_product(tape, "down", active, (second, index), spec)
     return tape.cast(dispatch.summed(tape, _leaving(tape, out, chosen.weights, spec)), x.dtype)
@@ -164,7 +165,7 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     for source, result in ((x, rows), (chosen.weights, weights)):
         loop.record(Pointwise(result.name, "copy", (source, hits), (result,), (hits,)))
     joint = _loop_product(loop, "gate_up", _entering(loop, rows, weights, spec), spec)
-    out = _loop_product(loop, "down", _activated(loop, joint, spec), spec)
+    out = _loop_product(loop, "down", activated(loop, joint, spec), spec)
     weighed = loop.cast(_leaving(loop, out, weights, spec), x.dtype)
     result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
     return loop.record(Pointwise(result.name, "copy", (weighed, hits), (result,), (hits, weighed)))
@@ -186,7 +187,7 @@ def _dense(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel="copy")
     weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel="copy")
     joint = _dense_product(tape, "gate_up", _entering(tape, rows, weights, spec))
-    out = _dense_product(tape, "down", _activated(tape, joint, spec))
+    out = _dense_product(tape, "down", activated(tape, joint, spec))
     return tape.pointwise("mlp/summed", out, dims=x.dims, kernel="reduction")
 
 
@@ -209,66 +210,9 @@ KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {
 
 def _entering(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
     """What experts read of rows: their product with the weights where scores multiply inputs."""
-    return tape.cast(_weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
+    return tape.cast(weighed(tape, rows, weights), rows.dtype) if spec.router.scales == "input" else rows
 
 
 def _leaving(tape: Tape, rows: Tensor, weights: Tensor, spec: MLP) -> Tensor:
     """What counts of what experts give: its product with the weights, but where these multiplied the inputs."""
-    return rows if spec.router.scales == "input" else _weighed(tape, rows, weights)
-
-
-def _weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
-    """Every row times its weight; both are saved."""
-    result = tape.activation(name, rows.dims, dtypes.promote(rows.dtype, weights.dtype), rows.split)
-    return tape.record(Weighed(name, "elementwise", (rows, weights), (result,), (rows, weights)))
-
-
-# --- inside an expert ---------------------------------------------------------------------------
-
-
-def _activated(tape: Tape, joint: Tensor, spec: MLP) -> Tensor:
-    """The product of activated gate and up, which are two views of one tensor."""
-    dims = tuple(dim for dim in joint.dims if dim != TWO)
-    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
-    inner = tape.inside("activation")
-    if tape.kernels.activation == "fused_gated":
-        return inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up])
-    if spec.activation == "clamped_swiglu":
-        return _clamped_swiglu(inner, gate, up)
-    active = activation(inner, "mlp/activation", gate, spec.activation)
-    return inner.pointwise("mlp/product", active, up, saves=[active, up])
-
-
-def _clamped_swiglu(tape: Tape, gate: Tensor, up: Tensor) -> Tensor:
-    """(up + 1) gate sigmoid(alpha gate), both clamped, a kernel an operator (transformers, modeling_gpt_oss.py)."""
-    gate = tape.pointwise("mlp/gate.clamp", gate, saves=[gate])
-    up = tape.pointwise("mlp/up.clamp", up, saves=[up])
-    sigmoid = tape.pointwise("mlp/sigmoid", tape.pointwise("mlp/scaled", gate), flops=4, saves=["out"])
-    active = tape.pointwise("mlp/activation", gate, sigmoid, saves=[gate, sigmoid])
-    shifted = tape.pointwise("mlp/up.shift", up, add=True)
-    return tape.pointwise("mlp/product", shifted, active, saves=[shifted, active])
-
-
-def _shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    """The experts that every token uses: one gated MLP, and its learned gate where there is one."""
-
-    def into(name: str) -> Tensor:
-        weight = tape.weight(f"mlp/shared_{name}.weight", "shared_d_ff d_model")
-        einsum = "batch seq d_model, shared_d_ff d_model -> batch seq shared_d_ff"
-        return tape.contract(f"mlp/shared_{name}", einsum, x, weight, partial=True)
-
-    gate, up = into("gate"), into("up")
-    inner = tape.inside("activation")
-    active = activation(inner, "mlp/shared_activation", gate, spec.activation)
-    product = inner.pointwise("mlp/shared_product", active, up, saves=[active, up])
-    weight = tape.weight("mlp/shared_down.weight", "d_model shared_d_ff")
-    einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
-    out = tape.contract("mlp/shared_down", einsum, product, weight, partial=True)
-    if not (spec.shared and spec.shared.gated):
-        return out
-    axis = tape.layout.splits.get("d_ff")
-    weight = tape.weight("mlp/shared_score.weight", (ONE, *tape.dims("d_model")))
-    weight = moves.used_by_all(tape, weight, axis) if axis else weight
-    score = tape.contract("mlp/shared_score", "batch seq d_model, one d_model -> batch seq one", x, weight)
-    share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
-    return _weighed(tape, out, share, "mlp/shared_scaled")
+    return rows if spec.router.scales == "input" else weighed(tape, rows, weights)

@@ -183,6 +183,12 @@ def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int],
     return product(*[product(step, CeilDiv(count, step)) for count, step in zip(blocks, padded, strict=True)])
 
 
+def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
+    """The fp32 scales of a tensor whose blocks lie along its last dim."""
+    count = _scales(tensor, (tensor.dims[-1].name,), block, (1, 1))
+    return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 

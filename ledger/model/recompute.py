@@ -81,6 +81,11 @@ COMPONENTS: Mapping[str, Component] = {
 }
 
 
+def discarded(recompute: Recompute) -> frozenset[str]:
+    """The regions whose results are made anew for whoever reads them in backward."""
+    return frozenset(COMPONENTS[name].region for name in recompute.components if COMPONENTS[name].discards)
+
+
 # --- what is saved ------------------------------------------------------------------------------
 
 

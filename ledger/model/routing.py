@@ -34,11 +34,16 @@ def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
 
 
 def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
-    """One number for each expert. A router in fp32 casts input and weight, which autocast casts back."""
+    """One number for each expert. A router in fp32 casts input and weight, which autocast casts back.
+
+    A fused one reads them as they are (Megatron-Core, moe_utils.py, `RouterGatingLinearFunction`).
+    """
     weight = _everywhere(tape, tape.weight("mlp/router.weight", "routes d_model"))
     bias = _everywhere(tape, tape.weight("mlp/router.bias", "routes")) if router.bias else None
     wide = router.dtype == "fp32" and not tape.precision.autocast
     einsum = "batch seq d_model, routes d_model -> batch seq routes"
+    if wide and tape.kernels.router == "fused":
+        return tape.contract("mlp/router", einsum, x, weight, bias=bias, result_dtype="fp32")
     return tape.contract("mlp/router", einsum, x, weight, bias=bias, dtype="fp32" if wide else "")
 
 

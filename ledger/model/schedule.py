@@ -16,8 +16,8 @@ class Role:
     """One kind of device: the stages that hold equal layers and equally many micro-batches.
 
     `layers` counts layers per group; `in_flight` the micro-batches whose activations of all its layers are held, and
-    `waiting` those whose weight gradients are still to come. `sends` and `returns` count the results and the gradients
-    of a micro-batch that go to another stage.
+    `flying` those of each group's layers; `waiting` those whose weight gradients are still to come. `sends` and
+    `returns` count the results and the gradients of a micro-batch that go to another stage.
     """
 
     name: str
@@ -30,6 +30,11 @@ class Role:
     waiting: Fraction = Fraction(0)
     sends: int = 0
     returns: int = 0
+    flying: tuple[Fraction, ...] = ()
+
+    def held(self, group: int) -> Fraction:
+        """Micro-batches whose activations the layers of a group hold, on average over these layers."""
+        return self.flying[group] if self.flying else self.in_flight
 
 
 def schedule(mesh: Parallelism) -> Pipeline:
@@ -64,7 +69,7 @@ def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Rol
     layers = [dealt[chunk] for chunk in mine]
     depths = [sum(counts) for counts in layers]
     held = rule.held(place)
-    flying = sum(many * depth for many, depth in zip(held, depths, strict=True))
+    even = _mean(held, depths, Fraction(max(held)))
     return Role(
         name="",
         stages=(),
@@ -72,11 +77,18 @@ def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Rol
         layers=tuple(sum(counts) for counts in zip(*layers, strict=True)),
         first=0 in mine,
         last=final in mine,
-        in_flight=Fraction(flying, sum(depths)) if sum(depths) else Fraction(max(held)),
+        in_flight=even,
+        flying=tuple(_mean(held, own, even) for own in zip(*layers, strict=True)),
         waiting=Fraction(rule.waiting(place), len(mine)),
         sends=len([chunk for chunk in mine if chunk != final]),
         returns=len([chunk for chunk in mine if chunk != 0]),
     )
+
+
+def _mean(held: Sequence[int], layers: Sequence[int], otherwise: Fraction) -> Fraction:
+    """What chunks hold, weighed with their layers."""
+    count = sum(layers)
+    return Fraction(sum(many * own for many, own in zip(held, layers, strict=True)), count) if count else otherwise
 
 
 def _named(found: list[Role]) -> Iterator[Role]:

@@ -25,7 +25,8 @@ from ledger.spec.recipe import Recipe
 class Tape:
     """Operations in execution order, the weights they use, and what was already cast or gathered.
 
-    `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name.
+    `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name. Results
+    of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
     """
 
     precision: Precision
@@ -36,6 +37,8 @@ class Tape:
     region: str = ""
     pieces: sympy.Expr = ONE
     times: sympy.Expr = ONE
+    discarded: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
@@ -106,6 +109,7 @@ class Tape:
         bias: Tensor | None = None,
         density: sympy.Expr = ONE,
         dtype: str = "",
+        result_dtype: str = "",
         saving: Sequence[Tensor] = (),
         grouped: bool = False,
         partial: bool = False,
@@ -113,7 +117,7 @@ class Tape:
         """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it.
 
         `grouped`: groups of rows, each with a matrix of its own, in one kernel. `partial`: who calls marks what is
-        shared and sums the result.
+        shared and sums the result. `dtype` is of operands and result, `result_dtype` of the result alone.
         """
         first, second, out = terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
@@ -123,14 +127,14 @@ class Tape:
         if any(name in out for name in used) and not cut and not partial:
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
-        recipe = None if dtype else self._recipe(name, right)
+        recipe = None if dtype or result_dtype else self._recipe(name, left, right)
         left = self.cast(left, compute)
         right = right if recipe else self.cast(right, compute)
         table = {d.name: d for d in (*left.dims, *right.dims)}
         dims = tuple(table[n] for n in out)
         split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
         split += tuple((n, axis) for n, axis in left.split if n in out and n not in used)
-        result = self.activation(name, dims, dtype or self.matmul_result, split)
+        result = self.activation(name, dims, result_dtype or dtype or self.matmul_result, split)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = f"{'grouped' if grouped else 'matmul'}.{dtypes.rate(compute)}"
         contracted = {used[n] for n in first if n in used and n not in out and not partial}
@@ -147,11 +151,24 @@ class Tape:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
         return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
 
-    def _recipe(self, name: str, right: Tensor) -> Recipe | None:
-        """How the operands of a contraction are quantised, where they are: those of activations alone never."""
+    def _recipe(self, name: str, left: Tensor, right: Tensor) -> Recipe | None:
+        """How the operands of a contraction are quantised, where they are: those of activations alone never.
+
+        Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
+        """
         recipe = self.precision.matmul
-        quantised = recipe and right.role == "weight" and not recipe.leaves(name, self.suffix)
-        return recipe if quantised else None
+        if recipe is None or right.role != "weight" or recipe.leaves(name, self.suffix):
+            return None
+        return replace(recipe, saves="original") if self._made_anew(left) else recipe
+
+    def _made_anew(self, tensor: Tensor) -> bool:
+        """Whether a tensor does not wait for backward as it is."""
+        for operation in reversed(self.operations):
+            if any(made.storage == tensor.storage for made in operation.outputs):
+                parts = set(operation.region.split("/"))
+                kept = any(saved.storage == tensor.storage for saved in operation.saves)
+                return bool(parts & self.discarded) or (kept and bool(parts & self.stored))
+        return False
 
     def pointwise(  # noqa: PLR0913 - the keywords are the facts of one row of a kernel's description
         self,

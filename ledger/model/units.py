@@ -17,8 +17,9 @@ from ledger.model.freezing import fixed, frozen
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable, gradient
-from ledger.model.recompute import POLICIES, Kept, read
+from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.schedule import Role
+from ledger.model.storing import stored
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.model.wrapping import ENDS, INPUT, LOSS, OUTPUT
@@ -29,7 +30,7 @@ from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, 
 class Unit:
     """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
 
-    `count` is how often one device holds it.
+    `count` is how often one device holds it, `suffix` what tells the symbols of its group from another's.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Unit:
     kept: Kept
     weights: tuple[Tensor, ...]
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
+    suffix: str = ""
 
 
 def compute_precision(plan: Plan) -> Precision:
@@ -73,9 +75,11 @@ class Builder:
     chunks: int = 1  # of layers on one device
     compiled: bool = False  # runs of elementwise operations of a layer are one kernel
 
-    def tape(self, suffix: str = "") -> Tape:
-        """An empty tape."""
-        return Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora)
+    def tape(self, suffix: str = "", policy: str = "none") -> Tape:
+        """An empty tape, for what a policy treats so."""
+        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora)
+        lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
+        return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
     def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
         """Closes a tape."""
@@ -84,14 +88,16 @@ class Builder:
         weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
         rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
         kept = rule(operations, self.recompute)
+        written = operations
+        operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [gradient(weight) for weight in weights]
         compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(backward(operations), gradients, compiled=compiled)
+        steps = _kernels(backward(written), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
-        return Unit(name, count, forward, steps, kept, weights, operations)
+        return Unit(name, count, forward, steps, kept, weights, written)
 
     def entry(self, *, still: bool = False) -> Tensor:
         """The residual stream as a layer receives it; `still`: no gradient flows into it."""
@@ -127,7 +133,7 @@ class Builder:
     def predictions(self, *, still: bool) -> Unit:
         """Prediction of further tokens, which the last stage runs beside its head."""
         group = self.model.groups[-1]
-        tape, hidden = self.tape(self.suffix(group)), self.entry(still=still)
+        tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(still=still)
         multi_token.written(tape, hidden, self.model)
         unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
         steps = tuple(multi_token.added(unit.backward, hidden, self.model))
@@ -152,10 +158,10 @@ class Builder:
                     yield self._layer(group, suffix, part.apart(0), still=False)
 
     def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
-        tape = self.tape(suffix)
+        tape = self.tape(suffix, part.policy)
         components.layer(tape, self.entry(still=still), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
-        return replace(unit, kept=replace(unit.kept, beside=part.beside))
+        return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix)
 
 
 def closed(unit: Unit) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ledger.books import prices
+from ledger.books import prices, repricing
 from ledger.books.bindings import bindings
 from ledger.books.memory import CATEGORIES
 from ledger.books.outside import HANDLES
@@ -44,9 +44,14 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: any(group.mlp.custom for group in plan.model.groups),
         "which sizes of its own component tensor parallelism may cut is the author's word",
     ),
+    (
+        lambda plan: len(plan.model.groups) > 1 and plan.parallelism.interleave > 1,
+        "its groups of layers hold different numbers of micro-batches",
+    ),
     (lambda plan: bool(plan.model.predictions), "its last stage predicts further tokens"),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: bool(plan.parallelism.offload), "its optimizer runs on the host"),
+    (lambda plan: plan.accelerator.kind == "cpu", "a CPU launches nothing ahead of what it computes"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (
         lambda plan: plan.recompute.policy in ("layers", "segment"),
@@ -67,6 +72,7 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         "whether the update or the gather after it holds more depends on sizes",
     ),
 )
+PACE = "pace."  # how the totals begin that say what a step waits for
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 
@@ -122,6 +128,11 @@ def facts(plan: Plan) -> dict[str, Any]:
         "typical_bus": prices.TYPICAL_BUS,
         "deviation": prices.DEVIATION,
         "unseen": UNSEEN_STACK,
+        "limits": {
+            price.pace.removeprefix(PACE): {"limit": price.limit, "better": price.better} for price in repricing.PRICES
+        },
+        "fixed": repricing.LIMITS[repricing.FIXED],
+        "faster": repricing.FASTER,
     }
 
 
@@ -138,11 +149,14 @@ def shapes(plan: Plan) -> dict[str, Any]:
     groups, own_symbols = [], set()
     for group in plan.model.groups:
         suffix = group.name if several else ""
-        layers, window, chunk = (symbol(name, suffix) for name in ("layers", "window", "chunk"))
-        own_symbols |= {layers, window, chunk}
+        names = ("layers", "window", "chunk", "in_flight")
+        layers, window, chunk, flying = (symbol(name, suffix) for name in names)
+        own_symbols |= {layers, window, chunk, flying}
         seen = ((window, group.attention.window), (chunk, group.attention.chunk))
         limit = next(([sign.name, size] for sign, size in seen if size), None)
-        groups.append({"name": group.name, "layers": layers.name, "window": limit, "splits": splits(group)})
+        groups.append(
+            {"name": group.name, "layers": layers.name, "flying": flying.name, "window": limit, "splits": splits(group)}
+        )
     bound = bindings(plan, roles(plan)[0])
     sizes = {sign.name: int(value) for sign, value in bound.items() if sign not in moved | own_symbols}
     return {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ledger.spec.plan import Precision
-from ledger.spec.recipe import ROW, WHOLE, Recipe
+from ledger.spec.recipe import ROW, WHOLE, Recipe, Stored
 from ledger.spec.view import View
 
+STORED = ("core", "activation")  # parts of a layer whose saved activations may wait in a narrower format
 NAMED_BLOCKS: Mapping[str, tuple[int, int]] = {"tensor": WHOLE, "row": ROW}
 
 
@@ -21,6 +22,7 @@ def precision(view: View, name: str) -> Precision:
         logits=view.text("logits", "fp32"),
         autocast=view.flag("autocast"),
         matmul=_recipe(view.inner("matmul")) if view.has("matmul") else None,
+        stored=tuple(_stored(view.inner("stored"))) if view.has("stored") else (),
         **{role: view.text(role) for role in roles},
     )
 
@@ -42,6 +44,14 @@ def _recipe(view: View) -> Recipe:
         weights=view.text("weights", default.weights),
         keep=view.words("keep"),
     )
+
+
+def _stored(view: View) -> Iterator[Stored]:
+    """A format for each part that is named."""
+    for part in STORED:
+        if view.has(part):
+            rule = view.inner(part)
+            yield Stored(part, rule.text("format"), _block(rule, "block") if rule.has("block") else None)
 
 
 def _block(view: View, key: str) -> tuple[int, int]:

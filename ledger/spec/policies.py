@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.spec.recipe import Recipe
+from ledger.spec.recipe import Recipe, Stored
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Precision:
     logits: str = "fp32"  # dtype in which the loss is computed
     autocast: bool = False
     matmul: Recipe | None = None  # how operands of matmuls with weights are quantised
+    stored: tuple[Stored, ...] = ()  # what waits for backward in a narrower format than it was computed in
 
     @property
     def multiplies(self) -> str:
@@ -65,11 +66,17 @@ class Parallelism:
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
     bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
-    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer (its states and master weights)
+    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer | weights (and all that updates them) | activations
+    offload_layers: int = 0  # layers of a stage whose activations do, from its first on; 0: all
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
     context_exchange: str = "all_gather"  # | ring | all_to_all: how attention sees a sequence that is cut
     context_balance: str = "zigzag"  # | none: whether the ranks of a cut sequence share a causal mask evenly
+
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the update runs on the host: where its states live there, or the weights themselves."""
+        return "optimizer" in self.offload or "weights" in self.offload
 
     @property
     def reduces_once(self) -> bool:
@@ -128,7 +135,7 @@ class Train:
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
-    attention: str = "flash"  # flash | flash3 | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
+    attention: str = "flash"  # flash | flash3 | triton | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
     norm: str = "fused"  # fused | eager
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
@@ -137,6 +144,10 @@ class Kernels:
     loss_chunks: int = 0  # parts of a sequence for `chunked` and `fused_linear`; 0: as the kernel chooses
     optimizer: str = "foreach"  # foreach | fused | loop
     experts: str = "grouped_mm"  # or batched_mm (a copy of its expert for each token), eager (a loop), dense (all run)
+    weighing: str = (
+        "results"  # where scores multiply: results of experts, or `activation`, in the kernel before the last product
+    )
+    router: str = "eager"  # an fp32 router casts its operands and saves the casts | fused: it saves them as they are
 
 
 @dataclass(frozen=True)
@@ -176,8 +187,13 @@ class Stack:
     gathers: str = (
         "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
     )
+    unshard: str = "views"  # weights that ZeRO 3 gathered are used as they arrive, or `copied` out of it
+    transfer_channels: int = 0  # multiprocessors that a transfer beside compute holds
     ends: str = "root"  # FSDP leaves embedding and head to the root, or wraps them `apart`
     expandable: bool = False  # the allocator's segments grow in place
+    recorded: bool = False  # what a collective used is free once the device is past it, not once the host is
+    gather_buffers: bool = False  # sequences are gathered into two buffers that last, one for gradients
+    receives: str = "ordered"  # stages know what they receive, or the host has `waited` for its sizes
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node
     overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses

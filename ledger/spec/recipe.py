@@ -9,6 +9,18 @@ ROW = (1, 0)  # one scale for what is contracted of a row
 
 
 @dataclass(frozen=True)
+class Stored:
+    """A `part` of a layer (a region, as recompute names it) whose saved activations wait for backward in `format`.
+
+    `block` as in `Recipe`: what shares an fp32 scale along a row; None where values are cast and have none.
+    """
+
+    part: str
+    format: str
+    block: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A recipe of one library. Blocks are (kept, contracted) elements that share a scale; 0 is all of them.
 

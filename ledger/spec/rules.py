@@ -52,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     rules_experts.activations_exist,
     rules_experts.experts_have_a_kernel,
     rules_experts.dense_experts_are_scaled_before,
+    rules_experts.scores_reach_the_activation,
     rules_experts.scores_are_zero_or_chosen,
     rules_experts.rows_are_aligned,
     rules_experts.balance_sees_all_layers,
@@ -96,6 +97,7 @@ RULES: tuple[Rule, ...] = (
     rules_model.positions_reach,
     rules_device.compute_has_a_peak,
     rules_device.flash_runs,
+    rules_device.cpu_has_the_kernel,
     rules_architecture.attention_has_its_architecture,
     rules_architecture.operands_have_their_architecture,
     rules_device.memory_agrees,
@@ -108,6 +110,7 @@ RULES: tuple[Rule, ...] = (
     rules_states.operands_are_aligned,
     rules_states.quantised_streams_are_saved,
     rules_states.recipes_fit_their_scales,
+    rules_states.what_is_stored_narrow_is_wide,
 )
 WARNINGS: tuple[Rule, ...] = (
     rules_layout.sequence_needs_tensor,

@@ -117,6 +117,18 @@ def scores_are_zero_or_chosen(model: Model, kernels: Kernels, at: Places) -> Ite
             yield Problem(at("kernels.experts"), message, instead)
 
 
+def scores_reach_the_activation(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """Scores multiply before the last product where it is linear and each row of its operand belongs to one score."""
+    for group in _sparse(model) if kernels.weighing == "activation" else ():
+        mlp, where = group.mlp, at("kernels.weighing")
+        if kernels.experts != "grouped_mm":
+            message = f"weighing = activation with {kernels.experts} experts of `{group.name}`, which weigh results"
+            yield Problem(where, message, "`kernels: {experts: grouped_mm}`, or `weighing: results`")
+        if mlp.bias or mlp.router.scales == "input":
+            why = "have biases, which would not be weighed" if mlp.bias else "are weighed before they run"
+            yield Problem(where, f"weighing = activation, but experts of `{group.name}` {why}", "`weighing: results`")
+
+
 def rows_are_aligned(
     model: Model, kernels: Kernels, precision: Precision, parallelism: Parallelism, at: Places
 ) -> Iterator[Problem]:

@@ -50,6 +50,7 @@ def states_are_of_a_shape(optimizer: Optimizer, at: Places) -> Iterator[Problem]
 
 # --- quantised operands -------------------------------------------------------------------------
 
+HALF = ("bf16", "fp16")
 ALIGNED = 16  # bytes: torch._scaled_mm and cuBLASLt multiply 8-bit matrices whose sides are multiples of this
 PACKED = {"e2m1": 2}  # elements of a byte
 
@@ -96,6 +97,13 @@ def quantised_streams_are_saved(precision: Precision, parallelism: Parallelism, 
     if precision.matmul and parallelism.tensor > 1 and parallelism.sequence == "regather":
         message = "sequence = regather with quantised matmuls: backward keeps quantised copies of what was gathered"
         yield Problem(at("parallelism.sequence"), message, "`sequence: save_gathered` or `off`")
+
+
+def what_is_stored_narrow_is_wide(precision: Precision, at: Places) -> Iterator[Problem]:
+    """Activations that wait for backward in another format have 16 bits before."""
+    if precision.stored and precision.compute not in HALF:
+        message = f"`stored` narrows activations of 16 bits, but the precision computes in {precision.compute}"
+        yield Problem(at("precision.stored"), message, "a precision that computes in bf16, or leave it out")
 
 
 def recipes_fit_their_scales(precision: Precision, at: Places) -> Iterator[Problem]:

@@ -64,6 +64,13 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": EIGHTS, **NARROW, "precision": "fp8-delayed"},
     {"model": EIGHTS, **NARROW, "precision": "mxfp8"},
     {"model": EIGHTS, **NARROW, "precision": "fp8-block", "recompute": "full"},
+    {
+        "model": EIGHTS,
+        **NARROW,
+        "precision": {"base": "fp8-block", "stored": {"core": {"format": "e5m6", "block": [1, 32]}}},
+        "kernels": {"attention": "cudnn_grouped", "weighing": "activation"},
+        "recompute": {"components": ["norm", "activation"]},
+    },
     {"model": plans.QWEN2_EXPERTS, "kernels": {"experts": "eager"}},
     {"model": plans.LLAMA4_MIXED, "kernels": {"experts": "dense", "norm": "eager"}},
     {"model": plans.LLAMA4_EXPERTS, "kernels": {"experts": "batched_mm"}},

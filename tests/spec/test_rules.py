@@ -33,6 +33,22 @@ CASES = [
     ([*SPARSE, "model.layers.0.mlp.d_ff=2040"], "grouped_mm experts need rows of whole 16 bytes, and d_ff is 1020"),
     ([*SPARSE, *SPLIT, "kernels.experts=batched_mm"], "batched_mm experts do not split over devices (expert = 2)"),
     (
+        [*SPARSE, "kernels.experts=eager", "kernels.weighing=activation"],
+        "weighing = activation with eager experts of `decoder`, which weigh results",
+    ),
+    (
+        [*SPARSE, "kernels.weighing=activation", "model.layers.0.mlp.bias=true"],
+        "weighing = activation, but experts of `decoder` have biases, which would not be weighed",
+    ),
+    (
+        [*SPARSE, "kernels.weighing=activation", "model.layers.0.mlp.router.scales=input"],
+        "weighing = activation, but experts of `decoder` are weighed before they run",
+    ),
+    (
+        ["precision.stored={core: {format: fp8_e4m3}}", "precision.compute=fp32", "kernels.attention=efficient"],
+        "`stored` narrows activations of 16 bits, but the precision computes in fp32",
+    ),
+    (
         [*SPARSE, "kernels.experts=dense"],
         "dense experts, and those of `decoder` are not scaled by scores before they run",
     ),

@@ -21,6 +21,8 @@ BUILT = {
     "activation": ("fused", "eager"),
     "residual": ("eager",),
     "loss": ("eager",),
+    "weighing": ("results",),
+    "router": ("eager",),
 }
 
 
