@@ -166,6 +166,11 @@ def percent(value: Number) -> str:
     return f"{grouped((exact(value) * 100).quantize(Decimal('0.1')))}{THIN}%"
 
 
+def tick_percent(value: Number) -> str:
+    """A round share at an axis: `20 %`."""
+    return f"{trimmed(plain(value * 100))}{THIN}%"
+
+
 def shift(value: Number) -> str:
     """A small relative change, to a hundredth of a per cent: `−0.31 %`."""
     return signed(f"{grouped((exact(value) * 100).quantize(Decimal('0.01')))}{THIN}%")
@@ -186,7 +191,9 @@ def money(value: Number) -> str:
 
 
 def signed(text: str) -> str:
-    """A change as it is written, with a plus where there is no minus."""
+    """A change as it is written, with a plus where there is no minus; what rounds to nothing has no sign."""
+    if not set(text) & set("123456789"):
+        return text.removeprefix(MINUS)
     return text if text.startswith(MINUS) else f"+{text}"
 
 
@@ -197,7 +204,7 @@ def signed_days(value: Number) -> str:
 
 def signed_money(value: Number) -> str:
     """A change in dollars."""
-    return f"{MINUS}{money(-value)}" if value < 0 else signed(money(value))
+    return signed(f"{MINUS}{money(-value)}" if value < 0 else money(value))
 
 
 def rate(value: Number) -> str:
@@ -249,6 +256,7 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("mfu", "%"),
     ("hfu", "%"),
     ("goodput", "%"),
+    ("pace.", "%"),
     ("cost.", "USD"),
     ("energy.", "J"),
 )

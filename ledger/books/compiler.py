@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import nsmallest
 
-from ledger.books import bare, kernels, passes, time, totals
+from ledger.books import bare, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
 from ledger.books.memory import CATEGORIES
 from ledger.books.notation import text
 from ledger.books.outside import outside, reserved
+from ledger.books.repricing import paces, timetable
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
 from ledger.books.timeline import Timeline
 from ledger.books.verdict import verdict
@@ -26,10 +27,12 @@ def compile_plan(plan: Plan) -> Compiled:
     books = close(plan, roles(plan))
     if plan.model.bare:
         return _bare(plan, books)
-    timed = _timed(plan, books)
+    table = timetable(books)
+    rows = table.rows(plan)
+    timed = table.times(plan, rows)
     step = time.step_time(timed, plan)
     results = tuple(result(book, plan, passes.with_exposure(role)) for book, role in zip(books, timed, strict=True))
-    found = totals.totals(plan, books, results, step)
+    found = totals.totals(plan, books, results, step) | paces(plan, table, rows, step.estimate)
     slowest = next(role for role in results if role.name == step.slowest)
     return Compiled(
         plan=plan,
@@ -40,12 +43,6 @@ def compile_plan(plan: Plan) -> Compiled:
         verdict=verdict(plan, found, results, step, slowest.kernels),
         symbols=described(plan, books[0].role),
     )
-
-
-def _timed(plan: Plan, books: tuple[Books, ...]) -> list[passes.RoleTime]:
-    """Every role's kernels priced, once for each ledger."""
-    rows = {id(book.ledger): tuple(kernels.priced(book.ledger, plan, book.value)) for book in books[::-1]}
-    return [passes.role_time(book.role, rows[id(book.ledger)], plan) for book in books]
 
 
 def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import sympy
 
@@ -19,18 +20,75 @@ from ledger.spec.plan import Plan
 Value = Callable[[sympy.Expr], Exact]
 
 
+@dataclass(frozen=True)
+class Job:
+    """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes that move.
+
+    `collective` and `axis` say what moves between devices, `direction` what moves over the link to the host.
+    """
+
+    account: str
+    when: str
+    kind: str
+    times: int
+    per: str
+    work: prices.Work | None = None
+    multiplies: bool = False  # on the matrix units
+    payload: float = 0.0
+    collective: str = ""
+    axis: str = ""
+    direction: str = ""
+
+
 def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
     """One row for each cause in the ledger that takes time."""
+    for job in jobs(ledger, value):
+        yield row(job, plan)
+
+
+def jobs(ledger: Ledger, value: Value) -> Iterator[Job]:
+    """Every cause in the ledger that takes time, whatever the prices are."""
     for entry in ledger.select():
         if entry.resource.name == "hbm" and entry.cause is not None:
-            yield _kernel(entry, entry.cause, plan, value)
+            yield _kernel(entry, entry.cause, value)
         elif entry.resource.name.startswith("comm."):
-            yield _transfer(entry, plan, value)
+            yield _transfer(entry, value)
         elif entry.resource.name.startswith("host_link."):
-            yield _host_copy(entry, plan, value)
+            yield _host_copy(entry, value)
 
 
-def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> KernelTime:
+def row(job: Job, plan: Plan) -> KernelTime:
+    """A job at the prices of a plan."""
+    price, work = _price(job, plan), job.work
+    return KernelTime(
+        account=job.account,
+        when=job.when,
+        kind=job.kind,
+        times=job.times,
+        flops=work.flops if work and job.multiplies else 0.0,
+        bytes=work.bytes if work else 0.0,
+        payload=job.payload,
+        seconds=price.seconds,
+        roofline=price.floor,
+        bound=price.bound,
+        error=price.error,
+        calibrated=price.calibrated,
+        per=job.per,
+        compute=price.compute if job.multiplies else 0.0,
+    )
+
+
+def _price(job: Job, plan: Plan) -> prices.Price:
+    device = plan.accelerator
+    if job.work:
+        return prices.kernel(device, job.work, plan.stack.matmul_level)
+    if job.direction:
+        return prices.host_copy(device, job.direction, job.payload)
+    where = prices.mesh(job.axis, plan.parallelism, device, plan.cluster)
+    return prices.transfer(device, plan.cluster, job.collective, where, job.payload)
+
+
+def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
     shape = operation.shape()
     pieces = int(value(operation.pieces))
     flops = float(value(operation.spent()) / pieces)
@@ -41,23 +99,8 @@ def _kernel(entry: Entry, operation: Operation, plan: Plan, value: Value) -> Ker
         dtype=matmul_dtype(operation) if flops else "",
         **(_extent(shape, pieces, value) if shape else {}),
     )
-    price = prices.kernel(plan.accelerator, work, plan.stack.matmul_level)
-    return KernelTime(
-        account=entry.account,
-        when=str(entry.when),
-        kind=operation.kernel,
-        times=int(value(entry.times)),
-        flops=work.flops if flops else 0.0,
-        compute=price.compute if flops else 0.0,
-        bytes=work.bytes,
-        payload=0.0,
-        seconds=price.seconds,
-        roofline=price.floor,
-        bound=price.bound,
-        error=price.error,
-        calibrated=price.calibrated,
-        per=entry.per,
-    )
+    head = (entry.account, str(entry.when), operation.kernel, int(value(entry.times)), entry.per)
+    return Job(*head, work=work, multiplies=bool(flops))
 
 
 def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
@@ -66,35 +109,16 @@ def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
     return {**found, "batch": found["batch"] / pieces}
 
 
-def _transfer(entry: Entry, plan: Plan, value: Value) -> KernelTime:
+def _transfer(entry: Entry, value: Value) -> Job:
     operation = entry.cause
     if not isinstance(operation, Collective | Exchange):
         raise TypeError(f"{entry.account} is no transfer")
-    where = prices.mesh(operation.axis, plan.parallelism, plan.accelerator, plan.cluster)
-    payload = float(value(entry.amount))
-    price = prices.transfer(plan.accelerator, plan.cluster, operation.collective, where, payload)
-    return _moved(entry, f"{operation.collective}.{operation.axis}", payload, price, value)
+    collective, axis = operation.collective, operation.axis
+    head = (entry.account, str(entry.when), f"{collective}.{axis}", int(value(entry.times)), entry.per)
+    return Job(*head, payload=float(value(entry.amount)), collective=collective, axis=axis)
 
 
-def _host_copy(entry: Entry, plan: Plan, value: Value) -> KernelTime:
-    payload = float(value(entry.amount))
-    price = prices.host_copy(plan.accelerator, entry.resource.name.partition(".")[2], payload)
-    return _moved(entry, entry.resource.name, payload, price, value)
-
-
-def _moved(entry: Entry, kind: str, payload: float, price: prices.Price, value: Value) -> KernelTime:
-    return KernelTime(
-        account=entry.account,
-        when=str(entry.when),
-        kind=kind,
-        times=int(value(entry.times)),
-        flops=0.0,
-        bytes=0.0,
-        payload=payload,
-        seconds=price.seconds,
-        roofline=price.floor,
-        bound=price.bound,
-        error=price.error,
-        calibrated=price.calibrated,
-        per=entry.per,
-    )
+def _host_copy(entry: Entry, value: Value) -> Job:
+    direction = entry.resource.name.partition(".")[2]
+    head = (entry.account, str(entry.when), entry.resource.name, int(value(entry.times)), entry.per)
+    return Job(*head, payload=float(value(entry.amount)), direction=direction)

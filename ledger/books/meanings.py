@@ -174,6 +174,19 @@ MEANINGS: tuple[Meaning, ...] = (
             ("parallelism.schedule", "parallelism.pipeline", "parallelism.interleave")),
     Meaning("time.optimizer", "sum over kernels of the update, of the role that takes longest",
             "the update streams state through memory", ("memory.static.optimizer", "accelerator.bandwidth")),
+    *(Meaning(key, f"per cent of time.step that one per cent {change} buys",
+              "repriced under closed books, where a hidden transfer counts if it lasts longer than what hides it: what"
+              " the step waits for, the largest of which is the verdict's limit", ("time.step", *inputs))
+      for key, change, inputs in (
+          ("pace.matmul", "more of every matmul peak", ("accelerator.peak.<rate>",)),
+          ("pace.memory", "more memory bandwidth", ("accelerator.bandwidth",)),
+          ("pace.scaleup", "more bandwidth within a node", ("accelerator.scaleup.bandwidth",)),
+          ("pace.scaleout", "more bandwidth between nodes", ("cluster.scaleout.bandwidth",)),
+          ("pace.host", "more bandwidth of the link to the host", ("accelerator.host_link",)),
+          ("pace.launch", "less time of a launch", ("stack.launch.per_operation",)))),
+    Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host + pace.launch)",
+            "what no rate buys: starts of kernels and of transfers, latencies",
+            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "launch")), True),
     Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",

@@ -1,26 +1,70 @@
-"""Closed books under other prices: which prices there are, and the step that they give."""
+"""Closed books under other prices: which prices there are, the step that they give, and which of them sets its pace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import log
 
 from ledger.books import kernels, passes, time
 from ledger.books.closed import Books
+from ledger.books.kernels import Job
 from ledger.books.overlap import HOST
-from ledger.model import dtypes
+from ledger.books.passes import RoleTime
+from ledger.books.results import KernelTime
+from ledger.model.schedule import Role
 from ledger.spec.plan import Accelerator, Curve, Plan
+
+FASTER = 0.01  # a resource is made better by so much
+FIXED = "pace.fixed"
+
+
+Rows = tuple[tuple[KernelTime, ...], ...]
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What the devices of a plan do in a step, in numbers. Prices make it a step.
+
+    `jobs` are those of each ledger; `roles` play one of them each, by its place.
+    """
+
+    jobs: tuple[tuple[Job, ...], ...]
+    roles: tuple[tuple[Role, int], ...]
+
+    def rows(self, plan: Plan) -> Rows:
+        """Every job at the prices of a plan."""
+        return tuple(tuple(kernels.row(job, plan) for job in jobs) for jobs in self.jobs)
+
+    def repriced(self, plan: Plan, rows: Rows, reads: Callable[[Job], bool]) -> Rows:
+        """The rows with those jobs at other prices that read what has moved."""
+        return tuple(
+            tuple(kernels.row(job, plan) if reads(job) else row for job, row in zip(jobs, known, strict=True))
+            for jobs, known in zip(self.jobs, rows, strict=True)
+        )
+
+    def times(self, plan: Plan, rows: Rows) -> list[RoleTime]:
+        """The passes of every role."""
+        return [passes.role_time(role, rows[place], plan) for role, place in self.roles]
+
+
+def timetable(books: Sequence[Books]) -> Timetable:
+    """The jobs of closed books; a ledger that several roles share is bound once, to the sizes of the first."""
+    places = {key: place for place, key in enumerate(dict.fromkeys(id(book.ledger) for book in books))}
+    firsts = {id(book.ledger): book for book in reversed(books)}
+    jobs = tuple(tuple(kernels.jobs(firsts[key].ledger, firsts[key].value)) for key in places)
+    return Timetable(jobs, tuple((book.role, places[id(book.ledger)]) for book in books))
 
 
 def step_time(plan: Plan, books: Sequence[Books]) -> float:
     """The estimate under other prices: the books stay as they are."""
-    rows = {id(book.ledger): tuple(kernels.priced(book.ledger, plan, book.value)) for book in books[::-1]}
-    return time.step_time([passes.role_time(book.role, rows[id(book.ledger)], plan) for book in books], plan).estimate
+    table = timetable(books)
+    return time.step_time(table.times(plan, table.rows(plan)), plan).estimate
 
 
 def _peak(plan: Plan, by: float) -> Plan:
-    device, dtype = plan.accelerator, dtypes.rate(plan.precision.multiplies)
-    return replace(plan, accelerator=replace(device, peak={**device.peak, dtype: device.peak[dtype] * by}))
+    device = plan.accelerator
+    return replace(plan, accelerator=replace(device, peak={dtype: rate * by for dtype, rate in device.peak.items()}))
 
 
 def _bandwidth(plan: Plan, by: float) -> Plan:
@@ -57,16 +101,53 @@ def _launch(plan: Plan, by: float) -> Plan:
     return replace(plan, stack=replace(plan.stack, launch=plan.stack.launch * by))
 
 
-def _capacity(plan: Plan, by: float) -> Plan:
-    return replace(plan, accelerator=replace(plan.accelerator, memory=int(plan.accelerator.memory * by)))
+@dataclass(frozen=True)
+class Price:
+    """A price that can move: its `path` and `title`, the plan with it `moved`, which jobs it `prices`.
+
+    `pace` is the total that says how much it counts, `limit` what the resource is called where it counts most.
+    """
+
+    path: str
+    title: str
+    moved: Callable[[Plan, float], Plan]
+    prices: Callable[[Job], bool]
+    pace: str
+    limit: str
+    better: int = 1  # -1 where less is better
 
 
-PRICES: tuple[tuple[str, str, Callable[[Plan, float], Plan]], ...] = (
-    ("accelerator.peak.{dtype}", "matmul peak", _peak),
-    ("accelerator.bandwidth", "memory bandwidth", _bandwidth),
-    ("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup),
-    ("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout),
-    ("accelerator.host_link", "bandwidth of the link to the host", _host_link),
-    ("stack.launch.per_operation", "time of a launch", _launch),
-    ("accelerator.memory.driver", "memory capacity", _capacity),
-)
+def _computes(job: Job) -> bool:
+    return job.work is not None
+
+
+def _moves(job: Job) -> bool:
+    return job.work is None
+
+
+PRICES = (
+    Price("accelerator.peak", "matmul peak", _peak, _computes, "pace.matmul", "matrix units"),
+    Price("accelerator.bandwidth", "memory bandwidth", _bandwidth, _computes, "pace.memory", "memory bandwidth"),
+    Price("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup, _moves,
+          "pace.scaleup", "network within a node"),
+    Price("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout, _moves,
+          "pace.scaleout", "network between nodes"),
+    Price("accelerator.host_link", "bandwidth of the link to the host", _host_link, _moves,
+          "pace.host", "link to the host"),
+    Price("stack.launch.per_operation", "time of a launch", _launch, lambda _: False,
+          "pace.launch", "kernel launches", better=-1),
+)  # fmt: skip
+LIMITS = {**{price.pace: price.limit for price in PRICES}, FIXED: "start times and latencies"}
+
+
+def paces(plan: Plan, table: Timetable, rows: Rows, step: float) -> dict[str, float]:
+    """By how many per cent a step gets shorter for each resource that is one per cent better; together they are one.
+
+    What no resource buys is fixed: starts of kernels and transfers, latencies.
+    """
+    found = {}
+    for price in PRICES:
+        better = price.moved(plan, (1 + FASTER) ** price.better)
+        times = table.times(better, table.repriced(better, rows, price.prices))
+        found[price.pace] = log(step / time.step_time(times, better).estimate) / log(1 + FASTER)
+    return {**found, FIXED: 1 - sum(found.values())}

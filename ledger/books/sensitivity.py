@@ -1,7 +1,8 @@
 """What one per cent of each input buys: elasticities, d ln(total) / d ln(input).
 
-Prices are changed under closed books. Sizes are differentiated in the closed forms of work, traffic and memory; their
-effect on time is that of the nearest legal sizes around them, with books of their own.
+Prices are changed under closed books, which is how the verdict's limit is found. Sizes are differentiated in the closed
+forms of work, traffic and memory; their effect on time is that of the nearest legal sizes around them, with books of
+their own.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from ledger.books.closed import Books, close
 from ledger.books.compiler import compile_plan, result
 from ledger.books.derivative import Gradient, added, slopes
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.repricing import PRICES, step_time
-from ledger.model import dtypes
+from ledger.books.repricing import PRICES
+from ledger.books.results import Compiled, Number
 from ledger.model.dims import BY_NAME, symbol
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
 from ledger.spec.stages import growth
 
-BY = 0.005  # an input is moved by so much up and down
 NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
 TIME = ("time.step", "time.run", "cost.run")
 
@@ -38,23 +38,23 @@ class Sensitivity:
     elasticities: Mapping[str, float]
 
 
-def sensitivities(plan: Plan) -> tuple[Sensitivity, ...]:
+def sensitivities(compiled: Compiled) -> tuple[Sensitivity, ...]:
     """Every input that has a price or a size; none for a model that is a parameter count."""
+    plan = compiled.plan
     if plan.model.bare:
         return ()
     books = close(plan, roles(plan))
-    return (*_prices(plan, books), *_sizes(plan, books), *_amounts(plan))
+    return (*_prices(plan, compiled.totals), *_sizes(plan, books), *_amounts(plan))
 
 
 # --- prices -------------------------------------------------------------------------------------
 
 
-def _prices(plan: Plan, books: Sequence[Books]) -> Iterator[Sensitivity]:
-    for path, title, moved in PRICES:
-        name = path.format(dtype=dtypes.rate(plan.precision.multiplies))
-        more, less = (step_time(moved(plan, 1 + by), books) for by in (BY, -BY))
-        share = _elasticity(less, more, 1 - BY, 1 + BY)
-        yield Sensitivity(name, title, _timed(plan, share) | {"memory.peak": 0.0})
+def _prices(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Sensitivity]:
+    """What the pace of the step depends on: a total of the plan each."""
+    for price in PRICES:
+        gained = -price.better * float(totals[price.pace])
+        yield Sensitivity(price.path, price.title, _timed(plan, gained) | {"memory.peak": 0.0})
 
 
 def _elasticity(before: float, after: float, less: float, more: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
+from ledger.books.repricing import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.books.time import StepTime
 from ledger.model import dtypes
@@ -23,7 +24,7 @@ def verdict(
 ) -> Verdict:
     """The plan judged against its device, its own expectations, and the evidence behind its prices."""
     fits = totals["memory.reserved"] <= totals["memory.capacity"]
-    limit = bottleneck(time, rows)
+    limit = bottleneck(totals)
     evidence = standing(time)
     checks = (
         *_memory(plan, totals, roles),
@@ -43,16 +44,9 @@ def standing(time: StepTime) -> str:
     return "partly calibrated" if time.uncalibrated < BARELY else "uncalibrated"
 
 
-def bottleneck(time: StepTime, rows: Sequence[KernelTime]) -> str:
-    """What takes most of the step: a part of the critical path, and for kernels what bounds them."""
-    by_bound: dict[str, float] = {"network": time.exposed, "pipeline bubble": time.bubble}
-    for row in rows:
-        if row.bound != "network":
-            name = "matrix units" if row.bound == "compute" and row.flops else "memory bandwidth"
-            by_bound[name] = by_bound.get(name, 0.0) + row.seconds * row.times
-    launch = sum(span.seconds for span in time.spans if span.name == "launch")
-    by_bound["kernel launches"] = launch
-    return max(by_bound, key=lambda name: by_bound[name])
+def bottleneck(totals: Mapping[str, Number]) -> str:
+    """What the step waits for most: the resource that shortens it most by being one per cent better."""
+    return LIMITS[max(LIMITS, key=lambda pace: totals[pace])]
 
 
 def _headline(totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:

@@ -82,4 +82,4 @@ def choices(compiled: Compiled, formats: tuple[str, ...]) -> dict[str, Any]:
         return {}
     from ledger.report.choices import alternatives, sensitivities
 
-    return {"sensitivities": sensitivities(compiled.plan), "alternatives": alternatives(compiled.plan)}
+    return {"sensitivities": sensitivities(compiled), "alternatives": alternatives(compiled.plan)}

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from ledger.report.views.parts import Alternative
 
 if TYPE_CHECKING:
+    from ledger.books.results import Compiled
     from ledger.spec.plan import Plan
 
 
-def sensitivities(plan: Plan) -> tuple[tuple[str, str, float], ...]:
+def sensitivities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     """Path, name and elasticity of the run's length (of a step's, where the run has none) for every input with one."""
     from ledger.books.sensitivity import sensitivities as derived
 
-    length = "time.run" if plan.run.tokens else "time.step"
-    rows = [(row.path, row.title, row.elasticities.get(length)) for row in derived(plan)]
+    length = "time.run" if compiled.plan.run.tokens else "time.step"
+    rows = [(row.path, row.title, row.elasticities.get(length)) for row in derived(compiled)]
     return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)
 
 

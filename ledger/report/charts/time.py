@@ -57,6 +57,29 @@ def whisker(start: float, end: float, middle: float) -> list[str]:
     return [line((start, middle), (end, middle), "ink", 1.5), *ends]
 
 
+@dataclass(frozen=True)
+class Share:
+    """A part of a whole: its name, how much of one it is, and its colour."""
+
+    label: str
+    part: float
+    colour: str
+
+
+def shares(parts: Sequence[Share], title: str, width: float) -> str:
+    """Bars from zero for parts of one whole; the first is set in bold."""
+    texts = tuple(numbers.percent(share.part) for share in parts)
+    rows = Rows(width, tuple(share.label for share in parts), texts, 4.0, 16.0)
+    scale = Scale(0.0, max(share.part for share in parts) * 1.02, rows.left, rows.right)
+    drawn = axis(scale, rows, [(value, numbers.tick_percent(value)) for value in scale.ticks(4 if rows.stacked else 7)])
+    for row, share in enumerate(parts):
+        weight = 400 if row else 600
+        box = rows.box(row, scale(0.0), scale(share.part))
+        drawn.append(rectangle(box, share.colour, f"{share.label}: {texts[row]}"))
+        drawn += [rows.label(row, weight).draw(), rows.value(row, weight=weight).draw()]
+    return picture(width, rows.bottom + 20.0, title, drawn)
+
+
 def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scale, list[str]]:
     """Rows, scale, axis, labels and values that the charts of time share."""
     texts = tuple(numbers.duration(bar.seconds) for bar in bars)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PERCENT = 0.01
 DAY = 86400
-DRAWN = 12  # of the inputs, in the chart; the table has all
+DRAWN, LEAST = 12, 0.005  # of the inputs, in the chart, and the smallest elasticity that is seen; the table has all
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ def sensitivity(report: Report) -> SensitivityView | None:
     if not report.sensitivities:
         return None
     ordered = sorted(report.sensitivities, key=lambda row: -abs(row[2]))
-    effects = [charts.Effect(name, by, numbers.shift(by * PERCENT)) for _, name, by in ordered[:DRAWN]]
+    seen = [row for row in ordered if abs(row[2]) >= LEAST] or ordered
+    effects = [charts.Effect(name, by, numbers.shift(by * PERCENT)) for _, name, by in seen[:DRAWN]]
     strongest = effects[0]
     alt = f"Change of the run’s length per 1 % more of each input. Strongest: {strongest.label}, {strongest.text}."
     values = report.compiled.totals

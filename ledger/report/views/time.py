@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.counts import peak
+from ledger.books.repricing import LIMITS
 from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Column, Figure, Report, Table, figure, share, total_cell
 
@@ -30,6 +32,17 @@ BOUNDS = (
     ("time.step", "estimate", "estimate", "measured ceilings, overlap by rule"),
     ("time.serial", "serial", "bound", "the estimate’s kernels and collectives, one after another"),
 )
+PACES = {  # the totals that say what sets the pace of a step, and their colours
+    "pace.matmul": "compute",
+    "pace.memory": "memory",
+    "pace.scaleup": "network",
+    "pace.scaleout": "network",
+    "pace.host": "network",
+    "pace.launch": "launch",
+    "pace.fixed": "idle",
+}
+PERCENT = 0.01
+LEAST = 0.0005  # of a step, to be drawn
 RUN = (
     ("time.step", "a step", "estimate"),
     ("time.step.low", "a step, at best", "lower end of the band"),
@@ -51,13 +64,18 @@ CONVENTIONS = (
 
 @dataclass(frozen=True)
 class TimeView:
-    """The section's figures and tables; a bare parameter count has the run's table only."""
+    """The section's figures and tables; a bare parameter count has the run's table only.
+
+    `bought` is what 1 % more of what limits the step takes off it.
+    """
 
     waterfall: Figure | None
+    pace: Figure | None
     bounds: Figure | None
     run: Table
     conventions: Table | None
     bottleneck: str
+    bought: str
     napkin_ratio: str
     peak: str
 
@@ -67,12 +85,15 @@ def time(report: Report) -> TimeView:
     compiled = report.compiled
     values = compiled.totals
     ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
+    paces = set_by(compiled)
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
+        pace_figure(paces) if paces else None,
         bounds_figure(compiled) if "time.step" in values else None,
         key_table("The run", RUN, compiled),
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         compiled.verdict.bottleneck,
+        numbers.shift(paces[0].part * PERCENT).removeprefix("+") if paces else "",
         numbers.plain(ratio) if ratio else "",
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
@@ -96,6 +117,28 @@ def waterfall_figure(compiled: Compiled) -> Figure:
         "Where a step’s time goes",
         "Seconds on the critical path; communication counts only where nothing hides it.",
         lambda width: charts.waterfall(spans, alt, width),
+    )
+
+
+def set_by(compiled: Compiled) -> tuple[charts.Share, ...]:
+    """What sets the pace of a step, most of it first; what has no part in it is left out."""
+    found = [
+        charts.Share(name, float(compiled.totals[key]), PACES[key])
+        for key, name in LIMITS.items()
+        if compiled.totals.get(key, 0) >= LEAST
+    ]
+    return tuple(sorted(found, key=lambda one: -one.part))
+
+
+def pace_figure(paces: Sequence[charts.Share]) -> Figure:
+    """What the seconds of a step wait for: the verdict's limit comes first."""
+    alt = "; ".join(f"{one.label} {numbers.percent(one.part)}" for one in paces)
+    return figure(
+        "What sets the pace",
+        "Per cent of a step that goes with each resource, as under Sensitivity. Where a transfer lasts longer than the"
+        " kernels that hide it, the step waits for all of the transfer and not for them; a pipeline’s bubble waits for"
+        " whatever its stages wait for.",
+        lambda width: charts.shares(paces, f"Parts of a step by what it waits for: {alt}.", width),
     )
 
 

@@ -1,0 +1,64 @@
+"""What limits a step: the resource of which a little more makes it shortest, the same in verdict and sensitivities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ledger
+from ledger.books import compile_plan
+from ledger.books.repricing import FASTER, FIXED, LIMITS, PRICES
+from ledger.books.results import Compiled
+from ledger.books.sensitivity import sensitivities
+
+SPECS = Path(__file__).resolve().parents[2] / "specs"
+
+
+@pytest.fixture(scope="module", params=sorted(SPECS.glob("*.yaml")), ids=lambda path: path.stem)
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """Every plan of the library."""
+    return ledger.compile(str(request.param))
+
+
+def test_parts_are_a_whole_step(compiled: Compiled) -> None:
+    """Time is of degree one in seconds per unit of every resource and in what is fixed, so the parts are one."""
+    parts = {pace: float(compiled.totals[pace]) for pace in LIMITS}
+    assert sum(parts.values()) == pytest.approx(1, rel=1e-12)
+    assert all(0 <= part <= 1 for part in parts.values()), parts
+
+
+def test_the_limit_buys_most_when_the_plan_is_compiled_anew(compiled: Compiled) -> None:
+    """Each price made better in the plan itself: none gives a shorter step than that of what limits it."""
+    steps = {
+        price.limit: float(compile_plan(price.moved(compiled.plan, (1 + FASTER) ** price.better)).totals["time.step"])
+        for price in PRICES
+    }
+    assert compiled.verdict.bottleneck == min(steps, key=lambda name: steps[name])
+
+
+def test_sensitivities_repeat_the_paces(compiled: Compiled) -> None:
+    """One number, shown twice: more of a rate is less time, more time of a launch is more."""
+    found = {
+        row.path: row.elasticities["time.step"] for row in sensitivities(compiled) if "time.step" in row.elasticities
+    }
+    for price in PRICES:
+        assert found[price.path] == -price.better * compiled.totals[price.pace]
+
+
+def test_transfers_that_are_seen_set_at_least_their_part_of_the_pace(compiled: Compiled) -> None:
+    """What the waterfall shows of transfers is waited for; hidden ones that outlast what hides them come on top."""
+    seen = sum(span.seconds for span in compiled.waterfall if span.name.startswith("comm."))
+    parts = [float(compiled.totals[pace]) for pace in ("pace.scaleup", "pace.scaleout", "pace.host", FIXED)]
+    assert sum(parts) >= 0.99 * seen / float(compiled.totals["time.step"])
+
+
+def test_transfers_that_outlast_what_hides_them_are_the_limit() -> None:
+    """With links a hundred times slower, tokens on the way to experts hide every kernel, and kernels buy nothing."""
+    plan = ledger.compile(str(SPECS / "deepseek-v3.yaml")).plan
+    slow = replace(plan.cluster, scaleout_bandwidth=plan.cluster.scaleout_bandwidth / 100)
+    found = compile_plan(replace(plan, cluster=slow))
+    assert found.verdict.bottleneck == "network between nodes"
+    assert found.totals["pace.scaleout"] > 0.95
+    assert float(found.totals["pace.matmul"]) + float(found.totals["pace.memory"]) < 0.05
