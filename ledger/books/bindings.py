@@ -8,7 +8,7 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.books.results import Symbol
-from ledger.model.checkpointing import redone, segment
+from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.schedule import Role, micro_batches, schedule
@@ -60,7 +60,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     for index, group in enumerate(plan.model.groups):
         suffix = group.name if len(plan.model.groups) > 1 else ""
         flying = {"in_flight": role.held(index)} if suffix else {}
-        own = {"layers": role.layers[index], **flying, **_recomputed(plan, role, index), **_layer_sizes(group)}
+        own = {"layers": role.layers[index], **flying, **_counted(plan, role, index), **_layer_sizes(group)}
         for limit in own.keys() & LIMITS:
             own[limit] = min(own[limit], plan.run.seq_len)
         for name, value in own.items():
@@ -76,14 +76,16 @@ def _parts(plan: Plan) -> dict[str, Exact]:
     return {"loss_chunks": chunks(plan.kernels, plan.model, plan.run, plan.parallelism)}
 
 
-def _recomputed(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
-    """Where a policy counts layers: how many of a group's are run again, or how many at once."""
-    chunks = plan.parallelism.interleave
+def _counted(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
+    """Where a policy counts layers: how many of a group's are run again, or how many at once, or leave to the host."""
+    chunks, found = plan.parallelism.interleave, dict[str, Exact]()
     if plan.recompute.policy == "layers":
-        return {"redone": redone(plan.recompute, role.layers, chunks)[index]}
+        found["redone"] = redone(plan.recompute, role.layers, chunks)[index]
     if plan.recompute.policy == "segment":
-        return {"segment": segment(plan.recompute, role.layers[index], chunks)}
-    return {}
+        found["segment"] = segment(plan.recompute, role.layers[index], chunks)
+    if plan.parallelism.offload_layers:
+        found["hosted"] = hosted(plan.parallelism.offload_layers, role.layers, chunks)[index]
+    return found
 
 
 def _layer_sizes(group: Group) -> dict[str, Exact]:

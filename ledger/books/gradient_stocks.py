@@ -10,6 +10,7 @@ from ledger.books.entries import Entry
 from ledger.books.moments import Moments
 from ledger.books.timeline import BACKWARD, Alive, Point, always, posted
 from ledger.model.gradients import copied_to_buckets, stays, waits
+from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ZERO
 from ledger.model.tensors import Tensor, sized
 from ledger.model.units import Unit
@@ -31,7 +32,8 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     plan, line, account = moments.plan, moments.line, f"{unit.name}/{weight.name}.gradient"
     alive, why = _kept(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
-    yield from posted(line, account, "gradients", amount, alive, why)
+    if not weights_on_host(plan):
+        yield from posted(line, account, "gradients", amount, alive, why)
     whole = sized(plan.precision.weights, weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"

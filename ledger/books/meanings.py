@@ -127,9 +127,10 @@ MEANINGS: tuple[Meaning, ...] = (
             " CUDA context and libraries outside it",
             ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
              "stack.allocator.context")),
-    Meaning("memory.host", "devices of a node x bytes that host memory holds for one: weights, gradients, states",
-            "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, for the role with most",
-            ("parallelism.offload", "cluster.devices_per_node", *FORMATS)),
+    Meaning("memory.host", "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
+            "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
+            " backward where that leaves, for the role with most",
+            ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
     Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",
             ("accelerator.memory.driver",), exact=True),
     Meaning("kv_cache", "width x layers x run.micro_batch x run.seq_len x bytes of an element; width = 2 x kv_heads x"
@@ -142,8 +143,9 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("comm.<collective>.<axis>.count", "calls of <collective> over <axis> by one device in a step",
             "of the role that calls most", ("parallelism.<axis>", "run.global_batch", "run.micro_batch")),
     Meaning("host_link.<direction>.bytes", "bytes that one device moves over its link to the host in a step,"
-            " <direction>", "gradients go down and updated weights come up, each once a step",
-            ("parallelism.offload", "precision.weights", "precision.gradients")),
+            " <direction>", "gradients go down and updated weights come up, each once a step;"
+            " weights on the host come up before each gather, and activations go down and come back each micro-batch",
+            ("parallelism.offload", "precision.weights", "precision.gradients", *SHAPE)),
     Meaning("traffic.host", "bytes that the update of one device's share reads and writes in host memory in a step",
             "each gradient is read once, each weight and state read and written; not part of time.step",
             ("parallelism.offload", *FORMATS)),

@@ -13,10 +13,12 @@ from ledger.books.liveness import Alive
 from ledger.books.moments import Moments
 from ledger.books.passing import TOKENS, category, standing
 from ledger.books.steps import Step
+from ledger.books.timeline import Alive as Counted
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.waiting import waiting
 from ledger.model import multi_token
 from ledger.model.dims import symbol
+from ledger.model.offloading import leaving, weights_on_host
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
@@ -75,7 +77,9 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
 
 
 def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
-    """Weights, alive all the time."""
+    """Weights, alive all the time; those of the host are here only while they are gathered."""
+    if weights_on_host(plan):
+        return
     precision, sharding = plan.precision, program.sharding
     for name, count, weights in wrapped(program.units):
         for weight in weights:
@@ -113,13 +117,24 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     The share of the layer that runs is counted with the step it runs in, so here are the layers that wait.
     """
     held, why, others = category(unit), "saved for backward: each storage once", _others(unit, plan)
+    gone = leaving(unit)
     for tensor in unit.kept.saved:
         if standing(tensor):
+            continue
+        if tensor in gone:
+            moving = "on its way to the host beside the next layer, or back before its own backward"
+            account = f"{unit.name}/{tensor.name}.moving"
+            yield from posted(line, account, held, tensor.bytes(), on_the_way(unit), moving)
             continue
         account, amount = f"{unit.name}/{tensor.name}", tensor.bytes()
         yield from posted(line, account, held, amount, line.saved(unit), why)
         flying = until_update(others)
         yield from posted(line, f"{account}.in_flight", held, amount, flying, "micro-batches in flight")
+
+
+def on_the_way(unit: Unit) -> Counted:
+    """The one layer of a unit whose copies go on while its neighbour runs."""
+    return lambda point: ONE if point.beside.moving == unit.name else ZERO
 
 
 def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:

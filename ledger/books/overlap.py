@@ -132,10 +132,12 @@ RULES = (
     Rule(
         "host",
         "compute",
-        "gradients that go to host memory",
-        "the backward of earlier layers, beside transfers over other links; the largest piece is waited for, as are the"
-        " updated weights, and everything where gradients are summed only after backward",
-        "Ren et al. 2021, arXiv 2101.06840, section 4",
+        "copies to host memory and back, each direction by itself",
+        "the compute of the layer that runs, beside transfers over other links: activations, and shares of weights and"
+        " gradients as far as the gather or reduction of the same layer leaves room. Once a step, gradients behind"
+        " backward but for the largest piece; updated weights, and all where gradients are summed late, are waited for",
+        "Ren et al. 2021, arXiv 2101.06840, section 4; torch.distributed.fsdp, CPUOffloadPolicy; Transformer Engine,"
+        " get_cpu_offload_context",
     ),
 )
 
@@ -148,7 +150,7 @@ TRANSFERS = {
     "pipeline": "sends between stages",
     "context": "blocks that go around a ring",
     "expert": "tokens to and from their experts",
-    "host": "gradients to host memory, updated weights back",
+    "host": "copies to host memory and back",
 }
 
 
@@ -198,6 +200,11 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
         behind = max(0.0, min(room, spent(row for row in rows if moves(row) and rule.moved(row, name))))
         taken.append((names, behind))
         yield rule.kind, behind
+
+
+def tax(plan: Plan) -> float:
+    """The share of its own time that a transfer takes from the compute beside it: the multiprocessors that it holds."""
+    return max(plan.stack.overlap_tax, plan.stack.transfer_channels / plan.accelerator.multiprocessors)
 
 
 def spent(rows: Iterable[KernelTime]) -> float:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.overlap import SEND, cargo, hidden, moves
+from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.model.contraction import WEIGHT_GRADIENT
+from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.pipelines import Pace
 from ledger.model.schedule import Role, micro_batches
 from ledger.model.wrapping import ROOT
 from ledger.spec.plan import Plan
 
+HOST = "host"
 KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
@@ -111,7 +114,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
 
     compute = [row for row in rows if not moves(row)]
     device = seconds(compute)
-    launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in compute) / count
+    launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in rows) / count
     shown = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in KINDS}
     behind = 0.0
     for kind, sheltered in hidden(name, rows, plan):
@@ -120,10 +123,32 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     room = max(0.0, device - behind) if weights_hide(name, plan) and unit != ROOT else 0.0
     behind_unit = min(shown["data"], room)
     shown["data"] -= behind_unit
-    tax = plan.stack.overlap_tax * (behind + behind_unit)
+    copied = [row for row in rows if moves(row) and cargo(row) == HOST]
+    if unit == ROOT or plan.stack.overlap.host == "none":
+        shown[HOST] = seconds(copied)
+    else:
+        waited = [row for row in copied if sums_on_host(plan) and row.account.endswith(f"{OF_GRADIENTS}.{DOWN}")]
+        beside = [row for row in copied if row not in waited]
+        shown[HOST] = seconds(waited) + _beside(beside, seconds, device, device - behind_unit)
+    tax = slowed(plan) * (behind + behind_unit)
     weights = seconds(row for row in compute if row.account.endswith(WEIGHT_GRADIENT))
     ahead = 0.0 if plan.accelerator.kind == "cpu" else device  # a CPU launches nothing while it computes
     return Stretch(device, max(0.0, launches - ahead), shown, tax, weights)
+
+
+def _beside(
+    copied: Sequence[KernelTime], seconds: Callable[[Iterable[KernelTime]], float], room: float, left: float
+) -> float:
+    """Of a unit's copies, what its kernels do not hide: each direction of the link works by itself.
+
+    A copy that feeds or follows a transfer between devices (of weights, of gradients) has what that one leaves.
+    """
+    waits = [0.0]
+    for way in (DOWN, UP):
+        mine = [row for row in copied if row.account.endswith(f".{way}")]
+        chained = [row for row in mine if not row.account.endswith(f"{OF_ACTIVATIONS}.{way}")]
+        waits += [seconds(mine) - room, seconds(chained) - left]
+    return max(waits)
 
 
 def weights_hide(name: str, plan: Plan) -> bool:
@@ -135,7 +160,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
 def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
     device = {name: sum(stretch.device for (p, _), stretch in passes.items() if p == name) for name in PASSES}
-    moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != "host"]
+    moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
     late = [row for row in moved if row.when != "optimizer"]
     gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
@@ -143,8 +168,9 @@ def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch],
         gradients = max(max((row.seconds for row in late), default=0.0), gradients - device["backward"])
     if plan.stack.overlap.gather == "layer":
         weights = max(0.0, weights - device["forward"])
-    host = _host([row for row in rows if moves(row) and cargo(row) == "host"], bool(late), device["backward"], plan)
-    return {"data": gradients + weights, "host": host}
+    copied = [row for row in rows if moves(row) and row.per == STEP and cargo(row) == HOST]
+    host = _host(copied, bool(late), device["backward"], plan)
+    return {"data": gradients + weights, HOST: host}
 
 
 def _host(rows: Sequence[KernelTime], summed_late: bool, backward: float, plan: Plan) -> float:

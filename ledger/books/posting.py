@@ -11,13 +11,15 @@ from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow, on_host
 from ledger.model import dtypes
 from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
-from ledger.model.offloading import DOWN, copies, held_on_host
+from ledger.model.exchanges import sets
+from ledger.model.offloading import OF_ACTIVATIONS, OF_GRADIENTS, OF_WEIGHTS, copies, held_on_host
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.ring import Pass
 from ledger.model.sharding import Exchange
 from ledger.model.units import Unit
+from ledger.model.unsharding import copies as copied_around
 from ledger.model.update import Streaming, accumulations, exchanges, update
 from ledger.spec.plan import Plan
 
@@ -25,10 +27,12 @@ CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
 CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
 TRAFFIC = "each operand is read once and the result written once"
+HOST_SUM = "each micro-batch adds its gradients to those before, in host memory"
 HOST_UPDATE = "the update on the host: what it reads and writes in host memory, at a rate that no spec states"
 HOST_LINK = {
-    "down": "gradients that the host's update reads, once a step (Ren et al. 2021, ZeRO-Offload)",
-    "up": "weights that the host's update has written, in the dtype in which the device holds them",
+    OF_GRADIENTS: "gradients that the host's update reads, in their dtype (Ren et al. 2021, ZeRO-Offload)",
+    OF_WEIGHTS: "weights that the host's update has written, in the dtype in which they are held",
+    OF_ACTIVATIONS: "what a layer saves for backward, each storage once: it leaves after forward and comes back before",
 }
 COLLECTIVE = {
     "all_gather": "held split and used whole: a gather; bytes of its output",
@@ -53,7 +57,14 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         phase = "backward" if send.name.endswith("gradient") else "forward"
         yield _communication(send.name, phase, send, count, MICRO_BATCH)
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
-        yield from _work(f"{unit_name}/{adding.name}", "backward", adding, count, MICRO_BATCH)
+        account = f"{unit_name}/{adding.name}"
+        if adding.on_host:
+            times = _times(count, MICRO_BATCH)
+            yield Entry(account, flow("host_traffic"), "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH)
+        else:
+            yield from _work(account, "backward", adding, count, MICRO_BATCH)
+    for name, count, phase, once, copy in copied_around(plan, sets(plan, program.units, program.sharding), program.sharding):
+        yield from _work(f"{name}/{copy.name}", phase, copy, count, STEP if once else MICRO_BATCH)
     for times, step in update(plan, program.units, program.sharding, value):
         if isinstance(step, Streaming) and step.on_host:
             yield Entry(step.name, flow("host_traffic"), "optimizer", step.traffic(), times, HOST_UPDATE)
@@ -65,9 +76,9 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
 def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """What host memory holds for this device, and what moves over the link between the two."""
     for unit_name, count, copy in copies(plan, program.units, program.sharding):
-        phase = "backward" if copy.direction == DOWN else "optimizer"
-        resource, why = flow(f"host_link.{copy.direction}"), HOST_LINK[copy.direction]
-        yield Entry(f"{unit_name}/{copy.name}", resource, phase, copy.amount, count, why)
+        resource, per = flow(f"host_link.{copy.direction}"), STEP if copy.per_step else MICRO_BATCH
+        account, times = f"{unit_name}/{copy.name}", _times(count, per)
+        yield Entry(account, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per)
     for held in held_on_host(plan, program.units, program.sharding, value):
         yield Entry(held.account, on_host(held.category), "step", held.amount, held.count, held.why)
 

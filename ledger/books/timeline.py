@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 
@@ -34,12 +34,14 @@ class Surroundings:
     """What one set of gathered weights stands beside, in a pass: the sets before and after it in this pass.
 
     `inside` counts the layers of this set that the pass left behind; `closes` says that no further one follows.
+    `moving`: the unit of the layer whose activations go to the host meanwhile, or come back for the next backward.
     """
 
     before: str = ""
     after: str = ""
     inside: int = 0
     closes: bool = True
+    moving: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline
     moved = program.sharding.splits("weights") and plan.parallelism.wrap != MODEL
     alone = ends_apart(plan, program.units) if moved else ()
     size = plan.parallelism.wrap if moved else 1
-    passing = _Passing(tuple(sequence(program, plan, role, value)), counts, size, moved, alone)
+    leave = {unit.name for unit in program.units if unit.hosted and plan.stack.overlap.host == "compute"}
+    passing = _Passing(tuple(sequence(program, plan, role, value)), counts, size, moved, alone, frozenset(leave))
     ends = [unit.name for unit in program.units if unit.name in ENDS]
     points: list[Point] = []
     if INPUT in ends:
@@ -203,12 +206,14 @@ class _Passing:
     size: int
     moved: bool
     alone: tuple[str, ...] = ()  # ends that are sets of their own
+    leave: frozenset[str] = frozenset()  # units whose activations move to the host and back while others run
 
     def end(self, phase: str, name: str) -> Point:
         """An end of the model runs, before all layers or after them."""
         over = (phase == FORWARD) == (name != INPUT)
         neighbour = self.sequence[0 if name == INPUT else -1] if self.moved and self.sequence else ""
         beside = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
+        beside = replace(beside, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
         visited = self.visited(phase)
         left = self.left(phase, name, visited, len(visited) if over else 0)
         return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, left, beside)
@@ -231,14 +236,20 @@ class _Passing:
 
     def around(self, phase: str, visited: Sequence[str], index: int) -> tuple[str, Surroundings]:
         """A layer, and what it stands beside."""
+        near = visited[index - 1 : index] if phase == FORWARD else visited[index + 1 : index + 2]
+        moving = self.moving(near)
         if not self.moved:
-            return visited[index], Surroundings()
+            return visited[index], Surroundings(moving=moving)
         start = index - index % self.size
         stop = start + self.size
         first, last = (INPUT, OUTPUT) if phase == FORWARD else (OUTPUT, INPUT)
         before = visited[start - 1] if start else first * (first in self.alone)
         after = visited[stop] if stop < len(visited) else last * (last in self.alone)
-        return visited[index], Surroundings(before, after, index - start, index + 1 == stop)
+        return visited[index], Surroundings(before, after, index - start, index + 1 == stop, moving)
+
+    def moving(self, near: Sequence[str]) -> str:
+        """The neighbour of a layer, if there is one and its activations move meanwhile."""
+        return next((name for name in near if name in self.leave), "")
 
     def left(self, phase: str, unit: str, visited: Sequence[str], index: int) -> dict[str, sympy.Expr]:
         """What the pass left behind: layers counted from its start, or from its end where that is nearer."""

@@ -13,7 +13,7 @@ from ledger.books.prices import curve
 from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
 from ledger.model import dtypes
-from ledger.model.offloading import DOWN, UP, updates_on_host
+from ledger.model.offloading import DOWN, UP, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
 from ledger.spec.plan import Plan
 
@@ -37,9 +37,10 @@ def static(plan: Plan, book: Books) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
-    yield "memory.static.weights", book.value(sized(precision.weights, book.held("weights")))
+    here = 0 if weights_on_host(plan) else 1  # shards of weights and gradients, on the device
+    yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights")))
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
-    yield "memory.static.gradients", book.value(sized(precision.gradients, book.held("gradients")))
+    yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource.name == "memory.optimizer"]
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 

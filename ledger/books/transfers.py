@@ -17,6 +17,7 @@ from ledger.books.entries import Entry
 from ledger.books.steps import Held
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
 from ledger.model.exchanges import gathers_again, sent
+from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.wrapping import LOSS, ROOT, Wrap
@@ -66,11 +67,16 @@ class Buffers:
         return Held(f"{name}/weights.gathered{which}", CATEGORY, self.whole(name).amount, "output of an all-gather")
 
     def arriving(self, name: str, which: str = "") -> Iterator[Held]:
-        """A gather: its output, and this device's share in the dtype that is sent, where it is held in another."""
+        """A gather: its output, and this device's share in the dtype that is sent, where it is not held here in it.
+
+        A share that comes from the host is cast weight by weight, so that two copies of all of it are never there.
+        """
         yield self.gathered(name, which)
-        if self.plan.precision.weights != sent(self.plan):
+        cast, copied = self.plan.precision.weights != sent(self.plan), weights_on_host(self.plan)
+        if cast or copied:
             amount = self.sets[name].share(self.program.sharding, sent(self.plan))
-            yield Held(f"{name}/weights.cast", CATEGORY, amount, "this device's share, cast for the all-gather")
+            why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
+            yield Held(f"{name}/weights.{'cast' if cast else 'copied'}", CATEGORY, amount, why)
 
     def apart(self, name: str) -> Iterator[Held]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
@@ -175,7 +181,8 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         for held in buffers.accumulated(name):
             there = waiting(line, name, size, since=OPTIMIZER)
             yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
-        becomes = precision.gradients == precision.reduction and (buffers.batches == 1 or buffers.accumulates)
+        first = buffers.batches == 1 or buffers.accumulates
+        becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
             amount = each.trained().share(sharding, precision.reduction)
             done = over(name, size)

@@ -21,7 +21,7 @@ class Part:
     """Layers of one group on one device that recompute treats alike, in the order of the forward pass.
 
     `label` sets the name of their unit apart; `beside`: so many further layers stand rebuilt with each; `held` is the
-    count as a number where one is known.
+    count as a number where one is known; `hosted`: what they save waits in host memory.
     """
 
     label: str
@@ -29,6 +29,7 @@ class Part:
     policy: str
     beside: sympy.Expr = ZERO
     held: int = 0
+    hosted: bool = False
 
     def apart(self, first: int) -> Part:
         """The first layer of these alone (`first` = 1), or the others (0)."""
@@ -51,6 +52,24 @@ def parts(recompute: Recompute, suffix: str, layers: int, redone: int, chunks: i
         return tuple(_segments(suffix, chunks, even=(layers // chunks) % length == 0))
     whole_layers = recompute.policy in ("every", "segment")
     return (Part("", count, "full" if whole_layers else recompute.policy, held=layers),)
+
+
+def hosted(asked: int | None, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
+    """Of each group's layers on a device, those whose activations leave: none, all (0), or the first of each chunk."""
+    if asked is None:
+        return (0,) * len(layers)
+    return among_first(asked * chunks, layers) if asked else tuple(layers)
+
+
+def hosting(found: Sequence[Part], suffix: str, leaving: int) -> tuple[Part, ...]:
+    """The same parts where activations of the first `leaving` layers wait in host memory: of all, or of one part."""
+    if not leaving:
+        return tuple(found)
+    if len(found) > 1 or leaving == found[0].held:
+        return tuple(replace(part, hosted=True) for part in found)
+    (part,), count = found, symbol("hosted", suffix)
+    first = replace(part, label=f"{part.label}.hosted", count=count, held=leaving, hosted=True)
+    return first, replace(part, count=part.count - count, held=part.held - leaving)
 
 
 def _two(again: sympy.Expr, count: sympy.Expr, redone: int, layers: int) -> tuple[Part, ...]:
@@ -87,7 +106,12 @@ def segment(recompute: Recompute, layers: int, chunks: int) -> int:
 
 def redone(recompute: Recompute, layers: Sequence[int], chunks: int) -> tuple[int, ...]:
     """Of each group's layers on a device, those among the first n of its stage (`--recompute-method block`)."""
-    left, found = recompute.layers * chunks, []
+    return among_first(recompute.layers * chunks, layers)
+
+
+def among_first(first: int, layers: Sequence[int]) -> tuple[int, ...]:
+    """Of each group's layers on a device, how many are among so many `first` ones."""
+    left, found = first, []
     for held in layers:
         found.append(min(left, held))
         left -= found[-1]

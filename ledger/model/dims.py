@@ -58,6 +58,9 @@ LETTERS = (
     Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
     Letter("redone", "Lr", "layers on one device that are recomputed", "recompute.layers"),
     Letter("segment", "Ls", "layers that are rebuilt together", "recompute.segment"),
+    Letter(
+        "hosted", "Lh", "layers on one device whose activations wait in host memory", "parallelism.offload.activations"
+    ),
     Letter("loss_chunks", "Cl", "parts of a sequence that the loss takes one by one", "kernels.loss_chunks"),
     Letter("data", "dp", "data-parallel degree", "parallelism.data"),
     Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
@@ -75,7 +78,7 @@ LETTERS = (
     Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | {"redone", "segment"}
+PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | {"redone", "segment", "hosted"}
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
 

@@ -7,25 +7,38 @@ from dataclasses import dataclass
 
 import sympy
 
+from ledger.model.dims import symbol
+from ledger.model.exchanges import gathers_again, sets
 from ledger.model.operations import total
 from ledger.model.optimizers import Value, owned, states
+from ledger.model.quantised import STAYING
+from ledger.model.schedule import micro_batches
 from ledger.model.sharding import Sharding
-from ledger.model.tensors import sized
+from ledger.model.tensors import Tensor, sized
 from ledger.model.units import Unit
 from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
-OPTIMIZER = "optimizer"
+OPTIMIZER, WEIGHTS = "optimizer", "weights"
 DOWN, UP = "down", "up"  # to the host, and back
+OF_GRADIENTS, OF_WEIGHTS, OF_ACTIVATIONS = "gradients", "weights", "activations"
+STAY = ("table", "cast", STAYING)  # roles of what others than the layer hold as well, so that it stays on the device
 
 
 @dataclass(frozen=True)
 class HostCopy:
-    """A copy between a device and its host: `amount` bytes, `down` to the host or `up`."""
+    """A copy between a device and its host: `amount` bytes of a kind of thing, `down` to the host or `up`."""
 
-    name: str
+    of: str
     direction: str
+    phase: str
     amount: sympy.Expr
+    per_step: bool = True
+
+    @property
+    def name(self) -> str:
+        """What moves and where."""
+        return f"{self.of}.{self.direction}"
 
 
 @dataclass(frozen=True)
@@ -39,35 +52,97 @@ class HostHeld:
     why: str
 
 
+Copied = tuple[str, sympy.Expr, HostCopy]  # whose, how many of them, what
+
+
 def updates_on_host(plan: Plan) -> bool:
     """Whether master weights and optimizer states live in host memory, where the update then runs."""
-    return OPTIMIZER in plan.parallelism.offload
+    return plan.parallelism.updates_on_host
 
 
-def copies(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, HostCopy]]:
+def weights_on_host(plan: Plan) -> bool:
+    """Whether shards of weights and gradients live there too, and come for each gather (FSDP2's CPUOffloadPolicy)."""
+    return WEIGHTS in plan.parallelism.offload
+
+
+def sums_on_host(plan: Plan) -> bool:
+    """Whether gradients of several micro-batches are added up in host memory, so that each copy is waited for.
+
+    torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_reduce`: `non_blocking` without `grad` alone.
+    """
+    return weights_on_host(plan) and micro_batches(plan) > 1 and not plan.parallelism.reduces_once
+
+
+def leaving(unit: Unit) -> tuple[Tensor, ...]:
+    """What waits for backward in host memory, each storage once; nothing of a unit that stays on the device."""
+    return tuple(tensor for tensor in unit.kept.saved if tensor.role not in STAY) if unit.hosted else ()
+
+
+def copies(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+    """Everything that moves over the link in a step."""
+    if weights_on_host(plan):
+        yield from _of_sets(plan, mine, sharding)
+    elif updates_on_host(plan):
+        yield from _of_update(plan, mine, sharding)
+    for unit in mine:
+        amount = total(tensor.bytes() for tensor in leaving(unit))
+        yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, DOWN, "forward", amount, per_step=False)
+        yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, UP, "backward", amount, per_step=False)
+
+
+def _of_update(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Once a step: this device's share of gradients goes down layer by layer, that of the updated weights comes up."""
-    if not updates_on_host(plan):
-        return
     precision = plan.precision
     for unit, count, weights in wrapped(tuple(mine)):
         elements = total(sharding.held("optimizer", weight) for weight in weights if not weight.frozen)
-        yield unit, count, HostCopy("gradients.down", DOWN, sized(precision.gradients, elements))
-        yield unit, count, HostCopy("weights.up", UP, sized(precision.weights, elements))
+        yield unit, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
+        yield unit, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(precision.weights, elements))
+
+
+def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+    """Set by set: this device's share comes up before each gather, as it is held, and that of the gradients goes down.
+
+    It is cast to the dtype of the gather on the device, and gradients to theirs before they leave.
+    """
+    precision = plan.precision
+    for each in sets(plan, mine, sharding):
+        share = each.share(sharding, precision.weights)
+        yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
+        if gathers_again(plan, each.name) and each.used_again:
+            yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "backward", share, per_step=False)
+        reduced = each.trained().share(sharding, precision.gradients)
+        once = plan.parallelism.reduces_once
+        yield each.name, each.count, HostCopy(OF_GRADIENTS, DOWN, "backward", reduced, per_step=once)
 
 
 def held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """What host memory holds for a device when it is fullest."""
+    if weights_on_host(plan):
+        for unit, count, weights in wrapped(tuple(mine)):
+            for weight in weights:
+                amount = sized(plan.precision.weights, sharding.held("weights", weight))
+                yield HostHeld(f"{unit}/{weight.name}", "weights", amount, count, "the share that each gather reads")
+    if updates_on_host(plan):
+        yield from _updated(plan, mine, sharding, value)
+    for each in mine:
+        for tensor in leaving(each):
+            flying = each.count * symbol("in_flight", each.suffix)
+            why = "saved for backward: each storage once, of every micro-batch in flight"
+            yield HostHeld(f"{each.name}/{tensor.name}", "activations", tensor.bytes(), flying, why)
+
+
+def _updated(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
     """What the update reads and writes in host memory: a copy of the weights, their gradients in its dtype, states.
 
     The copy is the master weights where there are any; a gradient is kept in the dtype of what it updates.
     """
-    if not updates_on_host(plan):
-        return
     precision = plan.precision
     updated = precision.master or precision.weights
     for one in owned(plan.optimizer, tuple(mine)):
         account, elements = f"{one.unit}/{one.weight.name}", sharding.held("optimizer", one.weight)
-        copy = "master copy" if precision.master else "the copy of the weights that the update writes"
-        yield HostHeld(account, "master", sized(updated, elements), one.count, copy)
+        if precision.master or not weights_on_host(plan):
+            copy = "master copy" if precision.master else "the copy of the weights that the update writes"
+            yield HostHeld(account, "master", sized(updated, elements), one.count, copy)
         why = "gradients where the update reads them, in the dtype of what it updates"
         yield HostHeld(f"{account}.gradient", "gradients", sized(updated, elements), one.count, why)
         for state in states(one, sharding, precision, value):

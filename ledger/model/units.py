@@ -10,7 +10,7 @@ import sympy
 from ledger.model import chunked_loss, components, cross_entropy, multi_token
 from ledger.model.backward import backward
 from ledger.model.balance import balance
-from ledger.model.checkpointing import Part, parts, redone
+from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
@@ -30,7 +30,8 @@ from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, 
 class Unit:
     """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
 
-    `count` is how often one device holds it, `suffix` what tells the symbols of its group from another's.
+    `count` is how often one device holds it, `suffix` what tells the symbols of its group from another's. `hosted`:
+    what it saves waits in host memory.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Unit:
     weights: tuple[Tensor, ...]
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
     suffix: str = ""
+    hosted: bool = False
 
 
 def compute_precision(plan: Plan) -> Precision:
@@ -74,6 +76,7 @@ class Builder:
     staged: bool = False  # cut into pipeline stages
     chunks: int = 1  # of layers on one device
     compiled: bool = False  # runs of elementwise operations of a layer are one kernel
+    hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
         """An empty tape, for what a policy treats so."""
@@ -145,9 +148,11 @@ class Builder:
         Where no gradient flows into the first layer, but does out of it, that layer is a unit of its own.
         """
         again = redone(self.recompute, role.layers, self.chunks)
-        for group, held, count in zip(self.model.groups, role.layers, again, strict=True):
+        leave = hosted(self.hosted, role.layers, self.chunks)
+        for group, held, count, left in zip(self.model.groups, role.layers, again, leave, strict=True):
             suffix = self.suffix(group)
-            for part in parts(self.recompute, suffix, held, count, self.chunks) if held else ():
+            found = parts(self.recompute, suffix, held, count, self.chunks) if held else ()
+            for part in hosting(found, suffix, left):
                 first = self._layer(group, suffix, part, still=still)
                 if not still or closed(first):
                     yield first
@@ -161,7 +166,7 @@ class Builder:
         tape = self.tape(suffix, part.policy)
         components.layer(tape, self.entry(still=still), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
-        return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix)
+        return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
 
 def closed(unit: Unit) -> bool:
@@ -185,6 +190,7 @@ def builder(plan: Plan) -> Builder:
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,
         compiled=plan.stack.compiled,
+        hosted=plan.parallelism.offload_layers if "activations" in plan.parallelism.offload else None,
     )
 
 

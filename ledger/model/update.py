@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from ledger.model import orthogonal
-from ledger.model.offloading import updates_on_host
+from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
 from ledger.model.sharding import Exchange, Sharding
@@ -54,7 +54,8 @@ def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Itera
     for name, count, weights in wrapped(mine):
         elements = total(sharding.held("gradients", weight) for weight in weights)
         amount = sized(fresh, elements) + 2 * sized(plan.precision.gradients, elements)
-        yield name, count, Streaming("weights/accumulate", "elementwise", (), (), amount=amount, work=elements)
+        adding = Streaming("weights/accumulate", "elementwise", (), (), amount=amount, work=elements)
+        yield name, count, replace(adding, on_host=sums_on_host(plan))
 
 
 def copies_gradients(plan: Plan) -> bool:
@@ -80,16 +81,18 @@ def update(
     weights = tuple(owned(plan.optimizer, tuple(mine)))
     elements = _elements(weights, sharding)
     hosted = updates_on_host(plan)
+    stay = hosted and not weights_on_host(plan)  # gradients are passed over on the device, in their own dtype
     dtypes = {
         "gradients": plan.precision.gradients,
-        "master": plan.precision.gradients if hosted else plan.precision.master or plan.precision.weights,
+        "master": plan.precision.gradients if stay else plan.precision.master or plan.precision.weights,
         "weights": plan.precision.weights,
     }
     listed = tuple(name for name in plan.stack.optimizer_passes if not (hosted and name in ("copy", "cast")))
     for name in (*(["copy"] if copies_gradients(plan) and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
-        yield sympy.Integer(1), Streaming(f"optimizer/{name}", "optimizer", (), (), amount=amount)
+        passed = Streaming(f"optimizer/{name}", "optimizer", (), (), amount=amount, on_host=weights_on_host(plan))
+        yield sympy.Integer(1), passed
     rules = {id(one.rule): one.rule for one in weights}
     for rule in rules.values():
         mine_alone = [one for one in weights if one.rule is rule]

@@ -101,7 +101,7 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
         **_sharding(view, view.size("data", rest) * context),
-        offload=view.words("offload"),
+        **_offload(view),
         interleave=view.size("interleave", 1),
         schedule=view.text("schedule"),
         stages=_stages(view),
@@ -126,6 +126,13 @@ def _sharding(view: View, replicas: int) -> dict[str, Any]:
         "reduce": view.text("reduce"),
         "bucket": view.whole("bucket", "B") if view.has("bucket") else default.bucket,
     }
+
+
+def _offload(view: View) -> dict[str, Any]:
+    """What lives in host memory: a list of it, or a mapping that may say of how many layers."""
+    stated = view.inner("offload")
+    layers = 0 if stated.flag("activations") else stated.size("activations")
+    return {"offload": view.words_or_keys("offload"), "offload_layers": layers}
 
 
 def _stages(view: View) -> Stages:

@@ -162,7 +162,7 @@ class Overlap:
     expert: str = (
         "none"  # none | shared (behind the shared experts) | micro_batch (behind another micro-batch's compute)
     )
-    host: str = "none"  # none | compute (gradients to the host behind the backward of earlier layers)
+    host: str = "none"  # none | compute (copies to the host and back behind the layers that run meanwhile)
 
 
 @dataclass(frozen=True)

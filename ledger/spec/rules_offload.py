@@ -6,17 +6,50 @@ from collections.abc import Iterator
 
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Model, Parallelism
+from ledger.spec.plan import Accelerator, Model, Parallelism, Recompute, Run
 from ledger.spec.problems import Problem
 
 OFFLOAD = "parallelism.offload"
+LAYERS = f"{OFFLOAD}.activations"
+ALL = "`activations: true`, which is all layers"
 
 
 def host_updates_elements(parallelism: Parallelism, optimizer: Optimizer, at: Places) -> Iterator[Problem]:
     """An update that multiplies matrices runs where the matrix units are."""
-    if "optimizer" in parallelism.offload and optimizer.newton_schulz is not None:
+    if parallelism.updates_on_host and optimizer.newton_schulz is not None:
         message = f"offload of {optimizer.title}: its update multiplies matrices, which is not modelled on the host"
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or an optimizer that works element by element: adamw")
+
+
+def host_weights_are_gathered(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Weights come from the host share by share, before they are gathered."""
+    if "weights" in parallelism.offload and parallelism.zero != 3:
+        message = f"offload of weights with zero = {parallelism.zero}: only weights that are gathered come and go"
+        yield Problem(at(OFFLOAD), message, "`zero: 3`, or `offload: [optimizer]`")
+
+
+def hosted_layers_are_alike(
+    model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
+) -> Iterator[Problem]:
+    """Layers whose activations leave are the first of each stage, which otherwise treats its layers alike."""
+    asked = parallelism.offload_layers
+    if not asked or model.bare:
+        return
+    layers = sum(group.repeat for group in model.groups)
+    if asked > layers:
+        message = f"offload of the activations of {asked} layers, but the model has {layers}"
+        yield Problem(at(LAYERS), message, f"at most {layers}, or {ALL}")
+    elif model.order:
+        yield Problem(at(LAYERS), "layers are counted, but the model's groups take turns", ALL)
+    elif recompute.policy in ("every", "layers", "segment"):
+        message = f"layers are counted, but recompute = {recompute.policy} already treats layers differently"
+        yield Problem(at(LAYERS), message, f"{ALL}, or a policy for every layer: `full`, `selective`")
+    elif parallelism.wrap > 1:
+        message = f"layers are counted, but sets of {parallelism.wrap} of them move as one"
+        yield Problem(at(LAYERS), message, f"{ALL}, or `wrap: layer`")
+    elif parallelism.interleave > 1 and len(model.groups) > 1:
+        message = f"layers are counted in each of {parallelism.interleave} chunks, but the model has several groups"
+        yield Problem(at(LAYERS), message, f"{ALL}, or `interleave: 1`")
 
 
 def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Places) -> Iterator[Problem]:
@@ -36,7 +69,15 @@ def host_links_are_sends(accelerator: Accelerator, at: Places) -> Iterator[Probl
 
 def host_updates_take_time(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """The step holds the copies over the link alone."""
-    if "optimizer" in parallelism.offload:
+    if parallelism.updates_on_host:
         message = "the update on the host is taken to cost nothing beside its copies: no spec states the host's rates"
         help_text = "`traffic.host` over the rate of one device's share of host memory is the least that it adds"
         yield Problem(at(OFFLOAD), message, help_text)
+
+
+def host_sums_wait(parallelism: Parallelism, run: Run, at: Places) -> Iterator[Problem]:
+    """A gradient that is added to another in host memory is waited for."""
+    several = run.global_batch > run.micro_batch * parallelism.data
+    if "weights" in parallelism.offload and several and not parallelism.reduces_once:
+        message = "gradients of each micro-batch are added up on the host, so no copy of one hides behind backward"
+        yield Problem(at(OFFLOAD), message, "`reduce: step` sends them once, and keeps whole gradients until then")

@@ -44,6 +44,10 @@ class View:
         """The texts of a list."""
         return tuple(str(item.value) for item in self.inner(key).node.items)
 
+    def words_or_keys(self, key: str) -> tuple[str, ...]:
+        """The texts of a list, or the keys of a mapping."""
+        return self.words(key) or tuple(self.inner(key).node.fields)
+
     def flag(self, key: str) -> bool:
         """A truth value, false where not given."""
         return self.scalar(key) is True

@@ -136,6 +136,7 @@ def test_a_measured_link_is_a_start_and_a_bandwidth() -> None:
 def test_a_link_twice_as_fast_halves_what_its_copies_take() -> None:
     """The price of the link to the host is an input of the step like any other, and moves nothing but its copies."""
     found = compiled(EIGHT_BILLION, offload=["optimizer"])
-    faster = next(move for path, _, move in PRICES if path == "accelerator.host_link")(found.plan, 2.0)
+    (link,) = (price for price in PRICES if price.path == "accelerator.host_link")
+    faster = link.moved(found.plan, 2.0)
     gained = found.totals["time.step"] - step_time(faster, close(found.plan, roles(found.plan)))
     assert gained == pytest.approx(waited(found) / 2)
