@@ -11,7 +11,6 @@ from ledger.evidence.transformers_features import mlp_of
 from ledger.spec.loss_chunks import KINDS, chunks
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
-from ledger.spec.recipe import Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -56,11 +55,11 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def reference_model(
-    model: Model, kernels: Kernels, device: str, dtype: torch.dtype, recipe: Recipe | None = None
+    model: Model, kernels: Kernels, device: str, dtype: torch.dtype, precision: Precision | None = None
 ) -> Any:
     """The transformers model on `device` in `dtype`, training; raises `NoReferenceError`.
 
-    Build it on `meta` or inside a fake mode: parameters are allocated at full size.
+    Of `precision` it has what is quantised and what is stored narrow. Build it on `meta` or inside a fake mode: parameters are allocated at full size.
     """
     import torch
     import transformers
@@ -79,6 +78,11 @@ def reference_model(
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
     _replace_modules(built, model, kernels)
+    recipe, stored = (precision.matmul, precision.stored) if precision else (None, ())
+    if stored or kernels.activation == "fused_gated" or kernels.router == "fused":
+        from ledger.evidence import reference_fused
+
+        reference_fused.install(built, model, kernels, stored)
     if recipe is not None:
         from ledger.evidence.reference_quantised import quantise_layers
 
@@ -97,6 +101,13 @@ def _experts_name(model: Model, kernels: Kernels) -> str:
     if (only or kernels.experts) != kernels.experts:
         reason = f"as nothing but `{only}`, not as {kernels.experts}"
         raise NoReferenceError(f"transformers runs the experts of {model.title} {reason}")
+    if kernels.weighing == "activation":
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        from ledger.evidence.reference_fused import WEIGHED, weighed_experts
+
+        ALL_EXPERTS_FUNCTIONS.register(WEIGHED, weighed_experts)
+        return WEIGHED
     return "eager" if only else kernels.experts
 
 
@@ -161,7 +172,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
         "GELUActivation": lambda: GELUActivation(use_gelu_python=True),
     }
     fused = {"NewGELUActivation": GELUTanh}
-    activations = fused if kernels.activation == "fused" else unfused
+    activations = unfused if kernels.activation == "eager" else fused
     for parent in list(built.modules()):
         for name, child in list(parent.named_children()):
             kind = type(child).__name__

@@ -99,7 +99,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     recorder = _Recorder()
     with imaginary_gpu(), FakeTensorMode():
         dtype = torch_dtype(work.precision.weights)
-        built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision.matmul)
+        built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
         freeze(built, work.train)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)

@@ -62,7 +62,7 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
         with fake:
             dtype = torch_dtype(work.precision.weights)
-            built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision.matmul)
+            built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
             freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         checkpoint_layers(built, work.recompute)

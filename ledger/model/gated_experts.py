@@ -27,12 +27,11 @@ def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None
 
     One kernel for all of it saves what it reads (Megatron-Core, fused_bias_swiglu.py, `WeightedSwiGLUFunction`).
     """
-    dims = tuple(dim for dim in joint.dims if dim != TWO)
-    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
-    inner = tape.inside("activation")
+    dims, inner = tuple(dim for dim in joint.dims if dim != TWO), tape.inside("activation")
     if tape.kernels.activation == "fused_gated":
-        read = [gate, up, *([scores] if scores else [])]
-        return inner.pointwise("mlp/product", *read, dtype=gate.dtype, flops=7 + len(read), saves=read)
+        read = [joint, *([scores] if scores else [])]
+        return inner.pointwise("mlp/product", *read, dims=dims, dtype=joint.dtype, flops=4 + len(read), saves=read)
+    gate, up = tape.taken(joint, {"mlp/gate": dims, "mlp/up": dims})
     active = _gated(inner, gate, up, spec)
     return inner.cast(weighed(inner, active, scores), active.dtype) if scores else active
 
@@ -55,6 +54,13 @@ def _clamped_swiglu(tape: Tape, gate: Tensor, up: Tensor) -> Tensor:
     return tape.pointwise("mlp/product", shifted, active, saves=[shifted, active])
 
 
+def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
+    if tape.kernels.activation == "fused_gated":
+        return tape.pointwise("mlp/shared_product", gate, up, flops=9, saves=[gate, up])
+    active = activation(tape, "mlp/shared_activation", gate, spec.activation)
+    return tape.pointwise("mlp/shared_product", active, up, saves=[active, up])
+
+
 def shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """The experts that every token uses: one gated MLP, and its learned gate where there is one."""
 
@@ -64,9 +70,7 @@ def shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
         return tape.contract(f"mlp/shared_{name}", einsum, x, weight, partial=True)
 
     gate, up = into("gate"), into("up")
-    inner = tape.inside("activation")
-    active = activation(inner, "mlp/shared_activation", gate, spec.activation)
-    product = inner.pointwise("mlp/shared_product", active, up, saves=[active, up])
+    product = _shared_product(tape.inside("activation"), gate, up, spec)
     weight = tape.weight("mlp/shared_down.weight", "d_model shared_d_ff")
     einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
     out = tape.contract("mlp/shared_down", einsum, product, weight, partial=True)

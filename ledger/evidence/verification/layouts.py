@@ -18,11 +18,11 @@ UNJUDGED = {
 BUILT = {
     "attention": ("flash", "efficient", "cudnn", "math", "eager"),
     "norm": ("fused", "eager"),
-    "activation": ("fused", "eager"),
+    "activation": ("fused", "fused_gated", "eager"),
     "residual": ("eager",),
     "loss": ("eager",),
-    "weighing": ("results",),
-    "router": ("eager",),
+    "weighing": ("results", "activation"),
+    "router": ("eager", "fused"),
 }
 
 
@@ -75,6 +75,8 @@ def unjudged(plan: Plan) -> str:
         return f"parallelism.zero = {layout.zero}: the judge shards with fully_shard, which is ZeRO-3"
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
+    if sharded(plan) and plan.precision.stored:
+        return "precision.stored: the judge's rank keeps what is saved as it is"
     if sharded(plan) and plan.kernels.loss in APART:
         return f"kernels.loss = {plan.kernels.loss}: the judge's rank has the loss of transformers"
     return ""
