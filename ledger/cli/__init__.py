@@ -16,6 +16,7 @@ VERBS = {
     "diff": "ledger.cli.diff",
     "solve": "ledger.cli.solve",
     "verify": "ledger.cli.verify",
+    "bench": "ledger.cli.bench",
     "score": "ledger.cli.score",
     "init": "ledger.cli.init",
     "import": "ledger.cli.import_",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ledger.evidence.bench.cases import Case, Kind, Limits, Measured, Result
 from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt, written
-from ledger.evidence.bench.timing import Spread, Work, on_cpu, on_cuda, spread
+from ledger.evidence.bench.timing import Spread, Work, spread
 
 CHAIN = 100  # operations in a row, each on the result of the one before
 ROUNDS = 50
@@ -86,7 +86,7 @@ def _found(case: Case, rig: Rig) -> Result:
     # forward and backward are an operation each
     count = CHAIN if name in ("host", "device", "graph") else 2 * CHAIN
     work = Work(chain(rig), operations=count, capturable=name == "graph")
-    return written(on_cuda(work, rig.seconds) if rig.cuda else on_cpu(work, rig.seconds), SUSTAINED)
+    return written(rig.timed(work), SUSTAINED)
 
 
 def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:

@@ -28,12 +28,16 @@ SETTLED = 1.0  # seconds of work after which a device runs at its power limit
 
 @dataclass(frozen=True)
 class Rig:
-    """Where cases run: `place` as torch names it, `seconds` for each case, `hold` for those that draw most power."""
+    """Where cases run: `place` as torch names it, `seconds` for each case, `hold` for those that draw most power.
+
+    `threads` are those of a CPU.
+    """
 
     place: str
     limits: Limits
     seconds: float
     hold: float
+    threads: int = 1
 
     @property
     def cuda(self) -> bool:
@@ -55,8 +59,8 @@ class Rig:
 
     def timed(self, work: Work, seconds: float | None = None, fewest: int = 5) -> Spread:
         """Seconds of one operation of the work."""
-        clock = on_cuda if self.cuda else on_cpu
-        return clock(work, self.seconds if seconds is None else seconds, fewest)
+        wanted = self.seconds if seconds is None else seconds
+        return on_cuda(work, wanted, fewest) if self.cuda else on_cpu(work, wanted, self.threads, fewest)
 
 
 Build = Callable[[Case, Rig], Work]

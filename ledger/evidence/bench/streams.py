@@ -178,6 +178,12 @@ STREAMS = (
         _passes(5),
         narrow=False,
     ),
-    Stream("dropout", "dropout", _inputs(1), lambda x: _aten().native_dropout(x, 0.1, True), lambda r, w, s: r * w * (2 * s + 1)),  # noqa: FBT003
+    Stream(
+        "dropout",
+        "dropout",
+        _inputs(1),
+        lambda x: _aten().native_dropout(x, 0.1, True),
+        lambda r, w, s: r * w * (2 * s + 1),
+    ),  # noqa: FBT003
 )
 BY_NAME = {(stream.what, stream.operation): stream for stream in STREAMS}

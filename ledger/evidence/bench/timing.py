@@ -14,6 +14,7 @@ from typing import Any
 
 FEWEST = 5  # samples, however long one takes; fewer say nothing of the spread
 MOST = 2000
+WARM = 4  # pieces of work before any is timed
 CPU_SAMPLE = 200e-6  # a sample much longer than the clock's resolution and the cost of reading it
 CUDA_SAMPLE = 2e-3  # many launches between two events, whose resolution is half a microsecond
 SHORT = 100e-6  # operations that may end before the host has sent the next are replayed from a graph
@@ -49,23 +50,32 @@ def spread(samples: Sequence[float], timer: str) -> Spread:
     return Spread(median(samples), low, high, len(samples), timer)
 
 
-def on_cpu(work: Work, seconds: float, fewest: int = FEWEST) -> Spread:
-    """Work timed by the host's clock for at least so many seconds, after one round over all sets."""
-    clock = time.perf_counter
-    for index in range(work.sets):
-        work.run(index)
+def host_clock(threads: int) -> tuple[Callable[[], float], str]:
+    """The clock for work of so many threads on the host, and its name.
+
+    One thread is timed by the seconds that it ran: what else a shared machine does meanwhile is not its work. Several
+    threads wait for each other, so there the clock on the wall counts.
+    """
+    return (time.process_time, "processor clock") if threads == 1 else (time.perf_counter, "host clock")
+
+
+def on_cpu(work: Work, seconds: float, threads: int, fewest: int = FEWEST) -> Spread:
+    """Work of so many threads timed by the host for at least so many seconds, after warming up."""
+    clock, name = host_clock(threads)
+    for index in range(max(WARM, 2 * work.sets)):  # until results lie where memory was used before
+        work.run(index % work.sets)
     begun = clock()
     work.run(0)
     inner = max(1, ceil(CPU_SAMPLE / max(clock() - begun, 1e-9)))
     samples: list[float] = []
-    turn, until = 0, clock() + seconds
-    while len(samples) < fewest or (clock() < until and len(samples) < MOST):
+    turn, until = 0, time.perf_counter() + seconds
+    while len(samples) < fewest or (time.perf_counter() < until and len(samples) < MOST):
         begun = clock()
         for _ in range(inner):
             work.run(turn % work.sets)
             turn += 1
         samples.append((clock() - begun) / inner)
-    return _each(spread(samples, "host clock"), work)
+    return _each(spread(samples, name), work)
 
 
 def on_cuda(work: Work, seconds: float, fewest: int = FEWEST) -> Spread:

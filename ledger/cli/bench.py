@@ -1,0 +1,164 @@
+"""`ledger bench`: what this machine's device does in a second, kept as evidence."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.options import json_option
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from ledger.evidence.bench.cases import Case, Measured
+    from ledger.evidence.bench.records import Book
+
+KINDS = ("launch", "matmul", "attention", "stream", "optimizer", "host_link", "step", "collective")
+SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
+SCHEMA = "ledger-bench/1"
+
+
+@click.command(name="bench")
+@click.option(
+    "--device", default="auto", show_default=True, help="cpu, cuda or cuda:1; auto: a GPU where there is one."
+)
+@click.option("--quick", is_flag=True, help="Fewer and shorter measurements: a first look in under two minutes.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="The file, else specs/evidence/DEVICE-DATE.yaml."
+)
+@click.option("--only", multiple=True, type=click.Choice(KINDS), help="Only this kind; may be given several times.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of a CPU; all processors where not given.")
+@click.option("--seconds", type=click.FloatRange(min=0.001), help="Time for one measurement of the full suite: 0.2.")
+@click.option("--retry", is_flag=True, help="Measure again what could not be measured before.")
+@json_option
+def command(
+    device: str,
+    out: Path | None,
+    only: tuple[str, ...],
+    threads: int | None,
+    seconds: float | None,
+    *,
+    quick: bool,
+    retry: bool,
+    as_json: bool,
+) -> None:
+    """Measure this machine's GPU or CPU: what a training step runs, case by case, and whole steps.
+
+    Every record is on disk before the next is made: the same command goes on where a run was killed, and a case that
+    fails is kept with its reason. `ledger calibrate` makes prices of the file.
+    """
+    from ledger.cli.verify import _installed
+
+    _installed()
+    from ledger.evidence.bench.runner import DeviceError, Settings, bench
+    from ledger.spec.library import default_library
+
+    chosen = _device() if device == "auto" else device
+    times: dict[str, float] = dict(SHORTER) if quick else {}
+    if seconds is not None:
+        times["seconds"] = seconds
+    settings = Settings(chosen, threads or 0, quick, only=only, **times)
+    folder = default_library().folder("evidence")
+    log = Log()
+    with log:
+        try:
+            for case, measured in bench(settings, lambda name: out or folder / name, retry=retry, begin=log.begin):
+                log.note(case, measured)
+        except DeviceError as error:
+            raise click.UsageError(str(error)) from error
+        except KeyboardInterrupt:
+            log.stop()
+            if log.path:
+                click.echo(f"stopped; what was measured is in {log.path}, and the same command goes on", err=True)
+            raise
+    _tell(log, as_json=as_json)
+
+
+def _device() -> str:
+    """The first GPU, or the CPU."""
+    from ledger.evidence.bench.gpu import present
+
+    return "cuda" if present() else "cpu"
+
+
+@dataclass
+class Log:
+    """What is done so far: a bar on a terminal, elsewhere a line for each kind, on standard error."""
+
+    path: Path | None = None
+    made: Counter[str] = field(default_factory=Counter)
+    failed: list[Measured] = field(default_factory=list)
+    before: int = 0
+    stack: ExitStack = field(default_factory=ExitStack)
+    bar: tuple[Progress, TaskID] | None = None
+    kind: str = ""
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """The bar is left as it stands."""
+        self.stack.close()
+
+    def begin(self, book: Book, count: int) -> None:
+        """The file is open, and so many cases are to come."""
+        self.path, self.before = book.path, len(book.records)
+        again = f", which has {self.before} records" if self.before else ""
+        click.echo(f"{book.fields['evidence']}: {count} measurements into {book.path}{again}", err=True)
+        if sys.stderr.isatty():
+            self.bar = self._bar(count)
+
+    def _bar(self, count: int) -> tuple[Progress, TaskID]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        progress = self.stack.enter_context(Progress(*columns, console=Console(stderr=True)))
+        return progress, progress.add_task("", total=count)
+
+    def note(self, case: Case, measured: Measured | None) -> None:
+        """A case begins, or is kept."""
+        if measured is None:
+            if self.bar:
+                self.bar[0].update(self.bar[1], description=described(case))
+            elif case.kind != self.kind:
+                click.echo(case.kind, err=True)
+            self.kind = case.kind
+            return
+        self.made[case.kind] += 1
+        if measured.failed:
+            self.failed.append(measured)
+        if self.bar:
+            self.bar[0].advance(self.bar[1])
+
+
+def described(case: Case) -> str:
+    """A case in a line."""
+    named = [f"{value}" for key, value in case.keys.items() if key not in ("set", "dtype") and value is not None]
+    return " ".join([case.what, *named])
+
+
+def _tell(log: Log, *, as_json: bool) -> None:
+    from ledger.cli.tables import print_json, print_table
+
+    failures = [{**one.case.record, "error": one.result["error"]} for one in log.failed]
+    if as_json:
+        found: dict[str, Any] = {"schema": SCHEMA, "path": str(log.path), "before": log.before}
+        print_json({**found, "made": dict(log.made), "failed": failures})
+        return
+    failed = Counter(one.case.kind for one in log.failed)
+    rows = [(kind, str(count), str(failed[kind]) if failed[kind] else "") for kind, count in log.made.items()]
+    if rows:
+        print_table(("kind", "records", "failed"), rows, right=("records", "failed"))
+    for one in log.failed:
+        click.echo(f"{described(one.case)}: {one.result['error']}", err=True)
+    click.echo(str(log.path))

@@ -1,0 +1,184 @@
+"""The device that is measured, in full: what it is, what runs on it, how it is measured.
+
+Imports torch inside functions only.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ledger import __version__
+from ledger.evidence.bench import gpu
+from ledger.evidence.bench.cases import Limits
+from ledger.evidence.bench.host import host
+from ledger.spec.library import default_library
+from ledger.spec.load import load_accelerator
+from ledger.spec.plan import Accelerator
+from ledger.spec.problems import SpecError
+
+SAME = 0.05  # of memory, between what two drivers report of one device
+IDLE = 1.2  # seconds after which a device that nobody uses reports no work
+BUSY = 0.2  # the share of work by others from which measurements would be of them
+FP8_SINCE = (8, 9)  # compute capability of the first devices with fp8 matmuls
+BF16_SINCE = (8, 0)
+METHOD = (
+    "random normal operands, buffers rotated past the last cache, a warm-up round, then the median and the quartiles of"
+    " repeated runs"
+)
+
+
+class NoDeviceError(RuntimeError):
+    """There is no such device, or it cannot be used."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device: its name as a spec, its title, what an evidence file says of it, and its limits."""
+
+    name: str
+    title: str
+    place: str  # as torch names it
+    origin: Mapping[str, Any]
+    hardware: Mapping[str, Any]
+    limits: Limits
+
+
+def machine(device: str, threads: int, *, quick: bool) -> Machine:
+    """The device `cpu`, `cuda` or `cuda:N` of this machine; raises NoDeviceError."""
+    import torch
+
+    if device == "cpu":
+        return _cpu(threads, quick=quick)
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise NoDeviceError(f"there is no device `{device}`: give `cpu`, `cuda` or `cuda:1`")
+    if not torch.cuda.is_available():
+        raise NoDeviceError(f"PyTorch {torch.__version__} finds no CUDA device here")
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise NoDeviceError(f"there is no {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices")
+    torch.cuda.set_device(index)
+    return _cuda(index, quick=quick)
+
+
+def slug(name: str) -> str:
+    """A name for a file: small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _cpu(threads: int, *, quick: bool) -> Machine:
+    import torch
+
+    found = host()
+    torch.set_num_threads(threads or found.cores)
+    used = torch.get_num_threads()
+    title = f"{found.name}, {used} {'thread' if used == 1 else 'threads'}"
+    clock = "seconds that the thread ran" if used == 1 else "the clock on the wall"
+    origin = {
+        **_software(),
+        "threads": f"{used}, by torch.set_num_threads",
+        "blas": _blas(),
+        "allocator": "glibc, which keeps what is freed (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_MAX_)",
+        "method": f"{METHOD}; {clock}",
+    }
+    hardware = {
+        "kind": "cpu",
+        "name": found.name,
+        "cores": found.cores,
+        "threads": used,
+        "isa": found.vectors or "unknown",
+        "memory": f"{found.memory // 2**20} MiB",
+        "cache": f"{found.cache // 2**10} KiB",
+    }
+    if found.frequency:
+        hardware["frequency"] = f"{found.frequency / 1e9:.3g} GHz"
+    limits = Limits("cpu", found.memory, found.cache, found.cores, ("fp32",), quick)
+    return Machine(slug(title), title, "cpu", origin, hardware, limits)
+
+
+def _cuda(index: int, *, quick: bool) -> Machine:
+    import torch
+
+    about = torch.cuda.get_device_properties(index)
+    uuid = f"GPU-{about.uuid}"
+    cache = int(getattr(about, "L2_cache_size", 0)) or 32 * 2**20
+    said = gpu.origin(index, uuid)
+    runs = torch.cuda.get_device_capability(index)
+    dtypes = (
+        *(("bf16",) if runs >= BF16_SINCE else ("fp16",)),
+        *(("fp8",) if runs >= FP8_SINCE and torch.version.hip is None else ()),
+        *(("tf32",) if runs >= BF16_SINCE else ()),
+    )
+    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    versions = {
+        "cuda": torch.version.cuda or torch.version.hip or "unknown",
+        "cudnn": str(torch.backends.cudnn.version()),
+        "nccl": ".".join(map(str, nccl)) or "none",
+    }
+    hardware = {
+        "kind": "cuda",
+        "name": about.name,
+        "capability": f"{runs[0]}.{runs[1]}",
+        "multiprocessors": about.multi_processor_count,
+        "memory": f"{about.total_memory // 2**20} MiB",
+        "cache": f"{cache // 2**10} KiB",
+        **({"power_limit": said["power_limit"]} if "power_limit" in said else {}),
+    }
+    limits = Limits("cuda", about.total_memory, cache, torch.cuda.device_count(), dtypes, quick)
+    origin = {**_software(), **versions, **said, "method": f"{METHOD}; device events, CUDA graphs of short kernels"}
+    known = _known(about.name, about.multi_processor_count, about.total_memory, said.get("power_limit", ""))
+    return Machine(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits)
+
+
+def _software() -> dict[str, str]:
+    import torch
+    import transformers
+
+    return {"ledger": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def _blas() -> str:
+    import torch
+
+    return "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or another"
+
+
+def _known(name: str, multiprocessors: int, memory: int, power: str) -> str:
+    """The accelerator of the library that this is: by alias, else by name, multiprocessors, memory and power limit."""
+    library = default_library()
+    for spelling in (name, name.removeprefix("NVIDIA ")):
+        exact = library.spelt("accelerator", spelling)
+        if len(exact) == 1:
+            return exact[0]
+    words = set(re.findall(r"[a-z]+\d+\w*", name.lower()))
+    alike = []
+    for known in library.names("accelerator"):
+        try:
+            one = load_accelerator(known)
+        except SpecError:
+            continue
+        named = set(re.findall(r"[a-z]+\d+\w*", f"{one.name} {one.title}".lower()))
+        if words & named and one.multiprocessors == multiprocessors and abs(one.memory / memory - 1) < SAME:
+            alike.append(one)
+    watts = float(power.split()[0]) if power else 0.0
+    return min(alike, key=lambda one: _away(one, watts)).name if alike else ""
+
+
+def _away(one: Accelerator, watts: float) -> float:
+    return abs(one.power - watts) if watts else 0.0
+
+
+def busy(found: Machine) -> str:
+    """Why a CUDA device cannot be measured now: others work on it; empty where nobody does."""
+    if found.limits.sort != "cuda":
+        return ""
+    import torch
+
+    index = int(found.place.partition(":")[2] or 0)
+    torch.cuda.synchronize()
+    time.sleep(IDLE)
+    share = gpu.utilisation(index, f"GPU-{torch.cuda.get_device_properties(index).uuid}")
+    return f"the device is busy: {share:.0%} used by others" if share > BUSY else ""

@@ -1,0 +1,137 @@
+"""Whole training steps of plans: the model that PyTorch's own modules make of a plan, trained on real numbers.
+
+Imports torch inside functions only.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import yaml
+
+from ledger.evidence.bench.cases import Case, Kind, Measured, Result
+from ledger.evidence.bench.plans import cases, plan
+from ledger.evidence.bench.rig import Rig, attempt
+from ledger.evidence.bench.timing import Spread, host_clock, spread
+from ledger.evidence.reference_model import (
+    checkpoint_layers,
+    freeze,
+    reference_model,
+    torch_dtype,
+    training_loss,
+    workload,
+)
+from ledger.evidence.transformers_config import NoReferenceError, family
+from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
+
+WARM_UP = 3
+FEWEST = 3
+PATIENCE = 4  # times the seconds of a microbenchmark
+STAND_IN = {  # a plan needs an accelerator, and what is trained does not depend on it
+    "accelerator": "the device that is measured",
+    "source": "a stand-in, whose prices nobody asks",
+    "peak": {"fp32": "1 TFLOP/s", "bf16": "1 TFLOP/s", "fp16": "1 TFLOP/s"},
+    "vector": "1 TFLOP/s",
+    "bandwidth": "1 TB/s",
+    "memory": {"driver": "80 GiB", "labelled": "80 GiB"},
+    "l2": "32 MiB",
+    "multiprocessors": 1,
+    "scaleup": {"bandwidth": "0 GB/s", "domain": 1},
+    "host_link": "10 GB/s",
+    "power": "100 W",
+}
+
+
+def of(case: Case, sort: str) -> Plan:
+    """The plan of a case; raises SpecError."""
+    document = plan(sort, "device") | {"accelerator": {**STAND_IN, "kind": "cpu" if sort == "cpu" else "gpu"}}
+    changes = [f"{key}={value}" for key, value in case.keys["set"].items()]
+    return load_plan(yaml.safe_dump(document, sort_keys=False), changes)
+
+
+def trainer(chosen: Plan, place: str) -> Callable[[], float]:
+    """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
+    import torch
+
+    from ledger.evidence.reference_optimizers import reference_optimizer
+
+    work = workload(chosen)
+    built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights))
+    freeze(built, work.train)
+    checkpoint_layers(built, work.recompute)
+    layers = attrgetter(family(work.model).layers)(built)
+    optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
+    if chosen.stack.compiled:
+        for layer in layers:
+            layer.compile()
+    tokens = torch.randint(work.model.vocab, (work.batch, work.seq_len), device=place)
+
+    def step() -> float:
+        loss = training_loss(built, work, tokens)
+        loss.backward()
+        optimizer.step()
+        built.zero_grad()
+        return float(loss.detach())
+
+    return step
+
+
+def timed(step: Callable[[], float], rig: Rig, fewest: int = FEWEST) -> Spread:
+    """Steps one after the other, each until its loss is known on the host."""
+    clock, name = host_clock(0 if rig.cuda else rig.threads)
+    for _ in range(WARM_UP):
+        step()
+    samples: list[float] = []
+    until = time.perf_counter() + PATIENCE * rig.seconds
+    while len(samples) < fewest or time.perf_counter() < until:
+        begun = clock()
+        step()
+        settled(rig)
+        samples.append(clock() - begun)
+    return spread(samples, f"{name} around synchronised steps")
+
+
+def settled(rig: Rig) -> None:
+    """Nothing is left to do on the device."""
+    if rig.cuda:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def found(case: Case, rig: Rig) -> Result:
+    """Seconds of a step, and on a GPU the bytes it held at most."""
+    import torch
+
+    try:
+        step = trainer(of(case, rig.limits.sort), rig.place)
+    except NoReferenceError as error:
+        return {"error": str(error)}
+    if rig.cuda:
+        torch.cuda.reset_peak_memory_stats()
+    spent = timed(step, rig)
+    measured = {"time.step": f"{spent.value:.6g} s"}
+    if rig.cuda:
+        measured["memory.peak"] = f"{torch.cuda.max_memory_allocated()} B"
+        measured["memory.reserved"] = f"{torch.cuda.max_memory_reserved()} B"
+    times = {"low": f"{spent.low:.6g} s", "high": f"{spent.high:.6g} s"}
+    return {"measured": measured, **times, "count": spent.count, "regime": "sustained", "timer": spent.timer}
+
+
+def measure(some: Sequence[Case], rig: Rig) -> Iterator[Measured]:
+    """Cases one by one, each with the device's memory to itself."""
+    for case in some:
+        gc.collect()
+        if rig.cuda:
+            import torch
+
+            torch.compiler.reset()
+        yield attempt(case, rig, lambda case=case: found(case, rig))
+
+
+STEP = Kind("step", cases, measure)
