@@ -16,13 +16,18 @@ def command(config: str, *, as_plan: bool, devices: int | None, as_json: bool) -
     """Print the model spec of a Hugging Face config.json, of Megatron-LM's arguments, or of a torchtitan job.
 
     CONFIG is a config.json or the folder that holds it, a script or a file with the arguments, or a job in TOML.
+    Settings that are not carried over are told on standard error.
     """
+    from dataclasses import replace
+
+    from ledger.cli.problems import tell
     from ledger.cli.tables import print_json
     from ledger.spec.imports.tools import imported
     from ledger.spec.reader import read
 
-    text = imported(config, as_plan=as_plan, devices=devices or 0)
+    made = imported(config, as_plan=as_plan, devices=devices or 0)
+    tell(replace(note, message=f"note: {note.message}") for note in made.notes)
     if as_json:
-        print_json(read(text, config).plain())
+        print_json(read(made.text, config).plain())
     else:
-        click.echo(text, nl=False)
+        click.echo(made.text, nl=False)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.megatron_arguments import (
     ALIASES,
-    HARMLESS,
     NUMBER,
     REFUSED,
     SPEAKS_OF_SIZES,
@@ -19,6 +19,7 @@ from ledger.spec.imports.megatron_arguments import (
     UNDERSTOOD,
     WHOLE,
 )
+from ledger.spec.imports.megatron_effects import APART, BY_HAND, KNOWN, WHY, WITHOUT_EFFECT
 from ledger.spec.imports.megatron_model import model
 from ledger.spec.imports.megatron_plan import plan
 from ledger.spec.imports.shell import Argument, arguments
@@ -55,8 +56,8 @@ class Read:
     file: str
 
 
-def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> str:
-    """The YAML text of the model, or of the plan, that a script's arguments describe; raises SpecError.
+def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> Imported:
+    """The model, or the plan, that a script's arguments describe, and what is not in it; raises SpecError.
 
     `devices`: how many run it, where the script does not say.
     """
@@ -74,9 +75,26 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
     if whole:
         raise SpecError(whole)
     shape = model(read.values, title)
-    if as_plan:
-        return plan_text(*plan(read.values, shape, variables, title, devices))
-    return model_text({"spec": "ledger/1", **shape})
+    if not as_plan:
+        return Imported(model_text({"spec": "ledger/1", **shape}))
+    made = plan_text(*plan(read.values, shape, variables, title, devices))
+    return Imported(made, (*_left_out(latest), *_taken(read)))
+
+
+def _left_out(given: Mapping[str, Argument]) -> Iterator[Problem]:
+    """Every argument that may change a total and is not in the plan, with its place."""
+    for name, one in given.items():
+        apart = name in WITHOUT_EFFECT or name.removeprefix("no-").startswith(APART)
+        if name not in UNDERSTOOD and not apart:
+            yield Problem(one.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
+
+
+def _taken(read: Read) -> Iterator[Problem]:
+    """Arguments that Megatron-LM itself does not heed, or that the plan takes otherwise."""
+    values = read.values
+    if values["sequence-parallel"] and values["tensor-model-parallel-size"] == 1:
+        message = "`--sequence-parallel` without tensor parallelism: Megatron-LM switches it off, and so does the plan"
+        yield Problem(read.places["sequence-parallel"], message, "`--tensor-model-parallel-size` of 2 or more")
 
 
 def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
@@ -90,7 +108,7 @@ def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
             yield Problem(one.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
         elif name in UNDERSTOOD:
             yield from _misfits(one, UNDERSTOOD[name][0])
-        elif name not in HARMLESS and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
+        elif name not in KNOWN and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
             close = difflib.get_close_matches(name, UNDERSTOOD, 1, 0.8)
             meant = f"is `--{close[0]}` meant? " if close else ""
             help_text = f"{meant}remove it where it shapes neither model nor layout; else write the spec by hand"
@@ -100,14 +118,14 @@ def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
 def _misfits(one: Argument, kind: str) -> Iterator[Problem]:
     if kind == SWITCH:
         return
-    fits = {WHOLE: r"\d+", NUMBER: r"[\d.eE+-]+"}.get(kind, r"[^$]+")
+    fits = {WHOLE: r"\d{1,15}", NUMBER: r"\d{1,15}(\.\d*)?([eE][+-]?\d{1,2})?|\.\d+"}.get(kind, r"[^$`]+")
     if not re.fullmatch(fits, one.value):
         message = f"`--{one.name}` is `{' '.join(one.values)}`"
         unset = "$" in one.value
         yield Problem(one.where, message, "the script does not set this variable" if unset else f"{kind} is due")
     elif one.name in CHOICES and one.value not in CHOICES[one.name]:
         yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"understood is {', '.join(CHOICES[one.name])}")
-    elif one.name == "moe-layer-freq" and not PATTERN.fullmatch(one.value):
+    elif one.name == "moe-layer-freq" and not PATTERN.fullmatch(" ".join(one.values)):
         yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "a whole number, or a list such as ([0]*3+[1]*58)")
 
 

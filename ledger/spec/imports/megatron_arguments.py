@@ -86,6 +86,12 @@ UNDERSTOOD: Mapping[str, tuple[str, object]] = {
     "transformer-impl": (TEXT, "transformer_engine"),
     "use-flash-attn": (SWITCH, False),
     "attention-backend": (TEXT, "auto"),
+    "overlap-grad-reduce": (SWITCH, False),
+    "overlap-param-gather": (SWITCH, False),
+    "tp-comm-overlap": (SWITCH, False),
+    "cross-entropy-loss-fusion": (SWITCH, False),
+    "no-rope-fusion": (SWITCH, False),
+    "no-bias-swiglu-fusion": (SWITCH, False),
     "nnodes": (WHOLE, None),
     "nproc-per-node": (WHOLE, None),
 }
@@ -116,23 +122,6 @@ REFUSED: Mapping[str, str] = {
     "use-megatron-fsdp": "another way to shard",
     "window-attn-skip-freq": "layers of two kinds of window",
 }
-# Arguments whose names speak of sizes, and that shape neither the model nor what a plan states of a run.
-HARMLESS = frozenset(
-    """
-    accumulate-allreduce-grads-in-fp32 apply-layernorm-1p apply-query-key-layer-scaling attention-softmax-in-fp32
-    bias-dropout-fusion bucket-size clip-grad cross-entropy-loss-fusion ddp-bucket-size ddp-num-buckets
-    distribute-saved-activations embedding-init-method-std eval-micro-batch-size init-method-std layernorm-epsilon
-    log-num-zeros-in-grad masked-softmax-fusion moe-aux-loss-coeff moe-enable-deepep moe-expert-rank-capacity-factor
-    moe-extended-tp moe-grouped-gemm moe-layer-recompute moe-pad-expert-input-to-capacity moe-per-layer-logging
-    moe-permute-fusion moe-router-bias-update-rate moe-router-enable-expert-bias moe-router-force-load-balancing
-    moe-router-fusion moe-router-group-topk moe-router-load-balancing-type moe-router-topk-limited-devices
-    moe-router-topk-scaling-factor moe-shared-expert-overlap moe-token-dispatcher-type moe-token-drop-policy
-    moe-use-legacy-grouped-gemm moe-z-loss-coeff no-persist-layer-norm norm-epsilon num-dataset-builder-threads
-    num-distributed-optimizer-instances num-workers rampup-batch-size rotary-base rotary-interleaved
-    rotary-scaling-factor rotary-seq-len-interpolation-factor rope-scaling-factor sequence-parallel-overlap
-    tensorboard-queue-size tokenizer-hf-use-fast use-rope-scaling
-    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
-)
 SPEAKS_OF_SIZES = (
     "num-",
     "-size",

@@ -34,7 +34,7 @@ def plan(
         "optimizer": "adamw" if values["optimizer"] == "adam" else "momentum",
         "parallelism": _parallelism(values, data),
         "recompute": _recompute(values),
-        "stack": "megatron-lm-2022" if values["transformer-impl"] == "local" else "megatron-te-2024",
+        "stack": _stack(values),
         **stated(kernels=_kernels(values)),
         **({} if open_run else {"run": run}),
     }
@@ -83,7 +83,7 @@ def _parallelism(values: Values, data: int) -> dict[str, Any]:
         **stated(
             expert=values["expert-model-parallel-size"] if values["expert-model-parallel-size"] > 1 else None,
             zero=int(values["use-distributed-optimizer"] and data * context > 1),
-            sequence="regather" if values["sequence-parallel"] else None,
+            sequence="regather" if values["sequence-parallel"] and values["tensor-model-parallel-size"] > 1 else None,
             interleave=interleave if interleave and interleave > 1 else None,
             context_exchange=EXCHANGES[values["cp-comm-type"]] if context > 1 else None,
         ),
@@ -101,6 +101,30 @@ def _recompute(values: Values) -> Any:
     return "full" if count == 1 else {"segment": count}
 
 
+def _local(values: Values) -> bool:
+    return bool(values["transformer-impl"] == "local")
+
+
+def _stack(values: Values) -> Any:
+    """The stack, without what the script leaves off: Megatron-LM hides nothing that no argument asks it to."""
+    if _local(values):
+        return "megatron-lm-2022"
+    sharded = values["use-distributed-optimizer"]
+    off = {
+        "tensor": None if values["tp-comm-overlap"] else "weight_gradient",
+        "data": None if values["overlap-grad-reduce"] else "none",
+        "gather": None if values["overlap-param-gather"] or not sharded else "none",
+    }
+    return {"base": "megatron-te-2024", "overlap": stated(**off)} if any(off.values()) else "megatron-te-2024"
+
+
 def _kernels(values: Values) -> Mapping[str, str]:
+    """Kernels that arguments choose; those of Transformer Engine's stack are fused where nothing says otherwise."""
     backend = "flash" if values["use-flash-attn"] else values["attention-backend"]
-    return stated(attention=KERNELS.get(backend))
+    engine = not _local(values)
+    return stated(
+        attention=KERNELS.get(backend),
+        loss="softmax_in_place" if engine and not values["cross-entropy-loss-fusion"] else None,
+        rotary="eager" if engine and values["no-rope-fusion"] else None,
+        activation="fused" if engine and values["no-bias-swiglu-fusion"] else None,
+    )

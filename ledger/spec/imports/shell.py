@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.problems import Location
 
-WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|\'[^\']*\'|\$\(\(.*?\)\)|\$\{[^}]*\}|[^\s"\'#]|(?<=\S)#)+|#.*')
-ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(.*)")
+WORD = re.compile(
+    r'(?:"(?:[^"\\]|\\.)*"|\'[^\']*\'|\$\(\(.*?\)\)|\$\([^)]*\)|\$\{[^}]*\}|`[^`]*`|[^\s"\'#]|(?<=\S)#)+|#.*'
+)
+ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+ENDS = re.compile(r"[();&|]+|\d*(?:<|>|&>).*")  # of an array or of a command
+INSIDE = re.compile(r"(?:^|\s)--\w")  # arguments within quotes: a variable of them, or a command for another shell
 ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
 NAMED = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 
@@ -34,37 +38,56 @@ def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, 
     variables: dict[str, str] = {}
     found: list[Argument] = []
     going = False  # whether a word belongs to the last argument
-    for number, line in enumerate(text.splitlines(), 1):
-        for word, column in _words(line):
-            assigned = ASSIGNED.fullmatch(word)
-            if assigned and not assigned[2].startswith("("):
-                variables[assigned[1]] = _settled(assigned[2], variables)
-            elif word.startswith("--"):
-                name, equals, value = word.removeprefix("--").partition("=")
-                values = (_settled(value, variables),) if equals else ()
-                found.append(Argument(name.replace("_", "-"), values, Location(file, number, column)))
-                going = True
-            elif not _continues(word):
-                going = False
-            elif going:
-                last = found[-1]
-                found[-1] = Argument(last.name, (*last.values, _settled(word, variables)), last.where)
+    for word, where in _words(text, file):
+        assigned = ASSIGNED.fullmatch(word)
+        if assigned:
+            variables[assigned[1]] = _settled(assigned[2], variables)
+            going = False
+        elif word.startswith("--"):
+            name, equals, value = word.removeprefix("--").partition("=")
+            values = (_settled(value, variables),) if equals else ()
+            found.append(Argument(name.replace("_", "-"), values, where))
+            going = True
+        elif ENDS.fullmatch(word):
+            going = False
+        elif going:
+            last = found[-1]
+            found[-1] = Argument(last.name, (*last.values, _settled(word, variables)), last.where)
     return tuple(found), variables
 
 
-def _words(line: str) -> Iterator[tuple[str, int]]:
-    """Words outside of comments, with their columns, line continuations left out."""
-    for match in WORD.finditer(line):
-        word = match[0]
-        if word.startswith("#"):
-            return
-        if word != "\\":
-            yield word, match.start() + 1
+def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
+    """Words with their places: what opens and closes an array or ends a command stands apart, comments are left out."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() in ('"', "'"):  # the end of a text over several lines
+            yield ")", Location(file, number)
+        for match in WORD.finditer(line):
+            if match[0].startswith("#"):
+                break
+            if match[0] != "\\":
+                for word, column in _apart(match[0], match.start() + 1):
+                    yield word, Location(file, number, column)
 
 
-def _continues(word: str) -> bool:
-    """Whether a word is a value, not the end of an array or a command of its own."""
-    return word not in {")", "(", "&&", "||", ";", "|", "\\"} and not word.endswith("=(")
+def _apart(word: str, column: int) -> Iterator[tuple[str, int]]:
+    """A word without the brackets of an array and the end of a command that it is written together with."""
+    assigned = ASSIGNED.fullmatch(word)
+    if assigned and assigned[2].startswith("("):
+        yield "(", column
+        word, column = assigned[2][1:], column + assigned.start(2) + 1
+    quoted = assigned[2] if assigned else word
+    if quoted[:1] in ('"', "'") and INSIDE.search(quoted.strip("\"'")):
+        start = column + len(word) - len(quoted) + 1
+        yield from ((match[0], start + match.start()) for match in WORD.finditer(quoted.strip("\"'")))
+        yield ")", start
+        return
+    bare = word.rstrip(";&|")
+    while bare.endswith(")") and bare.count(")") > bare.count("("):
+        bare = bare[:-1]
+    if bare:
+        yield bare, column
+    if bare != word:
+        yield ")", column + len(bare)
 
 
 def _settled(word: str, variables: Mapping[str, str]) -> str:

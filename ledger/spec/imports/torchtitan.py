@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ledger.spec.config_builders import stated
+from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.text import plan_text
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.imports.torchtitan_job import Job, read_job
+from ledger.spec.imports.torchtitan_pipeline import micro_batch, pipelined, schedule
+from ledger.spec.imports.torchtitan_precision import narrow, precision, told
+from ledger.spec.imports.torchtitan_settings import left_out
+from ledger.spec.problems import Problem, SpecError
 
-Job = Mapping[str, Mapping[str, Any]]
 FLAVORS: Mapping[tuple[str, str], str] = {
     ("llama3", "8B"): "llama-3-8b",
     ("llama3", "70B"): "llama-3-70b",
@@ -23,120 +28,180 @@ FLAVORS: Mapping[tuple[str, str], str] = {
     ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
     ("deepseek_v3", "671B"): "deepseek-v3",
 }
-NODE = 8  # devices, where the job leaves the number of replicas to the launcher
-SCHEDULES = {"1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "ZBVZeroBubble": "zero_bubble"}
+NODE = 8  # devices, where the job leaves the number of shards to the launcher
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
-RECOMPUTE: Mapping[str, Any] = {"none": "none", "full": "full"}
+UPDATES = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
+EXCHANGES = {"allgather": "all_gather", "alltoall": "ring"}
+RESHARD = {"always": "all", "never": "none", "default": ""}
 
 
-def import_job(text: str, file: str, devices: int = 0) -> tuple[str, str]:
-    """The name of the library's model, and the YAML text of the plan that a job file describes; raises SpecError.
+@dataclass(frozen=True)
+class Mesh:
+    """The degrees of a job; `shard` is what one copy of the weights is split over, beside `context`."""
 
-    `devices`: how many run it, where the job leaves the number of shards to its launcher; 0: one node.
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    replicate: int
+    shard: int
+
+    @property
+    def data(self) -> int:
+        """Replicas that split the batch."""
+        return self.replicate * self.shard
+
+    @property
+    def used(self) -> int:
+        """Devices of the job."""
+        return self.data * self.tensor * self.pipeline * self.context
+
+    @property
+    def sharded(self) -> bool:
+        """Whether weights are split at all; else replicas are torch's DistributedDataParallel."""
+        return self.shard * self.context > 1
+
+
+def import_job(text: str, file: str, devices: int = 0) -> tuple[str, Imported]:
+    """The name of the library's model, and the plan that a job file describes; raises SpecError.
+
+    `devices`: how many run it, where the job leaves the number of shards to its launcher; 0: a node for each copy.
     """
-    try:
-        job: Job = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
-    return _library(job, text, file), plan_text(*_plan(job, text, file, devices))
+    job = read_job(text, file)
+    name, mesh = _library(job), _mesh(job, devices)
+    plan = plan_text(_plan(job, name, mesh), _assumed(job, mesh))
+    return name, Imported(plan, (*left_out(job), *told(job, mesh.tensor), *_taken(job, mesh, devices)))
 
 
-def _library(job: Job, text: str, file: str) -> str:
-    model = job.get("model", {})
-    asked = (str(model.get("name", "")), str(model.get("flavor", "")))
+def _library(job: Job) -> str:
+    asked = (job.word("model.name"), job.word("model.flavor"))
     if asked in FLAVORS:
         return FLAVORS[asked]
     known = ", ".join(" ".join(pair) for pair in FLAVORS)
-    place = _place(text, file, "flavor" if asked[0] in {name for name, _ in FLAVORS} else "name")
+    place = job.place("model.flavor" if asked[0] in {name for name, _ in FLAVORS} else "model.name")
     message = f"no model of the library is torchtitan's `{asked[0]}` of flavor `{asked[1]}`"
     raise SpecError([Problem(place, message, f"known are {known}")])
 
 
-def _place(text: str, file: str, key: str) -> Location:
-    """The first line that sets a key."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.replace(" ", "").startswith(f"{key}="):
-            return Location(file, number, line.index(key) + 1)
-    return Location(file)
+def _mesh(job: Job, devices: int) -> Mesh:
+    """Shards that the launcher counts are as many as there are devices for."""
+    tensor, pipeline, context, expert = (
+        job.whole(job.mesh(f"{axis}_parallel_degree"), 1) for axis in ("tensor", "pipeline", "context", "expert")
+    )
+    replicate = job.whole(job.mesh("data_parallel_replicate_degree"), 1)
+    old = job.mesh("data_parallel_degree")
+    key = old if old in job.settings else job.mesh("data_parallel_shard_degree")
+    shard = job.whole(key, -1, least=-1)
+    if shard < 1:
+        shard = max((devices or NODE * replicate) // (tensor * pipeline * context * replicate), 1)
+    return Mesh(tensor, pipeline, context, expert, replicate, shard)
 
 
-def _plan(job: Job, text: str, file: str, devices: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parts of a plan, and those that it needs and the job does not state."""
-    training, compiling = job.get("training", {}), job.get("compile", {})
-    parallelism = _parallelism(job, devices or NODE)
-    data = parallelism["data"]
-    micro = int(training.get("local_batch_size", training.get("batch_size", 8)))
-    batch, length = int(training.get("global_batch_size", -1)), int(training.get("seq_len", 2048))
-    batch = batch if batch > 0 else micro * data
-    compiled = bool(training.get("compile", False) or compiling.get("enable", False))
-    used = data * parallelism["tensor"] * parallelism["pipeline"] * parallelism["context"]
-    described = str(job.get("job", {}).get("description", Path(file).stem))
-    parts = {
+def _plan(job: Job, name: str, mesh: Mesh) -> dict[str, Any]:
+    local = job.whole("training.local_batch_size", job.whole("training.batch_size", 8))
+    batch = job.whole("training.global_batch_size", -1, least=-1)
+    batch, length = batch if batch > 0 else local * mesh.data, job.whole("training.seq_len", 2048)
+    return {
         "spec": "ledger/1",
-        "plan": described,
-        "model": _library(job, text, file),
-        "precision": _precision(job),
-        "optimizer": _optimizer(job, text, file),
-        "parallelism": parallelism,
-        "recompute": _recompute(job.get("activation_checkpoint", {})),
-        "stack": "torchtitan-compile-2024" if compiled else "torchtitan-2024",
+        "plan": job.word("job.description", Path(job.file).stem),
+        "model": name,
+        "precision": precision(job),
+        "optimizer": _optimizer(job),
+        "parallelism": _parallelism(job, mesh),
+        "recompute": _recompute(job),
+        "stack": _stack(job, mesh),
+        **stated(kernels=_kernels(job)),
         "run": {
-            "tokens": f"{int(training.get('steps', 10000)) * batch * length} tokens",
+            "tokens": f"{job.whole('training.steps', 10000) * batch * length} tokens",
             "seq_len": length,
-            "micro_batch": micro,
+            "micro_batch": micro_batch(job, local) if mesh.pipeline > 1 else local,
             "global_batch": batch,
         },
     }
-    return parts, {"accelerator": "h100-sxm", "cluster": {"base": "h100-400g", "devices": used}}
 
 
-def _parallelism(job: Job, devices: int) -> dict[str, Any]:
-    """Degrees of the mesh; shards that the launcher counts are as many as there are devices for."""
-    training = {key: value for key, value in job.get("training", {}).items() if key.endswith("_degree")}
-    mesh = {**training, **job.get("experimental", {}), **job.get("parallelism", {})}
-    tensor, pipeline, context, expert = (
-        int(mesh.get(f"{axis}_parallel_degree", 1)) for axis in ("tensor", "pipeline", "context", "expert")
-    )
-    replicate = int(mesh.get("data_parallel_replicate_degree", 1))
-    shard = int(mesh.get("data_parallel_shard_degree", -1))
-    shard = shard if shard > 0 else max(devices // (tensor * pipeline * context * replicate), 1)
-    data = replicate * shard
+def _assumed(job: Job, mesh: Mesh) -> dict[str, Any]:
+    """Devices that nobody names: nodes are as large as their number allows."""
+    node = {"devices_per_node": math.gcd(mesh.used, NODE)} if mesh.used > NODE and mesh.used % NODE else {}
+    accelerator = "b200" if narrow(job) == "mx" else "h100-sxm"
+    return {"accelerator": accelerator, "cluster": {"base": "h100-400g", "devices": mesh.used, **node}}
+
+
+def _parallelism(job: Job, mesh: Mesh) -> dict[str, Any]:
+    policy = job.choice(job.mesh("fsdp_reshard_after_forward"), RESHARD, "default")
+    kept = policy or ("none" if mesh.pipeline > 1 else "")  # reshard_after_forward=not pp_enabled
+    exchange = job.choice(job.mesh("context_parallel_rotate_method"), EXCHANGES, "allgather")
+    order, interleave = schedule(job) if mesh.pipeline > 1 else ("", 1)
+    ends = [job.settings.get(job.mesh(f"pipeline_parallel_{end}_stage_less_layers")) for end in ("first", "last")]
     return {
-        "data": data,
-        "tensor": tensor,
-        "pipeline": pipeline,
-        "context": context,
+        "data": mesh.data,
+        "tensor": mesh.tensor,
+        "pipeline": mesh.pipeline,
+        "context": mesh.context,
         **stated(
-            expert=expert if expert > 1 else None,
-            zero=3 if data * context > 1 else None,
-            replicate=replicate if replicate > 1 else None,
-            sequence="save_gathered" if tensor > 1 else None,
-            schedule=SCHEDULES.get(str(mesh.get("pipeline_parallel_schedule"))) if pipeline > 1 else None,
+            expert=mesh.expert if mesh.expert > 1 else None,
+            zero=3 if mesh.sharded else None,
+            replicate=mesh.replicate if mesh.replicate > 1 and mesh.sharded else None,
+            reshard=kept if mesh.sharded else None,
+            sequence="save_gathered" if mesh.tensor > 1 else None,
+            schedule=order,
+            interleave=interleave if interleave > 1 else None,
+            ends="layer" if mesh.pipeline > 1 and ends == [1, 1] else None,
+            context_exchange=exchange if mesh.context > 1 else None,
         ),
     }
 
 
-def _precision(job: Job) -> str:
-    """FSDP2 gathers fp32 shards in bf16 (MixedPrecisionPolicy); weights may be bf16 or multiplied in 8 bits."""
-    model = job.get("model", {})
-    if "float8" in str(model.get("converters", "")):
-        recipe = str(job.get("float8", {}).get("recipe_name", "tensorwise"))
-        return "fp8-rowwise" if recipe.startswith("rowwise") else "fp8-tensorwise"
-    return "bf16-true" if job.get("training", {}).get("dtype") == "bfloat16" else "bf16-autocast"
+def _optimizer(job: Job) -> str:
+    return job.choice("optimizer.name", OPTIMIZERS, "AdamW")
 
 
-def _optimizer(job: Job, text: str, file: str) -> str:
-    name = str(job.get("optimizer", {}).get("name", "AdamW"))
-    if name in OPTIMIZERS:
-        return OPTIMIZERS[name]
-    message = f"`{name}` is no optimizer of torchtitan that is understood"
-    raise SpecError([Problem(_place(text, file, "name"), message, f"known are {', '.join(OPTIMIZERS)}")])
+def _kernels(job: Job) -> Mapping[str, str]:
+    """What the job says of kernels beyond its stack."""
+    components = job.settings.get("compile.components", ["loss"])
+    update = job.choice("optimizer.implementation", UPDATES, "fused") if _stated(job, "implementation") else None
+    if update is None and _stated(job, "fused"):
+        update = "fused" if job.flag("optimizer.fused") else "foreach"
+    return stated(optimizer=update, loss="eager" if job.flag("compile.enable") and "loss" not in components else None)
 
 
-def _recompute(asked: Mapping[str, Any]) -> Any:
-    mode, option = asked.get("mode", "selective"), str(asked.get("selective_ac_option", "2"))
+def _stated(job: Job, name: str) -> bool:
+    return f"optimizer.{name}" in job.settings
+
+
+def _stack(job: Job, mesh: Mesh) -> Any:
+    """Jobs that compile in a section of their own are of after August 2025."""
+    named = "torchtitan-2024"
+    if job.flag("training.compile") or job.flag("compile.enable"):
+        named = "torchtitan-compile-2025" if job.flag("compile.enable") else "torchtitan-compile-2024"
+    hidden = job.flag(job.mesh("enable_async_tensor_parallel")) and mesh.tensor > 1
+    return {"base": named, "overlap": {"tensor": "matmul"}} if hidden else named
+
+
+def _recompute(job: Job) -> Any:
+    option = job.word("activation_checkpoint.selective_ac_option", "2")
+    modes = {"none": "none", "full": "full", "selective": "selective", "memory_budget": "none"}
+    mode = job.choice("activation_checkpoint.mode", modes, "selective")
     if mode != "selective":
-        return RECOMPUTE.get(mode, "none")
-    if option.isdigit():
+        return mode
+    if option.isdigit() and int(option):
         return {"every": int(option)}
     return {"keep": ["matmul", "attention", "reduce_scatter"], "matmuls": "every_second"}
+
+
+def _taken(job: Job, mesh: Mesh, devices: int) -> Iterator[Problem]:
+    """What had to be taken otherwise than the job says it, or for what it leaves open."""
+    if devices and devices != mesh.used:
+        keys = (job.mesh(f"data_parallel_{name}_degree") for name in ("shard", "replicate"))
+        key = next((key for key in keys if key in job.settings), job.mesh("tensor_parallel_degree"))
+        message = f"the job's degrees multiply to {mesh.used} devices, not {devices}"
+        yield Problem(job.place(key), message, "`--devices` counts where the number of shards is -1")
+    if job.word("activation_checkpoint.mode") == "memory_budget":
+        message = "`activation_checkpoint.mode = memory_budget` is not carried over: the plan recomputes nothing"
+        yield Problem(job.place("activation_checkpoint.mode"), message, "`recompute:` names what is rebuilt")
+    hidden = job.mesh("enable_async_tensor_parallel")
+    if job.flag(hidden) and not (job.flag("training.compile") or job.flag("compile.enable")):
+        message = f"`{hidden}` without compilation, which torchtitan refuses"
+        yield Problem(job.place(hidden), message, "`training.compile = true`")
+    if mesh.pipeline > 1:
+        yield from pipelined(job)
