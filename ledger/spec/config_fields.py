@@ -53,6 +53,11 @@ def layer_index(default: int) -> Field:
     return Field(default, lambda value: _is_whole(value, 0), "a whole number of at least 0")
 
 
+def few(most: int) -> Field:
+    """A whole number from 0, which stands for absence, to `most`."""
+    return Field(0, lambda value: _is_whole(value, 0) and value <= most, f"a whole number from 0 to {most}")
+
+
 def flag_or_count(default: bool) -> Field:
     """True, false, or a whole number that stands for true unless it is 0."""
     return Field(default, lambda value: isinstance(value, bool) or _is_whole(value, 0), "true, false or a whole number")

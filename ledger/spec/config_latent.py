@@ -17,10 +17,15 @@ def deepseek_v2(values: Values) -> Part:
 
 
 def deepseek_v3(values: Values) -> Part:
-    """DeepseekV3ForCausalLM without its module for a second token: sigmoid scores, made to add up to one."""
+    """DeepseekV3ForCausalLM with the modules for further tokens that it was trained with: scores that add up to one.
+
+    transformers leaves the modules out, DeepSeek-AI 2024 (DeepSeek-V3, arXiv 2412.19437, section 2.2) does not.
+    """
     form = {} if values["rope_interleave"] else {"rotary_form": "halves"}
     router = {"scores": "sigmoid", **stated(normalize=values["norm_topk_prob"]), "dtype": "fp32"}
-    return _decoder(values, form, {**router, "groups": values["n_group"]}, bias=False)
+    further = values["num_nextn_predict_layers"]
+    predicted = {"multi_token": {"depth": further}} if further else {}
+    return {**_decoder(values, form, {**router, "groups": values["n_group"]}, bias=False), **predicted}
 
 
 def _decoder(values: Values, form: Mapping[str, Any], router: Mapping[str, Any], *, bias: bool) -> Part:

@@ -403,7 +403,9 @@ def test_a_published_config_is_imported_as_the_library_has_it(name: str, tmp_pat
     spec = tmp_path / "imported.yaml"
     spec.write_text(import_config(CONFIGS / f"{name}.json"))
     library = load_model(name)
-    assert replace(load_model(spec), name=library.name, title=library.title) == library
+    made = replace(load_model(spec), name=library.name, title=library.title)
+    assert replace(made, predictions=library.predictions) == library
+    assert made.predictions == {"deepseek-v3": 1}.get(name, 0)  # its model card counts 671 billion without the module
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -427,6 +429,17 @@ def test_every_layer_keeps_the_window_that_transformers_gives_it(name: str) -> N
     kinds = getattr(config, "layer_types", None) or every  # Qwen3-MoE has one window for all
     built = [config.sliding_window if kind == "sliding_attention" else None for kind in kinds]
     assert windows(imported(EVERY[name])) == built
+
+
+def test_further_tokens_are_predicted_as_configured() -> None:
+    """`num_nextn_predict_layers` under both of its names; none where the field is absent or 0."""
+    published = json.loads((CONFIGS / "deepseek-v3.json").read_text())
+    assert imported(published)["multi_token"] == {"depth": 1}
+    without = {key: value for key, value in published.items() if key != "num_nextn_predict_layers"}
+    assert "multi_token" not in imported(without)
+    assert "multi_token" not in imported({**without, "num_mtp_layers": 0})
+    assert imported({**without, "num_mtp_layers": 2})["multi_token"] == {"depth": 2}
+    assert "from 0 to 64" in refused({**without, "num_mtp_layers": 65}).problems[0].help
 
 
 def test_groups_of_equal_layers_have_names_of_their_own() -> None:
