@@ -22,6 +22,7 @@ FALLBACK: Mapping[str, str] = {
     "norm.forward": "norm",
     "norm.backward": "norm",
     "rotary": "elementwise",
+    "activation": "elementwise",
     "norm": "elementwise",
     "softmax": "elementwise",
     "cross_entropy": "softmax",
@@ -114,11 +115,19 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     found = measured or typical(work.kind)
     own = found.what == work.kind or not work.kind.startswith(UNLIKE)
     seconds = FORMS[found.form](found.parameters, work, device)
-    if found.form in ("matmul", "grouped"):
+    if levelled(work.kind, found.form):
         seconds /= level
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
     calibrated = measured is not None and own
     return Price(max(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
+
+
+def levelled(kind: str, form: str) -> bool:
+    """Whether a stack's matmul level counts: for products of operands as they are, which ATen calls from cuBLAS.
+
+    Quantised ones go through `torch._scaled_mm` or Transformer Engine, both of which call cublasLt.
+    """
+    return form in ("matmul", "grouped") and kind.rpartition(".")[2] in ("bf16", "fp16", "tf32", "fp32")
 
 
 def _matmul(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
