@@ -22,7 +22,7 @@ FALLBACK: Mapping[str, str] = {
     "norm.forward": "norm",
     "norm.backward": "norm",
     "rotary": "elementwise",
-    "activation": "elementwise",
+    **dict.fromkeys(("activation.gelu", "activation.gelu_tanh", "activation.silu"), "elementwise"),
     "norm": "elementwise",
     "softmax": "elementwise",
     "cross_entropy": "softmax",

@@ -12,13 +12,17 @@ Form = Callable[[Tape, str, Tensor], Tensor]
 
 def activation(tape: Tape, name: str, x: Tensor, kind: str) -> Tensor:
     """The nonlinearity of this kind, as one kernel or spelt out in Python, a kernel an operator."""
-    fused, eager = ACTIVATIONS.get(kind, (_one_kernel, _one_kernel))
+    fused, eager = ACTIVATIONS.get(kind, (_one_kernel(kind), _one_kernel(kind)))
     return (eager if tape.kernels.activation == "eager" else fused)(tape, name, x)
 
 
-def _one_kernel(tape: Tape, name: str, x: Tensor) -> Tensor:
-    """A kernel that saves its input alone."""
-    return tape.pointwise(name, x, kernel="activation", flops=8, saves=[x])
+def _one_kernel(kind: str) -> Form:
+    """A kernel that saves its input alone. Each kind is a class of its own: a CPU takes long for a hyperbolic tangent."""
+
+    def form(tape: Tape, name: str, x: Tensor) -> Tensor:
+        return tape.pointwise(name, x, kernel=f"activation.{kind}", flops=8, saves=[x])
+
+    return form
 
 
 def _relu(tape: Tape, name: str, x: Tensor) -> Tensor:
@@ -70,9 +74,9 @@ def _wide(tape: Tape, x: Tensor) -> Tensor:
 # How each kind runs where `kernels.activation` is fused, and where it is eager: transformers writes tanh-GELU in Python
 # (gelu_new).
 ACTIVATIONS: Mapping[str, tuple[Form, Form]] = {
-    "gelu_tanh": (_one_kernel, _gelu_eager),
-    "gelu": (_one_kernel, _erf_eager),
-    "silu": (_one_kernel, _silu_eager),
+    "gelu_tanh": (_one_kernel("gelu_tanh"), _gelu_eager),
+    "gelu": (_one_kernel("gelu"), _erf_eager),
+    "silu": (_one_kernel("silu"), _silu_eager),
     "relu": (_relu, _relu),
     "relu2": (_squared_relu, _squared_relu),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ledger.evidence.bench.cases import Case, Kind, Limits, Measured, Result
@@ -92,7 +93,7 @@ def _found(case: Case, rig: Rig) -> Result:
 def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
     """Cases one by one."""
     for case in cases:
-        yield attempt(case, rig, lambda case=case: _found(case, rig))
+        yield attempt(case, rig, partial(_found, case, rig))
 
 
 LAUNCH = Kind("launch", cases, measure)

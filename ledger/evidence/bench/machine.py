@@ -163,7 +163,7 @@ def _known(name: str, multiprocessors: int, memory: int, power: str) -> str:
         named = set(re.findall(r"[a-z]+\d+\w*", f"{one.name} {one.title}".lower()))
         if words & named and one.multiprocessors == multiprocessors and abs(one.memory / memory - 1) < SAME:
             alike.append(one)
-    watts = float(power.split()[0]) if power else 0.0
+    watts = float(power.split(maxsplit=1)[0]) if power else 0.0
     return min(alike, key=lambda one: _away(one, watts)).name if alike else ""
 
 

@@ -5,7 +5,7 @@ Imports torch inside functions only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,14 +80,14 @@ CPU_LAYERS = (
 )
 QUICK = 3  # every third layer of the list
 CUDA_TOKENS, CPU_TOKENS = (1024, 4096, 16384), (128, 256, 512, 1024)
-FEW = 1  # for dtypes that few plans multiply in, one number of tokens
 SHARE = 0.5  # of memory that one case may take
 
 
 def cases(limits: Limits) -> Iterator[Case]:
     """Layers x tokens x layouts in the first dtype; of other dtypes, forward at one number of tokens."""
     cuda = limits.sort == "cuda"
-    layers, tokens = (CUDA_LAYERS, CUDA_TOKENS) if cuda else (CPU_LAYERS, CPU_TOKENS)
+    layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
+    tokens: Sequence[int] = CUDA_TOKENS if cuda else CPU_TOKENS
     if limits.quick:
         layers, tokens = layers[1::QUICK], tokens[1:3]
     main, *others = limits.dtypes

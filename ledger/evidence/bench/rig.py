@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def each(build: Build, *, power: bool = False) -> Callable[[Sequence[Case], Rig]
 
     def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
         for case in cases:
-            yield attempt(case, rig, lambda case=case: _timed(build(case, rig), rig, power=power))
+            yield attempt(case, rig, partial(_built, build, case, rig, power=power))
 
     return measure
 
@@ -112,8 +113,9 @@ def written(found: Spread, regime: str) -> dict[str, Any]:
     return {**fields, "regime": regime, "timer": found.timer}
 
 
-def _timed(work: Work, rig: Rig, *, power: bool) -> Result:
-    """Without a power limit to reach, as on a CPU or where memory sets the pace, every run counts as a sustained one."""
+def _built(build: Build, case: Case, rig: Rig, *, power: bool) -> Result:
+    """Where there is no power limit to reach, as on a CPU or at the pace of memory, every run is a sustained one."""
+    work = build(case, rig)
     seconds = rig.hold if power else rig.seconds
     short = power and rig.cuda and seconds < SETTLED
     return written(rig.timed(work, seconds), BURST if short else SUSTAINED)

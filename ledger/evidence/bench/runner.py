@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from ledger import __version__
 from ledger.evidence.bench.cases import Case, Limits, Measured, identity
@@ -65,7 +65,7 @@ class Worker:
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: S603 - this very program
             COMMAND,
             bufsize=0,  # a line in a buffer would not wake who waits for it
             stdin=subprocess.PIPE,
@@ -74,7 +74,7 @@ class Worker:
             env={**os.environ, **(KEPT if self.settings.device == "cpu" else {})},
         )
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import yaml
 
@@ -131,7 +131,7 @@ def measure(some: Sequence[Case], rig: Rig) -> Iterator[Measured]:
             import torch
 
             torch.compiler.reset()
-        yield attempt(case, rig, lambda case=case: found(case, rig))
+        yield attempt(case, rig, partial(found, case, rig))
 
 
 STEP = Kind("step", cases, measure)

@@ -1,8 +1,8 @@
-"""The cases of `streams`: each kernel over several sizes, small ones that live in a cache and large ones that do not."""
+"""The cases of `streams`: each kernel over several sizes, small ones that live in a cache and large ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.evidence.bench.cases import Case, Kind, Limits
 from ledger.evidence.bench.rig import SIZES, Rig, each
@@ -10,8 +10,12 @@ from ledger.evidence.bench.streams import BY_NAME, STREAMS, Stream
 from ledger.evidence.bench.timing import Work
 
 # (rows, width) of activations, and (rows, vocabulary) of logits.
-CUDA_SHAPES, CUDA_LOGITS = ((2048, 2048), (8192, 4096), (16384, 8192)), ((4096, 50304), (4096, 128256))
-CPU_SHAPES, CPU_LOGITS = ((256, 256), (512, 768), (512, 3072), (2048, 3072)), ((256, 16384), (512, 50304))
+SHAPES: Mapping[tuple[str, bool], Sequence[tuple[int, int]]] = {
+    ("cuda", False): ((2048, 2048), (8192, 4096), (16384, 8192)),
+    ("cuda", True): ((4096, 50304), (4096, 128256)),
+    ("cpu", False): ((256, 256), (512, 768), (512, 3072), (2048, 3072)),
+    ("cpu", True): ((256, 16384), (256, 50257), (512, 50257)),
+}
 SHARE = 0.2  # of memory that one set of buffers may take, of which a kernel needs up to five
 
 
@@ -21,10 +25,7 @@ def cases(limits: Limits) -> Iterator[Case]:
     for stream in STREAMS:
         if stream.on not in ("", limits.sort):
             continue
-        if cuda:
-            shapes = CUDA_LOGITS if stream.wide else CUDA_SHAPES
-        else:
-            shapes = CPU_LOGITS if stream.wide else CPU_SHAPES
+        shapes = SHAPES[limits.sort, stream.wide]
         dtype = "bf16" if cuda and stream.narrow else "fp32"
         for rows, width in shapes[-2:] if limits.quick else shapes:
             if rows * width * SIZES[dtype] <= SHARE * limits.memory:

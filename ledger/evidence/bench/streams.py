@@ -104,16 +104,16 @@ def _rms_norm_backward(x: Any, upstream: Any, weight: Any, _: Any, deviation: An
 STREAMS = (
     Stream("elementwise", "add", _inputs(2), lambda a, b: a + b, _passes(3)),
     Stream("elementwise", "multiply", _inputs(2), lambda a, b: a * b, _passes(3)),
-    Stream("activation", "gelu_tanh", _inputs(1), lambda x: _aten().gelu(x, approximate="tanh"), _passes(2)),
+    Stream("activation.gelu_tanh", "forward", _inputs(1), lambda x: _aten().gelu(x, approximate="tanh"), _passes(2)),
     Stream(
-        "activation",
-        "gelu_tanh.gradient",
+        "activation.gelu_tanh",
+        "gradient",
         _inputs(2),
         lambda dy, x: _aten().gelu_backward(dy, x, approximate="tanh"),
         _passes(3),
     ),
-    Stream("activation", "silu", _inputs(1), lambda x: _aten().silu(x), _passes(2)),
-    Stream("activation", "silu.gradient", _inputs(2), lambda dy, x: _aten().silu_backward(dy, x), _passes(3)),
+    Stream("activation.silu", "forward", _inputs(1), lambda x: _aten().silu(x), _passes(2)),
+    Stream("activation.silu", "gradient", _inputs(2), lambda dy, x: _aten().silu_backward(dy, x), _passes(3)),
     Stream("copy", "clone", _inputs(1), lambda x: x.clone(), _passes(2)),
     Stream("reduction", "sum_rows", _inputs(1), lambda x: x.sum(0), lambda r, w, size: (r + 1) * w * size),
     Stream(
@@ -174,7 +174,7 @@ STREAMS = (
         "embedding",
         "lookup.gradient",
         _looked_up,
-        lambda table, rows: _aten().embedding_dense_backward(table[: len(rows)], rows, len(table), -1, False),  # noqa: FBT003
+        lambda table, rows: _aten().embedding_dense_backward(table[: len(rows)], rows, len(table), -1, False),
         _passes(5),
         narrow=False,
     ),
@@ -184,6 +184,6 @@ STREAMS = (
         _inputs(1),
         lambda x: _aten().native_dropout(x, 0.1, True),
         lambda r, w, s: r * w * (2 * s + 1),
-    ),  # noqa: FBT003
+    ),
 )
 BY_NAME = {(stream.what, stream.operation): stream for stream in STREAMS}

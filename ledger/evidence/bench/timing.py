@@ -23,7 +23,7 @@ QUEUED = 8  # samples the host may be ahead of the device
 
 @dataclass(frozen=True)
 class Work:
-    """What is repeated: `run(i)` works on the i-th of `sets` equal sets of buffers, and makes `operations` of a kind."""
+    """What is repeated: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
 
     run: Callable[[int], object]
     sets: int = 1
