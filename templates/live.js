@@ -111,15 +111,17 @@ const runs = (entry, several) => entry.only === 0 || (entry.only === 2) === seve
 // What each price of the plan is multiplied by (ledger/books/repricing.py).
 const PLANNED = Object.fromEntries(Object.keys(PLAN.limits).map((name) => [name, 1]));
 
+const level = (price) => (price.levelled ? PLAN.stack.matmul_level : 1);
+
 const FORMS = {
   matmul(price, { flops, bytes, points, inner }) {
     const tiles = (PLAN.device.multiprocessors * 128 * 256) / points;
     const compute = (flops / (price.e * price.rate)) * (1 + (price.k0 ?? 0) / inner) * (1 + (price.c ?? 0) * tiles);
-    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / PLAN.stack.matmul_level;
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / level(price);
   },
   grouped(price, { flops, bytes, points }) {
     const compute = (flops / (price.e * price.rate)) * (1 + (price.m0 ?? 0) / points);
-    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / PLAN.stack.matmul_level;
+    return ((price.t0 ?? 0) + Math.max(compute, bytes / ((price.b ?? 1) * price.bandwidth))) / level(price);
   },
   attention: (price, { flops, points }) => (price.t0 ?? 0) + (flops * (1 + (price.s0 ?? 0) / points)) / (price.e * price.rate),
   typical: (price, { flops, bytes }) => Math.max(flops / (price.e * price.rate), bytes / (price.b * price.bandwidth)),
@@ -218,7 +220,7 @@ function stretch(name, unit, rows, count, rates) {
   const compute = rows.filter((row) => "price" in row), moved = rows.filter((row) => "collective" in row);
   const { stack } = PLAN;
   const device = seconds(compute);
-  const launches = (stack.launch * rates.launch * sum(compute.map((row) => row.times))) / count;
+  const launches = (stack.launch * rates.launch * sum(rows.map((row) => row.times))) / count;
   const sheltered = seconds(moved.filter((row) => row.hides));
   const behindMatmul = Math.min(sheltered, seconds(compute.filter((row) => row.kind.startsWith("matmul"))));
   const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));

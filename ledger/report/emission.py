@@ -224,7 +224,7 @@ def priced(variant: Variant, operation: Operation, row: KernelTime) -> tuple[dic
     curve = measured or prices.typical(row.kind)
     rate = device.peak[posting.matmul_dtype(operation)] if row.flops else device.vector
     price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "error": row.error}
-    price |= {"form": curve.form, **curve.parameters}
+    price |= {"form": curve.form, "levelled": int(prices.levelled(row.kind, curve.form)), **curve.parameters}
     if shape is None or curve.form not in READ:
         return price, ()
     return price, READ[curve.form](shape, operation.pieces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ledger.books import prices, repricing
+from ledger.books import overlap, prices, repricing
 from ledger.books.bindings import bindings
 from ledger.books.memory import CATEGORIES
 from ledger.books.outside import HANDLES
@@ -180,7 +180,7 @@ def stack(plan: Plan) -> dict[str, Any]:
     return {
         "matmul_level": chosen.matmul_level,
         "launch": 0.0 if chosen.graphs else chosen.launch,
-        "overlap_tax": chosen.overlap_tax,
+        "overlap_tax": overlap.tax(plan),
         "hides": {name: weights_hide(name, plan) for name in PASSES},
         "sends_wait": chosen.overlap.pipeline != "compute",
         "gradients_hide": chosen.overlap.data == "backward",

@@ -81,6 +81,7 @@ def cluster(view: View, name: str) -> Cluster:
 def stack(view: View, name: str) -> Stack:
     """A software stack."""
     overlap, launch, allocator = view.inner("overlap"), view.inner("launch"), view.inner("allocator")
+    beside = launch.inner("beside")
     return Stack(
         name=name,
         title=view.text("stack", name),
@@ -100,8 +101,15 @@ def stack(view: View, name: str) -> Stack:
         buckets=view.flag("buckets"),
         main_gradients=view.flag("main_gradients"),
         gathers=view.text("gathers", "in_place"),
+        unshard=view.text("unshard", "views"),
+        transfer_channels=view.size("transfer_channels", 0),
         ends=view.text("ends", "root"),
         expandable=allocator.flag("expandable"),
+        recorded=allocator.flag("recorded"),
+        gather_buffers=view.flag("gather_buffers"),
+        receives=view.text("receives", "ordered"),
+        beside=(beside.size("forward"), beside.size("backward")),
+        recounts=view.flag("recounts"),
         optimizer_passes=tuple(str(item.value) for item in view.inner("optimizer_passes").node.items),
         scatter_sends=view.flag("scatter_sends"),
         overlap_tax=view.amount("overlap_tax", "1"),

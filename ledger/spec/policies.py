@@ -66,7 +66,9 @@ class Parallelism:
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
     bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
-    offload: tuple[str, ...] = ()  # what lives in host memory: optimizer | weights (and all that updates them) | activations
+    offload: tuple[
+        str, ...
+    ] = ()  # what lives in host memory: optimizer | weights (and all that updates them) | activations
     offload_layers: int = 0  # layers of a stage whose activations do, from its first on; 0: all
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
@@ -135,7 +137,9 @@ class Train:
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
-    attention: str = "flash"  # flash | flash3 | triton | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
+    attention: str = (
+        "flash"  # flash | flash3 | triton | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
+    )
     norm: str = "fused"  # fused | eager
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager
     rotary: str = "eager"  # fused | eager
@@ -193,6 +197,8 @@ class Stack:
     expandable: bool = False  # the allocator's segments grow in place
     recorded: bool = False  # what a collective used is free once the device is past it, not once the host is
     gather_buffers: bool = False  # sequences are gathered into two buffers that last, one for gradients
+    beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
+    recounts: bool = False  # peaks are counted anew before the update, so that what is printed is of the update
     receives: str = "ordered"  # stages know what they receive, or the host has `waited` for its sizes
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node

@@ -38,7 +38,11 @@ def flash_runs(
     accelerator: Accelerator, model: Model, kernels: Kernels, precision: Precision, at: Places
 ) -> Iterator[Problem]:
     """Flash attention of a GPU has half-precision kernels up to head_dim 256."""
-    if kernels.attention not in {"flash", "flash3", "triton", "cudnn", "cudnn_grouped"} or model.bare or accelerator.kind == "cpu":
+    if (
+        kernels.attention not in {"flash", "flash3", "triton", "cudnn", "cudnn_grouped"}
+        or model.bare
+        or accelerator.kind == "cpu"
+    ):
         return
     name, instead = kernels.attention, "`kernels: {attention: efficient}` or `math`"
     if precision.compute not in FLASH_DTYPES:

@@ -44,7 +44,7 @@ def document(row: Facts, library: Library) -> Document:
     """The plan of a row; raises SkippedError with the reason where the row has none."""
     if row.kind not in KINDS:
         raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
-    made = software(row.source_id, row.source, row.hardware) or UNKNOWN
+    made = software(row) or UNKNOWN
     assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
     if made is UNKNOWN:
         assumed.append(f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}")
@@ -55,7 +55,7 @@ def document(row: Facts, library: Library) -> Document:
         "spec": "ledger/1",
         "plan": f"{row.id} ({row.model_name or 'model'}, {row.source_id or row.source})",
         "accelerator": parts.accelerator(),
-        "cluster": {"devices": row.n_gpus, "devices_per_node": PER_NODE},
+        "cluster": parts.cluster(),
         "model": parts.model(layout["tensor"]),
         "precision": parts.precision(),
         "optimizer": made.optimizer,
@@ -92,6 +92,9 @@ class Parts:
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
         given = self.row.hardware
+        if given in self.software.devices:
+            self.assumed.append(f"hardware `{given}` is taken for {self.software.devices[given]}")
+            return self.software.devices[given]
         names = self.library.spelt("accelerator", given)
         if len(names) == 1:
             return names[0]
@@ -102,6 +105,12 @@ class Parts:
             raise SkippedError(f"hardware `{given}` may be {' or '.join(names)}")
         near = nearest(given, list(self.library.names("accelerator")))
         raise SkippedError(f"no accelerator is named `{given}`; {near}")
+
+    def cluster(self) -> dict[str, Any]:
+        """The devices and, where the publication states it, the network between their nodes."""
+        found: dict[str, Any] = {"devices": self.row.n_gpus, "devices_per_node": PER_NODE}
+        rate = next((rate for word, rate in self.software.networks.items() if word in self.row.hardware), None)
+        return {**found, "scaleout": {"bandwidth": rate, "source": self.software.why}} if rate else found
 
     def parallelism(self) -> dict[str, Any]:
         """The mesh; what a row leaves out is 1, and data is the rest."""
@@ -120,6 +129,9 @@ class Parts:
             raise SkippedError(f"data_parallel_kind `{row.data_parallel_kind}` is not known")
         found: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
         found["zero"] = stage if data * context > 1 else 0
+        if words[:1] == ["hsdp"] and data > PER_NODE:
+            self.assumed.append("hybrid sharding: one copy a node")
+            found["replicate"] = data // PER_NODE
         found["interleave"] = row.interleave or 1
         found.update(self._stages(pipeline, pipeline * (row.interleave or 1)))
         found["sequence"] = self._sequence(tensor)

@@ -29,6 +29,7 @@ class Facts:
     score_time: str | None
     score_mem: str | None
     flag: str
+    notes: str
     layers: int | None
     hidden: int | None
     ffn_hidden: int | None

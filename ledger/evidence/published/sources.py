@@ -5,9 +5,11 @@ The rows are facts about code bases, found in their public code; none is chosen 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from ledger.evidence.published.facts import Facts
 
 ALLOCATED, RESERVED, DRIVER = "allocated", "reserved", "driver"
 
@@ -18,7 +20,8 @@ class Software:
 
     `compiled` is the stack of rows with torch.compile; `precisions` goes from a row's dtype to a spec; `memory` is what
     is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
-    `recompute` says what the words of the table mean, `sequence` how sequence parallelism is done, `balanced` whether
+    `networks` is the line rate between nodes, one way, for each device, by a word of the hardware; `devices` the part
+    that a name stands for on the machines of this publication. `recompute` says what the words of the table mean, `sequence` how sequence parallelism is done, `balanced` whether
     stages are cut by their matmuls; `architecture` and `optimizer` are what the columns leave out.
     """
 
@@ -33,6 +36,8 @@ class Software:
     balanced: bool = False
     architecture: str = "llama"
     optimizer: str = "adamw"
+    networks: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 # torchtitan, _apply_ac_to_transformer_block: results of attention and reduce-scatters are kept, and of every second mm
@@ -62,32 +67,56 @@ MEGATRON = Software(
         "nvfp4": {"base": "nvfp4", "gradients": "fp32", "reduction": "fp32"},
     },
 )
-# Publications whose rows were made at different times: a word of the source and one of the hardware, and the software.
-DATED: Mapping[str, tuple[tuple[str, str, Software], ...]] = {
-    # pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled)
-    "torchao": (
-        ("workflows/training.md", "H100", BEFORE_APRIL_2025),
-        # B200 in August 2025 (pytorch/ao pull request 2777), after torchtitan wrapped embedding and head apart
-        ("workflows/training.md", "B200", replace(TORCHTITAN, compiled="torchtitan-compile-2025")),
-        ("workflows/training.md", "MI300X", replace(TORCHTITAN, compiled="torchtitan-rocm-2025")),
-    ),
-}
 
 
-def software(source_id: str, source: str, hardware: str) -> Software | None:
+def software(row: Facts) -> Software | None:
     """The software of a row; None where its publication is not known."""
-    for word, device, made in DATED.get(source_id, ()):
-        if word in source and device in hardware:
-            return made
-    return SOFTWARE.get(source_id or source)
+    made = SOFTWARE.get(row.source_id or row.source)
+    changed = OTHERWISE.get(row.source_id)
+    return changed(row, made) if made and changed else made
 
+
+def _torchao(row: Facts, made: Software) -> Software:
+    """pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled).
+
+    B200 and MI300X in August 2025 (pytorch/ao pull request 2777), after torchtitan wrapped embedding and head apart.
+    """
+    if "workflows/training.md" not in row.source:
+        return made
+    if "H100" in row.hardware:
+        return replace(made, compiled="torchtitan-compile-2024")
+    return replace(made, compiled="torchtitan-rocm-2025" if "MI300X" in row.hardware else "torchtitan-blackwell-2025")
+
+
+def _torchtitan(row: Facts, made: Software) -> Software:
+    """Rows that say in their notes that tensor parallelism is asynchronous."""
+    asynchronous = "AsyncTP" in row.notes or "Async TP" in row.notes
+    return replace(made, compiled=f"{made.compiled}-async", stack=f"{made.compiled}-async") if asynchronous else made
+
+
+def _llm_foundry(row: Facts, made: Software) -> Software:
+    """scripts/train/benchmarking/sweep.py: from 128 devices on, these models ran flash-attn; all others Triton's kernel."""
+    flash = (row.n_gpus or 0) >= LARGE_SCALE and row.model_name.removeprefix("mpt-") in {"1b", "3b", "7b", "70b"}
+    return replace(made, stack="llm-foundry-flash-2023") if flash else made
+
+
+LARGE_SCALE = 128  # devices; the section "Large Scale" of llm-foundry's table
+# Publications whose rows were made at different times or in different ways.
+OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
+    "torchao": _torchao,
+    "torchtitan-202412": _torchtitan,
+    "torchtitan-202506": _torchtitan,
+    "torchtitan-2024-history": _torchtitan,
+    "llm-foundry": _llm_foundry,
+}
 
 SOFTWARE: Mapping[str, Software] = {
     "torchtitan-202412": BEFORE_APRIL_2025,
     "torchtitan-202506": TORCHTITAN,
     "torchtitan-2024-history": BEFORE_APRIL_2025,
     "torchtitan-nvfp4": TORCHTITAN,
-    "torchao": TORCHTITAN,
+    # the logs in docs/source/eager_tutorials/pretraining.rst are of hosts with 96 GB of HBM2e; taken for those of April too
+    "torchao": replace(TORCHTITAN, devices={"H100-SXM5-80GB": "h100-sxm-500w"}),
     "nanotron": Software(
         stack="nanotron-2024",
         why="huggingface/nanotron, nanotron/helpers.py: the table's memory is torch.cuda.max_memory_reserved / 2**30",
@@ -102,6 +131,7 @@ SOFTWARE: Mapping[str, Software] = {
         precisions={"bf16": "bf16-mixed"},
         memory=DRIVER,
         optimizer="adamw-flat",
+        networks={"A100": "50 Gb/s"},  # the same page: 4 x 100 Gb/s RoCE between machines of 8
     ),
     "nvidia-dgxc": MEGATRON,
     "nvidia-nemo-24.07": MEGATRON,
@@ -128,15 +158,16 @@ SOFTWARE: Mapping[str, Software] = {
         optimizer="adam",
     ),
     "llm-foundry": Software(
-        stack="llm-foundry-2024",
+        stack="llm-foundry-2023",
         why="mosaicml/llm-foundry scripts/train/benchmarking",
         precisions={"bf16": "bf16-autocast"},
         architecture="mpt",
     ),
     "fms-fsdp": Software(
-        stack="pytorch-fsdp2-2025",
-        compiled="pytorch-fsdp2-compile-2025",
-        why="foundation-model-stack/fms-fsdp",
-        precisions={"bf16": "bf16-autocast"},
+        stack="fms-fsdp-2024",
+        compiled="fms-fsdp-2024",
+        why="foundation-model-stack/fms-fsdp, README.md",
+        networks={"A100": "50 Gb/s", "H100": "100 Gb/s"},  # 400 and 800 Gb/s between nodes of 8 (README.md)
+        precisions={"bf16": {"base": "bf16-autocast", "reduction": "bf16"}},
     ),
 }
