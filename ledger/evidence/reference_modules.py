@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten
 
@@ -66,7 +67,7 @@ def _repeated(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, dropout: float, scale: float | None) -> Tensor:
     """Values as wide as queries: narrower ones are padded and the result cropped, as transformers does for it."""
-    if query.device.type == "cpu":
+    if query.device.type == "cpu" and not isinstance(query, FakeTensor):  # fake ones stand for a GPU's
         return aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, True, scale=scale)[0]
     width = value.shape[-1]
     if width != query.shape[-1]:
