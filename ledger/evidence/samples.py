@@ -13,7 +13,8 @@ OWN_FORM = {"matmul": "matmul", "grouped": "grouped", "attention": "attention", 
 UNPRICED = ("launch", "step", "fit", "derivation")  # no form of a price list is about these
 OPERAND = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}  # bytes
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
-ATTENTION_MATMULS = {"forward": 2, "backward": 5}  # of 2 * seq * seq * head_dim per head; backward redoes the scores
+# Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
+ATTENTION_MATMULS = {"forward": (1, 1), "backward": (3, 2)}
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -44,11 +45,15 @@ def _sample(record: Record) -> Sample:
 
 
 def _matmul(record: Record) -> tuple[dict[str, float], str]:
-    """Operands and result are moved once, a result that is added to twice; equal n and k are held out together."""
+    """Operands and result are moved once, a result that is added to twice; equal n and k are held out together.
+
+    `casts`: bytes that kernels inside the timing move for each element of the first operand, to make it narrow.
+    """
     m, n, k, batch = (_number(record, name) for name in ("m", "n", "k", "batch"))
     operand, result = _widths(record)
     moved = batch * (operand * (m * k + k * n) + result * m * n)
-    sizes = {"m": batch * m, "n": n, "k": k, "flops": 2 * batch * m * n * k, "bytes": moved}
+    beside = batch * m * k * _number(record, "casts") if "casts" in record else 0.0
+    sizes = {"m": batch * m, "n": n, "k": k, "flops": 2 * batch * m * n * k, "bytes": moved, "beside": beside}
     return sizes, f"{n:.0f} x {k:.0f}"
 
 
@@ -65,12 +70,13 @@ def _grouped(record: Record) -> tuple[dict[str, float], str]:
     if "groups" in record:
         groups, rows, n, k = (_number(record, name) for name in ("groups", "rows", "n", "k"))
         moved = groups * (operand * (rows * k + k * n) + result * rows * n)
-        return {"group": rows, "flops": 2 * groups * rows * n * k, "bytes": moved}, f"{groups:.0f} x {n:.0f} x {k:.0f}"
+        sizes = {"group": rows, "flops": 2 * groups * rows * n * k, "bytes": moved, "kernels": 1.0}
+        return sizes, f"{groups:.0f} x {n:.0f} x {k:.0f}"
     names = ("tokens", "top_k", "experts", "width", "d_ff")
     tokens, top_k, experts, width, d_ff = (_number(record, name) for name in names)
     rows = tokens * top_k
     moved = 3 * operand * experts * width * d_ff + result * rows * (2 * width + 4 * d_ff)
-    sizes = {"group": rows / experts, "flops": 6 * rows * width * d_ff, "bytes": moved}
+    sizes = {"group": rows / experts, "flops": 6 * rows * width * d_ff, "bytes": moved, "kernels": 3.0}
     return sizes, f"{experts:.0f} x {width:.0f} x {d_ff:.0f}"
 
 
@@ -80,10 +86,12 @@ def _attention(record: Record) -> tuple[dict[str, float], str]:
     `beside` are bytes of the rotation and of the copy into a cache, where the timing has them inside.
     """
     passes = [name for name in ATTENTION_MATMULS if str(record["what"]).endswith(name)] or list(ATTENTION_MATMULS)
-    seq, batch, heads, head_dim = (_number(record, name) for name in ("seq", "batch", "heads", "head_dim"))
+    seq, batch, heads, width = (_number(record, name) for name in ("seq", "batch", "heads", "head_dim"))
     keys = _number(record, "kv_heads") if "kv_heads" in record else heads
-    flops = sum(2 * ATTENTION_MATMULS[name] for name in passes) * batch * heads * head_dim * seq * seq
-    beside = batch * seq * head_dim * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
+    values = _number(record, "v_head_dim") if "v_head_dim" in record else width
+    products = [ATTENTION_MATMULS[name] for name in passes]
+    flops = 2 * sum(of_keys * width + of_values * values for of_keys, of_values in products) * batch * heads * seq * seq
+    beside = batch * seq * width * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
     sizes = {"seq": seq, "flops": flops / 2 if record["causal"] else flops, "beside": beside}
     return sizes, f"{batch:.0f} x {seq:.0f}"
 

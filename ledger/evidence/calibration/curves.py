@@ -1,0 +1,141 @@
+"""Sets of measurements -> curves of a price list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ledger.evidence.calibration.sets import Kind, Series
+from ledger.evidence.fitting import Fit, Roof, Sample, fit, relative_errors
+from ledger.evidence.samples import form_of, samples
+from ledger.spec.plan import Accelerator, Curve
+
+DIGITS = 4  # of a parameter
+ORDER: Mapping[str, tuple[str, ...]] = {
+    "matmul": ("e", "t0", "b", "k0", "c"),
+    "grouped": ("e", "t0", "b", "m0"),
+    "attention": ("e", "s0", "t0"),
+    "casting": ("e", "t0", "b", "k0", "c"),  # what is beside a kernel is no part of its price
+    "module": ("e", "s0", "t0"),
+    "bandwidth": ("b", "t0"),
+    "collective": ("a", "B"),
+    "send": ("a", "B"),
+}
+EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in the order a region names them
+PASSES = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A set with its fit; `fit` is None where only one group of sizes was measured, so that none can be held out."""
+
+    series: Series
+    roof: Roof
+    samples: tuple[Sample, ...]
+    fit: Fit | None
+
+    @property
+    def predicted(self) -> tuple[float, ...]:
+        """Seconds of each sample by the fit; none where there is no fit."""
+        if self.fit is None:
+            return ()
+        errors = relative_errors(self.series.kind.form, self.fit.parameters, self.samples, self.roof)
+        return tuple(sample.seconds * (1 + error) for sample, error in zip(self.samples, errors.tolist(), strict=True))
+
+
+def roof(accelerator: Accelerator, kind: Kind) -> Roof:
+    """The data sheet that a kind is measured against; raises KeyError where the sheet has no peak for its dtype."""
+    family, _, rest = kind.what.partition(".")
+    peaked = {"matmul": rest, "grouped": rest, "attention": kind.dtype or "bf16"}.get(family)
+    peak = accelerator.peak[peaked] if peaked else 1.0
+    return Roof(peak, accelerator.bandwidth, accelerator.multiprocessors)
+
+
+def calibrated(series: Series, accelerator: Accelerator) -> Calibration:
+    """The fit of one set, judged on groups of sizes that it had not seen."""
+    under, measured = roof(accelerator, series.kind), samples(series.records)
+    if len({sample.group for sample in measured}) < 2:
+        return Calibration(series, under, measured, None)
+    found = fit(series.kind.form, measured, under, _fixed(series.kind, measured))
+    return Calibration(series, under, measured, found)
+
+
+def _fixed(kind: Kind, measured: Sequence[Sample]) -> dict[str, float]:
+    """At a constant number of tokens t0 and s0 of attention act alike, so one of them is fixed."""
+    if kind.form != "attention":
+        return {}
+    work = np.array([sample.variables["flops"] / sample.variables["seq"] for sample in measured])
+    return {"t0": 0.0} if np.ptp(work) <= 1e-6 * work.max() else {}
+
+
+def chosen(found: Iterable[Calibration]) -> tuple[Calibration, ...]:
+    """For each price the set it rests on: the kernel alone, under a causal mask, then the one with most samples."""
+    best: dict[tuple[str, str, int, int], Calibration] = {}
+    for one in found:
+        kind = one.series.kind
+        key = (kind.what, kind.regime, kind.ranks, kind.head_dim)
+        if one.fit is not None and (key not in best or _rank(one) > _rank(best[key])):
+            best[key] = one
+    return tuple(best.values())
+
+
+def _rank(one: Calibration) -> tuple[bool, bool, int]:
+    return not one.series.kind.module, one.series.kind.causal, len(one.samples)
+
+
+def curves(found: Iterable[Calibration]) -> tuple[Curve, ...]:
+    """The prices of chosen sets, one of a kind, each from a kernel timed alone where there is one."""
+    made: dict[tuple[str, str, int, int], Curve] = {}
+    for one in sorted(found, key=lambda one: one.series.kind.module):
+        for curve in _passes(_curve(one), one.series.kind):
+            made.setdefault((curve.what, curve.regime, curve.ranks, curve.head_dim), curve)
+    return tuple(made.values())
+
+
+def _passes(curve: Curve, kind: Kind) -> Iterator[Curve]:
+    """The price of each pass; passes of attention that were timed together have their common rate."""
+    if form_of(kind.what) != "attention" or kind.what.endswith(PASSES):
+        yield curve
+        return
+    region = f"{curve.region}; forward and backward were timed together, so both have their common rate"
+    yield from (replace(curve, what=f"{kind.what}.{name}", region=region) for name in PASSES)
+
+
+def _curve(one: Calibration) -> Curve:
+    if one.fit is None:
+        raise ValueError(f"{one.series.kind.what} has no fit")
+    kind = one.series.kind
+    return Curve(
+        what=kind.what,
+        form=form_of(kind.what),
+        parameters={name: rounded(one.fit.parameters[name]) for name in ORDER[kind.form]},
+        error=round(one.fit.error, DIGITS),
+        regime=kind.regime,
+        source=f"{one.series.source} (specs/evidence/{one.series.file}.yaml)",
+        bias=round(one.fit.bias, DIGITS),
+        held_out=f"{one.fit.held_out}, {one.fit.samples} measurements",
+        region=_region(one),
+        ranks=kind.ranks,
+        head_dim=kind.head_dim,
+    )
+
+
+def rounded(value: float) -> float:
+    """A parameter to the digits that are written."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _region(one: Calibration) -> str:
+    """The sizes that were measured."""
+    records, parts = one.series.records, []
+    for name in EXTENTS:
+        sizes = [value for record in records if isinstance(value := record.get(name), int | float)]
+        if sizes:
+            parts.append(f"{name} {min(sizes):,.0f} to {max(sizes):,.0f}")
+    if not one.series.kind.causal:
+        parts.append("no mask")
+    if one.series.kind.module:
+        parts.append("kernels beside it taken out at the rate that fits")
+    return ", ".join(parts)
