@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
+from ledger.report.typesetting.pictures import drops
 from ledger.report.views import filled
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def breakable(text: str) -> Markup:
 @cache
 def stylesheet() -> str:
     """Fonts, colours and rules, in one text so that one digest covers them."""
-    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css")))
+    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css"), *drops()))
 
 
 def policy(style: str, script: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report import formulas as typesetting
+from ledger.report.typesetting.pictures import typeset
+from ledger.report.typesetting.trees import FormulaError
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
 
 if TYPE_CHECKING:
@@ -25,24 +27,37 @@ KINDS = (  # how the name of a resource begins, what its table is called
     ("host", "Held in host memory"),
     ("", "Other resources"),
 )
-STOCK = "Memory held"  # what is held at different times does not add up, so it has no share
-NAME, WHAT, REST = (
+STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share
+WHAT = Column("what")
+COLUMNS = (
     Column("account, and its rule", "code"),
-    Column("what"),
-    (
-        Column("when"),
-        Column("formula", "formula"),
-        Column("one is", "number"),
-        Column("times", "number"),
-        Column("share", "number"),
-    ),
+    WHAT,
+    Column("when", "place"),
+    Column("formula", "formula"),
+    Column("one is", "number"),
+    Column("times", "number"),
+    Column("share", "number"),
 )
+
+
+@dataclass(frozen=True)
+class Row:
+    """An account where it is largest; its formula holds on so many kinds of device, and at so many moments."""
+
+    account: Account
+    roles: int
+    moments: int
+
+    @property
+    def whole(self) -> Number:
+        """All of its occurrences in a step."""
+        return self.account.amount * self.account.times
 
 
 def formulas(report: Report) -> tuple[Table, ...] | None:
     """A table for each kind of resource, largest accounts first; None where there are no accounts."""
-    accounts = sorted(alike(report.compiled.accounts), key=lambda found: rank(found[0]))
-    groups = groupby(accounts, key=lambda found: rank(found[0]))
+    accounts = sorted(alike(report.compiled.accounts), key=lambda found: rank(found.account))
+    groups = groupby(accounts, key=lambda found: rank(found.account))
     return tuple(formula_table(KINDS[at][1], tuple(rows)) for at, rows in groups) or None
 
 
@@ -51,44 +66,62 @@ def rank(account: Account) -> int:
     return next(at for at, (start, _) in enumerate(KINDS) if account.resource.startswith(start))
 
 
-def alike(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
-    """Accounts that differ only in the kind of device, as the largest of them and how many there are."""
+def held(account: Account) -> bool:
+    """Whether an account is a stock."""
+    return KINDS[rank(account)][1] in STOCKS
+
+
+def alike(accounts: Sequence[Account]) -> list[Row]:
+    """Accounts that differ only in the kind of device, and stocks in when they are held, as the largest of them."""
     found: dict[tuple[str, str, str, str], list[Account]] = {}
     for account in accounts:
-        found.setdefault((account.account, account.resource, account.when, account.formula), []).append(account)
-    return [(max(group, key=lambda one: one.amount * one.times), len(group)) for group in found.values()]
+        when = "" if held(account) else account.when
+        found.setdefault((account.account, account.resource, when, account.formula), []).append(account)
+    return [
+        Row(
+            max(group, key=lambda one: one.amount * one.times),
+            len({account.role for account in group}),
+            len({account.when for account in group}),
+        )
+        for group in found.values()
+    ]
 
 
-def formula_table(title: str, accounts: Sequence[tuple[Account, int]]) -> Table:
+def formula_table(title: str, found: Sequence[Row]) -> Table:
     """The formulas of one kind of resource."""
-    whole = 0 if title == STOCK else sum(account.amount * account.times for account, _ in accounts)
-    ordered = sorted(accounts, key=lambda found: (-found[0].amount * found[0].times, found[0].account, found[0].when))
-    several = len({account.resource for account, _ in accounts}) > 1
-    columns = (NAME, WHAT, *REST) if several else (NAME, *REST)
-    rows = (formula_row(*found, whole) for found in ordered)
-    return Table(title, columns, tuple(row if several else (row[0], *row[2:]) for row in rows), PRINTED)
+    whole = 0 if title in STOCKS else sum(row.whole for row in found)
+    ordered = sorted(found, key=lambda row: (-row.whole, row.account.account, row.account.when))
+    several = len({row.account.resource for row in found}) > 1
+    columns = tuple(column for column in COLUMNS if several or column is not WHAT)
+    rows = tuple(formula_row(row, whole, several=several) for row in ordered)
+    return Table(title, columns if whole else columns[:-1], rows, PRINTED)
 
 
-def formula_row(account: Account, roles: int, whole: Number) -> tuple[Cell, ...]:
-    """One account, the largest where it has several `roles`; `whole` is 0 where shares mean nothing."""
-    part = share(account.amount * account.times, whole)
-    value = numbers.written(account.amount, account.unit)
+def formula_row(row: Row, whole: Number, *, several: bool) -> tuple[Cell, ...]:
+    """One account; `whole` is 0 where shares mean nothing, `several` where the table holds several resources."""
+    account = row.account
+    part = share(row.whole, whole)
+    others = f"and at {row.moments - 1} other {'moment' if row.moments == 2 else 'moments'}" if row.moments > 1 else ""
     return (
         Cell(account.account, note=account.basis),
-        Cell(account.resource.partition(".")[2].replace("_", "-").replace(".", ", ")),
-        Cell(account.when.replace("..", " to ")),
+        *([Cell(account.resource.partition(".")[2].replace("_", "-").replace(".", ", "))] if several else []),
+        Cell(account.when.replace("..", " to "), note=others),
         formula_cell(account.formula),
-        Cell(value, numbers.machine(account.amount), note=f"largest of {roles}" if roles > 1 else ""),
+        Cell(
+            numbers.written(account.amount, account.unit),
+            numbers.machine(account.amount),
+            note=f"largest of {row.roles}" if row.roles > 1 else "",
+        ),
         Cell(numbers.integer(account.times), numbers.machine(account.times)),
-        Cell(numbers.percent(part), numbers.machine(part)) if whole else Cell("–"),
+        *([Cell(numbers.percent(part), numbers.machine(part))] if whole else []),
     )
 
 
 def formula_cell(formula: str) -> Cell:
     """A formula as a picture; a text that is no formula stays as it is."""
     try:
-        drawn = typesetting.typeset(formula)
-    except typesetting.FormulaError:
+        drawn = typeset(formula)
+    except FormulaError:
         return Cell(formula)
     return Cell(formula, picture=drawn)
 

@@ -13,7 +13,7 @@ from ledger import numbers
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
     from ledger.evidence.nearby import Nearby
-    from ledger.report.formulas import Typeset
+    from ledger.report.typesetting.pictures import Typeset
 
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
 
@@ -95,7 +95,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading and its kind: text, number, code, formula or status."""
+    """A column's heading and its kind: text, number, code, place, formula or status."""
 
     title: str
     kind: str = "text"

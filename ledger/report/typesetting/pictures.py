@@ -1,0 +1,110 @@
+"""Formulas as pictures, cached by content, and in words."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from pathlib import Path
+
+from ledger.report.files import replace_file
+from ledger.report.palette import light
+from ledger.report.typesetting.lines import broken
+from ledger.report.typesetting.spoken import spoken
+
+VERSION = "1"  # of the typesetting; changes when the same formula is to look different
+POINTS = 15.0
+PAPER = 0.74  # of the size on the screen, as the tables around it
+EXTENT = re.compile(r' (width|height)="([\d.]+)"')  # the first two are those of the whole picture
+BOX = re.compile(r' viewBox="[-\d.]+ ([-\d.]+) [-\d.]+ ([-\d.]+)"')  # its top over the baseline, its height
+DEEPEST = 24  # px below the baseline that the stylesheet knows
+CACHED = 4096
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a formula: its picture, and what it is called; further lines are called nothing."""
+
+    svg: str
+    words: str = ""
+
+    @property
+    def drop(self) -> str:
+        """The class of a picture that reaches so far below the baseline."""
+        found = BOX.search(self.svg)
+        below = float(found[1]) + float(found[2]) if found else 0.0
+        return f"drop-{min(max(round(below), 0), DEEPEST)}"
+
+    @property
+    def inline(self) -> str:
+        """The picture as part of a page, in the ink of its surroundings."""
+        called = f'role="img" aria-label="{escape(self.words)}"' if self.words else 'aria-hidden="true"'
+        opened = self.svg.replace("<svg", f'<svg {called} class="formula {self.drop}"', 1)
+        return opened.replace('fill="black"', 'fill="currentColor"')
+
+    @property
+    def address(self) -> str:
+        """The picture as an address that holds it, in the ink and the size of paper."""
+        drawn = self.svg.replace('fill="black"', f'fill="{light("ink")}"')
+        drawn = EXTENT.sub(lambda found: f' {found[1]}="{float(found[2]) * PAPER:.2f}"', drawn, count=2)
+        return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode("ascii")
+
+
+@dataclass(frozen=True)
+class Typeset:
+    """A formula line by line, and the lines of what its own letters stand for; the first has all in words."""
+
+    lines: tuple[Line, ...]
+    definitions: tuple[Line, ...] = ()
+
+
+@lru_cache(maxsize=CACHED)
+def typeset(formula: str) -> Typeset:
+    """The formula as pictures; FormulaError where the text is not a formula."""
+    found = broken(formula)
+    first, *rest = map(cached, found.lines)
+    lines = (Line(first, spoken(formula)), *map(Line, rest))
+    return Typeset(lines, tuple(Line(cached(text)) for text in found.definitions))
+
+
+def drops() -> Iterator[str]:
+    """A rule for every depth below the baseline; a policy that allows no style in an element allows a class."""
+    for depth in range(DEEPEST + 1):
+        yield f".drop-{depth}{{vertical-align:-{depth}px}}"
+        yield f"@media print{{.drop-{depth}{{vertical-align:-{depth * PAPER:.1f}px}}}}"
+
+
+def cached(expression: str) -> str:
+    """A picture of the LaTeX, from the user's cache where it has been drawn before."""
+    key = hashlib.sha256(f"{VERSION}\n{POINTS}\n{expression}".encode()).hexdigest()
+    place = cache_folder() / f"{key}.svg"
+    try:
+        return place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        picture = draw(expression)
+    try:
+        replace_file(place, picture.encode())
+    except OSError:  # a read-only home: the next run draws again
+        return picture
+    return picture
+
+
+def cache_folder() -> Path:
+    """Where drawn formulas are kept (XDG base directory specification)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ledger" / "formulas"
+
+
+def draw(expression: str) -> str:
+    """A picture by ziamath, one shape per letter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # ziamath opens its font in the way of Python 3.10
+        import ziamath
+    ziamath.config.svg2 = True
+    ziamath.config.precision = 2
+    return str(ziamath.Latex(expression, size=POINTS).svg())
