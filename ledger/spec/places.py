@@ -39,6 +39,10 @@ class Places:
         """Whether a place is in the plan itself, or in an override."""
         return place.file.startswith(FLAG) or place.file == self.origins.get("spec", self.origins["stack"]).where.file
 
+    def states(self, path: str) -> bool:
+        """Whether the plan itself, not a part that it names, says something at this path."""
+        return path in self.origins and self._own(self.origins[path].where)
+
 
 def divisors(number: int) -> str:
     """A help line that lists what divides a number."""

@@ -13,6 +13,7 @@ from ledger.spec import (
     rules_context,
     rules_custom,
     rules_device,
+    rules_effects,
     rules_experts,
     rules_layout,
     rules_model,
@@ -123,6 +124,14 @@ WARNINGS: tuple[Rule, ...] = (
     rules_device.fp8_gradients_are_risky,
     rules_states.blocks_fit,
     rules_model.sequences_are_longer_than_the_model,
+    rules_effects.kernels_find_their_parts,
+    rules_effects.counts_run_no_kernels,
+    rules_effects.failures_are_stated_whole,
+    rules_effects.reductions_have_partners,
+    rules_effects.groups_have_others,
+    rules_effects.others_are_left,
+    rules_effects.kept_names_exist,
+    rules_effects.adapters_are_narrow,
 )
 
 

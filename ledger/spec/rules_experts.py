@@ -165,9 +165,12 @@ def imbalance_has_an_effect(
     model: Model, parallelism: Parallelism, assumptions: Assumptions, at: Places
 ) -> Iterator[Problem]:
     """Only tokens that travel to experts on other devices, as many as come, make one device busier than another."""
-    if assumptions.expert_imbalance == Fraction(1) or not _sparse(model):
+    if assumptions.expert_imbalance == Fraction(1) or model.bare:
         return
-    if parallelism.expert == 1:
+    if not _sparse(model):
+        message = "expert_imbalance has no effect where no layer has experts"
+        yield Problem(at("assumptions.expert_imbalance"), message, "leave it out")
+    elif parallelism.expert == 1:
         message = "expert_imbalance has no effect where every device holds all experts"
         yield Problem(at("assumptions.expert_imbalance"), message, "`parallelism: {expert: 8}` splits them")
     elif all(group.mlp.capacity_factor is not None for group in _sparse(model)):

@@ -46,12 +46,13 @@ def recompute_counts_equal_layers(
 
 
 def recompute_counts_what_there_is(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:
-    """No more layers are recomputed than the model has."""
+    """No more layers are recomputed than the model has, and every n-th of them is one at least."""
     layers = sum(group.repeat for group in model.groups)
-    asked = max(recompute.layers, recompute.segment)
+    asked = max(recompute.layers, recompute.segment, recompute.every)
     if not model.bare and asked > layers:
         message = f"{recompute.policy} = {asked}, but the model has {layers} layers"
-        yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; all of them is `full`")
+        whole = "`every: 1`" if recompute.policy == "every" else "all of them"
+        yield Problem(at(f"recompute.{recompute.policy}"), message, f"at most {layers}; {whole} is `full`")
 
 
 def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) -> Iterator[Problem]:

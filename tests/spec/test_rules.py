@@ -7,7 +7,8 @@ from importlib import import_module
 import pytest
 
 import ledger.spec
-from ledger.spec import schema
+from ledger.spec import load_plan, schema
+from ledger.spec.library import default_library
 from ledger.spec.rules import RULES, WARNINGS
 from ledger.spec.rules_architecture import RUNS_ON
 from tests.spec.shelf import SMALL, loaded, messages, problems
@@ -18,6 +19,9 @@ LATENT = "kind: latent, kv_rank: 64, nope_head_dim: 64, v_head_dim: 64"
 WHOLE = "format: fp8_e4m3, scales: {activations: tensor, weights: tensor}"
 BLOCKS = "format: fp8_e4m3, scales: {activations: [1, 128], weights: [128, 128]}"
 POWERS = "format: fp8_e4m3, scales: {dtype: e8m0, activations: [1, 32], weights: [1, 32]}"
+PLAIN = "{kind: plain, d_ff: 2048, activation: gelu}"
+ALONE = ["cluster.devices=1", "parallelism={data: 1}"]
+BARE = ["model={parameters: 7e9}", "expect=[]"]
 CASES = [
     (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
@@ -159,6 +163,7 @@ CASES = [
         ["parallelism={tensor: 2, context: 4, context_exchange: all_to_all}"],
         "kv_heads = 4 of `decoder` does not split over tensor x context = 8 (context_exchange = all_to_all)",
     ),
+    (["recompute={every: 5}"], "every = 5, but the model has 4 layers"),
     (["run.seq_len=2047"], "seq_len = 2047 does not split over tensor = 2 (sequence parallel)"),
     (["parallelism={data: 2, context: 4}", "run.seq_len=2046"], "seq_len = 2046 does not split over context = 4"),
     (["run.global_batch=63"], "global_batch = 63 is no multiple of data x micro_batch = 4 x 2 = 8"),
@@ -304,11 +309,33 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
         (["parallelism.offload=[optimizer]"], "the update on the host is taken to cost nothing beside its copies"),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
+        (["kernels.experts=eager"], "`kernels.experts` has no effect: no layer of the model has experts"),
+        (["kernels.rotary=eager", "model.layers.0.attention.rotary=0"], "`kernels.rotary` has no effect: no layer"),
+        (["kernels.activation=fused_gated", f"model.layers.0.mlp={PLAIN}"], "`kernels.activation` has no effect: no"),
+        (["assumptions.expert_imbalance=2"], "expert_imbalance has no effect where no layer has experts"),
+        (["assumptions.checkpoint_interval=3 h"], "`assumptions.checkpoint_interval` has no effect: `cluster.failure_"),
+        (["assumptions.restart_time=1 h", "cluster.failure_rate=1e-6 /h"], "`assumptions.restart_time` has no effect"),
+        ([*ALONE, "parallelism.reduce=step"], "`parallelism.reduce` has no effect: data x context = 1"),
+        ([*ALONE, "parallelism.bucket=1 MiB"], "`parallelism.bucket` has no effect: data x context = 1"),
+        (["model.alternating=true"], "`model.alternating` has no effect: the model has one group of layers"),
+        (["optimizer={base: adamw, otherwise: adamw}"], "`optimizer.otherwise` has no effect: AdamW"),
+        (
+            [f"precision.matmul={{{WHOLE}, keep: [heads]}}", "parallelism.sequence=off"],
+            "`heads` in `keep` has no effect",
+        ),
+        (["train={lora: {rank: 512, targets: [q]}}"], "rank = 512 with d_model = 512: adapters hold more than"),
+        ([*BARE, "recompute=full"], "`recompute` has no effect: of the model only a parameter count is known"),
     ],
 )
 def test_risks_are_warnings(settings: list[str], said: str) -> None:
     """What works at a risk loads, with the risk named."""
     assert [warning.message.startswith(said) for warning in loaded(*settings).warnings] == [True]
+
+
+@pytest.mark.parametrize("name", default_library().names("plan"))
+def test_plans_of_the_library_state_nothing_in_vain(name: str) -> None:
+    """What a named part brings along, heeded or not, is no statement of the plan."""
+    assert [warning.message for warning in load_plan(name).warnings if "no effect" in warning.message] == []
 
 
 def test_a_sound_plan_has_no_warnings() -> None:

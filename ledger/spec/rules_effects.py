@@ -1,0 +1,125 @@
+"""Rules on settings that a plan states and nothing heeds: they are legal, and told as warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.spec.near import nearest
+from ledger.spec.optimizer import KINDS, Optimizer
+from ledger.spec.places import Places
+from ledger.spec.plan import Assumptions, Cluster, Kernels, Model, Parallelism, Precision, Train
+from ledger.spec.problems import Problem
+
+# Parts of accounts that a recipe's `keep` may name, in any model.
+OPERATIONS = (
+    "attention",
+    "down",
+    "gate",
+    "head",
+    "k",
+    "kv",
+    "kv_latent",
+    "logits",
+    "mlp",
+    "out",
+    "projection",
+    "q",
+    "q_latent",
+    "qkv",
+    "router",
+    "shared_down",
+    "shared_gate",
+    "shared_score",
+    "shared_up",
+    "up",
+    "v",
+)
+
+
+def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
+    """A kernel serves a part that some layer has."""
+    if model.bare:
+        return
+    kinds = {group.mlp.kind for group in model.groups}
+    rotates = any(group.attention.rotary or group.attention.rope_head_dim for group in model.groups)
+    why = {
+        "kernels.experts": "" if "experts" in kinds else "no layer of the model has experts",
+        "kernels.rotary": "" if rotates else "no layer of the model rotates queries and keys",
+        "kernels.activation": "no layer of the model has a gate"
+        if kernels.activation == "fused_gated" and kinds == {"plain"}
+        else "",
+    }
+    for path, reason in why.items():
+        if at.states(path) and reason:
+            yield _idle(path, reason, "leave it out", at)
+
+
+def counts_run_no_kernels(model: Model, at: Places) -> Iterator[Problem]:
+    """Of a bare parameter count, only its states are known."""
+    for path in ("kernels", "recompute"):
+        if model.bare and at.states(path):
+            yield _idle(
+                path, "of the model only a parameter count is known", "a model with layers, or leave it out", at
+            )
+
+
+def failures_are_stated_whole(cluster: Cluster, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
+    """Lost time follows from how often devices fail and how often the run is saved; either alone says nothing."""
+    lacking = "" if cluster.failure_rate else "cluster.failure_rate"
+    if assumptions.checkpoint_interval is None:
+        lacking = "assumptions.checkpoint_interval"
+    for name in ("checkpoint_interval", "checkpoint_cost", "restart_time"):
+        path = f"assumptions.{name}"
+        if lacking and at.states(path):
+            yield _idle(path, f"`{lacking}` is not stated", f"`{lacking.partition('.')[2]}:` makes goodput known", at)
+
+
+def reductions_have_partners(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """One replica has nobody to sum its gradients with."""
+    for path in ("parallelism.reduce", "parallelism.bucket"):
+        if at.states(path) and parallelism.data * parallelism.context == 1:
+            yield _idle(path, "data x context = 1: no gradients are reduced", "leave it out", at)
+
+
+def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
+    """One group of layers takes turns with nobody."""
+    for path in ("model.alternating", "model.order"):
+        if at.states(path) and model.order and len(model.groups) == 1:
+            yield _idle(path, "the model has one group of layers", "leave it out", at)
+
+
+def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
+    """A rule for the other weights has some to update."""
+    rule, path, left = optimizer, "optimizer", set(KINDS)
+    while rule.otherwise is not None:
+        left, path = left - set(rule.weights), f"{path}.otherwise"
+        if not left and at.states(f"{path}.name"):
+            name = optimizer.title or optimizer.name
+            message = f"`{path}` has no effect: {name} updates every kind of weight"
+            yield Problem(at(f"{path}.name"), message, f"`weights:` some of {', '.join(KINDS)}")
+            return
+        rule = rule.otherwise
+
+
+def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator[Problem]:
+    """What a recipe leaves alone is a part of some model, or a group of layers of this one."""
+    recipe = precision.matmul
+    if recipe is None or model.bare:
+        return
+    steps = [step.name for group in model.groups if group.mlp.custom for step in group.mlp.custom.steps]
+    names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
+    for name in recipe.keep:
+        if at.states("precision.matmul.keep") and any(part not in names for part in name.split("/")):
+            message = f"`{name}` in `keep` has no effect: no matmul of the model has this name"
+            yield Problem(at("precision.matmul.keep"), message, nearest(name, names))
+
+
+def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """An adapter as wide as its matrix saves nothing."""
+    if train.rank >= model.d_model and not model.bare:
+        message = f"rank = {train.rank} with d_model = {model.d_model}: adapters hold more than the matrices they adapt"
+        yield Problem(at("train.lora.rank"), message, "ranks in use are 4 to 256")
+
+
+def _idle(path: str, why: str, instead: str, at: Places) -> Problem:
+    return Problem(at(path), f"`{path}` has no effect: {why}", instead)
