@@ -13,7 +13,7 @@ Variables = Mapping[str, Array]
 Parameters = Mapping[str, float]
 
 TILE = 128 * 256  # output elements one multiprocessor works on in the large kernels of cuBLAS
-ROBUST = 0.1  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
+ROBUST = 0.02  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
 FOLDS = 20  # at most; each group alone is held out where there are no more
 STEPS = 80
 ENOUGH = 1e-9  # a step that lowers the loss by less than this share of it is the last
@@ -82,7 +82,7 @@ def _grouped(p: Parameters, v: Variables, roof: Roof) -> Array:
 
 
 def _casting(p: Parameters, v: Variables, roof: Roof) -> Array:
-    """A matmul with the kernels that make its operand narrow; their bytes take `d` times as long as at full bandwidth."""
+    """A matmul with the casts of its operand, whose bytes take `d` times as long as at full bandwidth."""
     return _matmul(p, v, roof) + p["d"] * v["beside"] / roof.bandwidth
 
 

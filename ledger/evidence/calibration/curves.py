@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ledger.evidence.calibration.sets import Kind, Series
+from ledger.evidence.calibration.sets import Kind, Series, Whole
 from ledger.evidence.fitting import Fit, Roof, Sample, fit, relative_errors
 from ledger.evidence.samples import form_of, samples
 from ledger.spec.plan import Accelerator, Curve
@@ -23,6 +23,7 @@ ORDER: Mapping[str, tuple[str, ...]] = {
     "collective": ("a", "B"),
     "send": ("a", "B"),
 }
+SHARES = ("e", "b")  # of a data sheet, so no more than 1
 EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in the order a region names them
 PASSES = ("forward", "backward")
 
@@ -43,6 +44,23 @@ class Calibration:
             return ()
         errors = relative_errors(self.series.kind.form, self.fit.parameters, self.samples, self.roof)
         return tuple(sample.seconds * (1 + error) for sample, error in zip(self.samples, errors.tolist(), strict=True))
+
+    @property
+    def whole(self) -> tuple[float, float] | None:
+        """Error and bias, on these samples, of a fit over the whole publication; None where its form is another."""
+        published = self.series.whole
+        if published is None or not published.parameters:
+            return None
+        errors = relative_errors(self.series.kind.form, published.parameters, self.samples, self.roof)
+        return float(np.abs(errors).mean()), float(errors.mean())
+
+    @property
+    def wider(self) -> bool:
+        """Whether a fit over the whole publication is the better price.
+
+        It is where it errs no more on these samples than a fit on them errs on samples it has not seen.
+        """
+        return self.fit is not None and self.whole is not None and self.whole[0] <= self.fit.error
 
 
 def roof(accelerator: Accelerator, kind: Kind) -> Roof:
@@ -71,7 +89,7 @@ def _fixed(kind: Kind, measured: Sequence[Sample]) -> dict[str, float]:
 
 
 def chosen(found: Iterable[Calibration]) -> tuple[Calibration, ...]:
-    """For each price the set it rests on: the kernel alone, under a causal mask, then the one with most samples."""
+    """For each price the set it rests on: the kernel alone, fused, under a causal mask, then that of most samples."""
     best: dict[tuple[str, str, int, int], Calibration] = {}
     for one in found:
         kind = one.series.kind
@@ -81,8 +99,9 @@ def chosen(found: Iterable[Calibration]) -> tuple[Calibration, ...]:
     return tuple(best.values())
 
 
-def _rank(one: Calibration) -> tuple[bool, bool, int]:
-    return not one.series.kind.module, one.series.kind.causal, len(one.samples)
+def _rank(one: Calibration) -> tuple[bool, bool, bool, int]:
+    kind = one.series.kind
+    return not kind.module, kind.kernel in ("", "fused"), kind.causal, len(one.samples)
 
 
 def curves(found: Iterable[Calibration]) -> tuple[Curve, ...]:
@@ -106,16 +125,37 @@ def _passes(curve: Curve, kind: Kind) -> Iterator[Curve]:
 def _curve(one: Calibration) -> Curve:
     if one.fit is None:
         raise ValueError(f"{one.series.kind.what} has no fit")
-    kind = one.series.kind
+    kind, published = one.series.kind, one.series.whole
+    if one.wider and one.whole and published:
+        return _wide(kind, published, one)
     return Curve(
         what=kind.what,
         form=form_of(kind.what),
         parameters={name: rounded(one.fit.parameters[name]) for name in ORDER[kind.form]},
         error=round(one.fit.error, DIGITS),
         regime=kind.regime,
-        source=f"{one.series.source} (specs/evidence/{one.series.file}.yaml)",
+        source=f"{one.series.source} ({one.series.file})",
         bias=round(one.fit.bias, DIGITS),
         held_out=f"{one.fit.held_out}, {one.fit.samples} measurements",
+        region=_region(one),
+        ranks=kind.ranks,
+        head_dim=kind.head_dim,
+    )
+
+
+def _wide(kind: Kind, published: Whole, one: Calibration) -> Curve:
+    """The price by a fit over the whole publication, with its own error."""
+    here, bias = one.whole or (0.0, 0.0)
+    return Curve(
+        what=kind.what,
+        form=form_of(kind.what),
+        parameters={key: min(value, 1.0) if key in SHARES else value for key, value in published.parameters.items()},
+        error=round(max(published.error, here), DIGITS),
+        regime=kind.regime,
+        source=f"{one.series.source}: a fit over {published.points} measurements, of which {len(one.samples)} are"
+        f" carried, {here:.1%} on these ({one.series.file})",
+        bias=round(bias, DIGITS),
+        held_out=published.held_out,
         region=_region(one),
         ranks=kind.ranks,
         head_dim=kind.head_dim,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from ledger.evidence.measured import Evidence
 from ledger.evidence.samples import Record, form_of, priced
-from ledger.spec.quantities import parse
+from ledger.spec.library import default_library, shown
+from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node
 
 POWERED = ("matmul", "grouped", "attention")  # forms whose rate falls at the power limit
@@ -18,14 +20,15 @@ UNREAD = "pageable"  # host memory that no training framework copies from
 
 @dataclass(frozen=True)
 class Whole:
-    """What a fit over everything that was published reached, where only a part of it is carried.
+    """A fit over everything that was published, where only a part of it is carried: its parameters, and its error.
 
-    `here`: the mean absolute error of that fit on the part that is carried; 0 where nobody says so.
+    `here`: its mean absolute error on the part that is carried, where its form is another; 0 where nobody says so.
     """
 
     points: int
     error: float
     held_out: str
+    parameters: Mapping[str, float] = field(default_factory=dict)
     here: float = 0.0
 
     @property
@@ -38,7 +41,7 @@ class Whole:
 class Kind:
     """What the records of a set have in common: a price class and the cases it tells apart.
 
-    `module`: kernels beside the one that is meant are inside the timing.
+    `kernel`: which implementation of an optimizer. `module`: kernels beside the one that is meant are inside the timing.
     """
 
     what: str
@@ -47,6 +50,7 @@ class Kind:
     head_dim: int = 0
     causal: bool = True
     dtype: str = ""
+    kernel: str = ""
     module: bool = False
 
     @property
@@ -78,9 +82,15 @@ def sets(evidence: Evidence) -> tuple[Series, ...]:
             found.setdefault(kind(record, stated), []).append(record)
     published = dict(_whole(evidence.node, stated))
     return tuple(
-        Series(one, evidence.device, evidence.path.stem, evidence.source, tuple(records), published.get(one))
+        Series(one, evidence.device, _file(evidence.path), evidence.source, tuple(records), published.get(one))
         for one, records in found.items()
     )
+
+
+def _file(path: Path) -> str:
+    """The file as prices cite it: one of the library by its place in the repository."""
+    own = path.resolve().parent == default_library().folder("evidence").resolve()
+    return f"specs/evidence/{path.name}" if own else shown(path)
 
 
 def kind(record: Record, stated: str) -> Kind:
@@ -98,6 +108,7 @@ def kind(record: Record, stated: str) -> Kind:
         head_dim=_whole_number(record, "head_dim"),
         causal=bool(record.get("causal", True)),
         dtype=str(record.get("dtype", "")) if form_of(what) == "attention" else "",
+        kernel=str(record.get("kernel", "")),
         module=bool(record.get("module") or record.get("casts")),
     )
 
@@ -113,7 +124,12 @@ def _whole(document: Node, stated: str) -> Iterator[tuple[Kind, Whole]]:
     for table in series.items if series else ():
         if said := table.fields.get("whole"):
             shared = {key: node.value for key, node in table.fields.items()}
-            text = {key: str(node.value) for key, node in said.fields.items()}
-            error, here = (float(parse(text[key], "1")) if key in text else 0.0 for key in ("error", "here"))
-            whole = Whole(int(text["points"]), error, text["held_out"], here)
-            yield kind(shared, stated), whole
+            yield kind(shared, stated), _read_whole(said)
+
+
+def _read_whole(said: Node) -> Whole:
+    text = {key: str(node.value) for key, node in said.fields.items()}
+    error, here = (float(parse(text[key], "1")) if key in text else 0.0 for key in ("error", "here"))
+    given = said.fields["parameters"].fields if "parameters" in said.fields else {}
+    parameters = {key: float(parse_any(str(node.value))[0]) for key, node in given.items()}
+    return Whole(int(text["points"]), error, text["held_out"], parameters, here)

@@ -1,0 +1,87 @@
+"""Files of evidence -> what their measurements say of each device's prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ledger.evidence.calibration import text
+from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, curves
+from ledger.evidence.calibration.device import Device, device
+from ledger.evidence.calibration.sets import Series, sets
+from ledger.evidence.measured import Evidence, read_evidence
+from ledger.evidence.samples import form_of
+from ledger.spec.plan import Accelerator, Curve
+from ledger.spec.problems import Problem, SpecError
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A device with every set that was measured on it, and how its spec begins."""
+
+    device: Device
+    found: tuple[Calibration, ...]
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The price list with fitted prices in place of its own; classes that nobody measured here keep theirs."""
+        made = curves(chosen(self.found))
+        fresh = {_key(curve) for curve in made}
+        kept = (curve for curve in self.device.accelerator.calibration if _key(curve) not in fresh)
+        return replace(self.device.accelerator, calibration=(*made, *kept))
+
+    @property
+    def spec(self) -> str:
+        """The calibrated accelerator as a spec."""
+        prices = self.accelerator.calibration
+        if self.device.parts is not None:
+            return text.fresh(self.device.parts, prices)
+        return text.derived(self.device.base, f"{self.device.accelerator.title}, calibrated", prices)
+
+
+def _key(curve: Curve) -> tuple[str, str, int, int]:
+    return curve.what, curve.regime, curve.ranks, curve.head_dim
+
+
+def read_all(paths: Sequence[Path]) -> tuple[Evidence, ...]:
+    """The files; raises SpecError with what is wrong in any of them."""
+    found, problems, sources = [], list[Problem](), dict[str, str]()
+    for path in paths:
+        try:
+            found.append(read_evidence(path))
+        except SpecError as error:
+            problems += error.problems
+            sources |= error.sources
+    if problems:
+        raise SpecError(problems, sources)
+    return tuple(found)
+
+
+def fit_all(files: Sequence[Evidence], named: str = "", progress: Progress = lambda _: None) -> tuple[Fitted, ...]:
+    """Every device that the files measured, or all of them as the named one; raises SpecError.
+
+    Sets whose number format has no peak in the data sheet are left out.
+    """
+    devices: dict[str, Device] = {}
+    found: dict[str, list[Calibration]] = {}
+    for evidence in files:
+        series = sets(evidence)
+        if not series:
+            continue
+        progress(evidence.path.name)
+        name = named or evidence.device
+        devices.setdefault(name, device(evidence, named))
+        under = devices[name].accelerator
+        found.setdefault(name, []).extend(calibrated(one, under) for one in series if peaked(one, under))
+    return tuple(Fitted(devices[name], tuple(found[name])) for name in found)
+
+
+def peaked(series: Series, accelerator: Accelerator) -> bool:
+    """Whether the data sheet has a peak for what was measured, where its form asks for one."""
+    form, dtype = form_of(series.kind.what), series.kind.what.partition(".")[2]
+    if form in ("matmul", "grouped"):
+        return dtype in accelerator.peak
+    return form != "attention" or (series.kind.dtype or "bf16") in accelerator.peak
