@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ledger.model.dims import LETTERS
+from ledger.spec import schema
 from ledger.spec.problems import SpecError
+from ledger.spec.rules_custom import GIVEN, TAKEN
 from tests.model import plans
 from tests.model.plans import LLAMA, Mapped
 
@@ -146,3 +150,17 @@ def test_the_documented_example_compiles() -> None:
     d_model, latent, wide, attention, layers = 768, 256, 2048, 768 * 64 * (12 + 4 + 4 + 12), 12
     each = attention + latent * d_model + 2 * wide * latent + d_model * wide + 2 * d_model
     assert compiled.totals["parameters"] == layers * each + 2 * 1000 * d_model + d_model
+
+
+def test_no_dim_of_an_author_takes_a_symbol_of_the_plan() -> None:
+    """A dim named `tp` would be the tensor-parallel degree in every formula, so no name or letter of the table is free."""
+    spelt = {word for row in LETTERS for word in (row.name, row.letter) if re.fullmatch("[a-z][a-z0-9_]+", word)}
+    assert spelt <= TAKEN | set(GIVEN)
+
+
+def test_the_page_lists_what_a_step_can_do() -> None:
+    """Every activation that the schema of a step has stands in docs/custom.md."""
+    page = (Path(__file__).parents[2] / "docs" / "custom.md").read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith("| `activation`")]
+    listed = set(re.findall(r"\w+", row))
+    assert set(schema("model")["$defs"]["step"]["properties"]["activation"]["enum"]) <= listed
