@@ -23,7 +23,10 @@ ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementat
 
 @dataclass(frozen=True)
 class Workload:
-    """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens."""
+    """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens.
+
+    `hosting`: what layers save waits in host memory, copies are `waited` for or go on `ahead`; empty: on the device.
+    """
 
     model: Model
     kernels: Kernels
@@ -33,6 +36,7 @@ class Workload:
     recompute: Recompute = field(default_factory=Recompute)
     optimizer: Optimizer = ADAMW
     train: Train = field(default_factory=Train)
+    hosting: str = ""
 
 
 def workload(plan: Plan) -> Workload:
@@ -40,8 +44,17 @@ def workload(plan: Plan) -> Workload:
     run, optimizer = plan.run, plan.optimizer
     parts = chunks(plan.kernels, plan.model, plan.run, plan.parallelism) if plan.kernels.loss in KINDS else 0
     kernels = replace(plan.kernels, loss_chunks=parts)
+    copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
     return Workload(
-        plan.model, kernels, plan.precision, run.micro_batch, run.seq_len, plan.recompute, optimizer, plan.train
+        plan.model,
+        kernels,
+        plan.precision,
+        run.micro_batch,
+        run.seq_len,
+        plan.recompute,
+        optimizer,
+        plan.train,
+        hosting=copied if "activations" in plan.parallelism.offload else "",
     )
 
 

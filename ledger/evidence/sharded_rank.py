@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -30,7 +30,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ledger.evidence.collective_log import CollectiveLog
+from ledger.evidence.cuda_guard import install_cuda_guard
+from ledger.evidence.cuda_rank import imaginary_streams
 from ledger.evidence.held import Held
+from ledger.evidence.hosted_activations import hosted
 from ledger.evidence.moments import Moments
 from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.evidence.reference_modules import imaginary_gpu
@@ -47,32 +50,50 @@ RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard
 def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
     """One step of rank 0. The process must not have a process group yet."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=sharding.ranks)
-    mesh = init_device_mesh("cpu", tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
-    meter = StorageMeter("cpu")
+    device = "cuda" if sharding.offload or work.hosting else "cpu"
+    mesh = init_device_mesh(device, tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
+    meter = StorageMeter(device)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with imaginary_gpu("CPU"), _isolated_propagation():
+    with _stand_ins(device), _isolated_propagation():
         with fake:
-            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
+            built = reference_model(work.model, work.kernels, device, torch_dtype(work.precision.weights))
             freeze(built, work.train)
-            tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long)
-            positions = torch.arange(work.seq_len)[None]
+            tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
+            positions = torch.arange(work.seq_len, device=device)[None]
         checkpoint_layers(built, work.recompute)
-        _parallelize(built, work, sharding, mesh)  # outside the fake mode: a mesh reads its own, real, tensors
+        with fake if device == "cuda" else nullcontext():  # a mesh reads its own, real, tensors; buffers must be fake
+            _parallelize(built, work, sharding, mesh)
         layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
         with fake, Numbers():
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
-        meter.watch(_local(t) for t in [tokens, positions, *built.buffers(), *built.parameters(), *optimizer.kept()])
+        beside = StorageMeter("cpu" if device == "cuda" else "none")
+        for each in (meter, beside):
+            each.watch(_local(t) for t in [tokens, positions, *built.buffers(), *built.parameters(), *optimizer.kept()])
         static = meter.held
+        beside.enter("passes")
         moments = Moments(meter, layers, [group.name for group in groups])
         log = CollectiveLog({mesh[axis].get_group().group_name: axis for axis in AXES}, lambda: moments.phase)
-        with fake, meter.resizes_seen(), meter, log, moments.noted():
+        with fake, meter.resizes_seen(), beside, meter, log, hosted(layers, work.hosting), moments.noted():
             after = _passes(built, (tokens, positions), sharding, moments)
         peak = meter.restart()
         moments.optimizer()
         with fake, meter, log, Numbers():
             optimizer.step()
     kept = {"static": static, "after forward": after, **meter.moments}
-    return ShardedStep(static.bytes, after.bytes - static.bytes, peak, log.collectives(), kept)
+    most = beside.moments.get("passes", Held()).asked
+    return ShardedStep(static.bytes, after.bytes - static.bytes, peak, log.collectives(), kept, most)
+
+
+@contextmanager
+def _stand_ins(device: str) -> Iterator[None]:
+    """Within, tensors of `device` are a GPU's; where that is not the host, FSDP2 needs streams for it as well."""
+    if device == "cpu":
+        with imaginary_gpu("CPU"):
+            yield
+        return
+    install_cuda_guard()
+    with imaginary_gpu(), imaginary_streams(), torch.autograd.set_multithreading_enabled(False):
+        yield
 
 
 def _passes(built: Any, batch: tuple[Tensor, Tensor], sharding: Sharding, moments: Moments) -> Held:
@@ -113,14 +134,16 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
     if not sharding.shards:
         return
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
+    held = CPUOffloadPolicy(pin_memory=False) if sharding.offload else OffloadPolicy()  # only CUDA pins
+    shard = partial(fully_shard, mp_policy=policy, offload_policy=held)
     group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
     cut = partial(_cut, ranks=sharding.data)
     for module in _sets(layers, sharding.wrap):
         again = sharding.reshard != "none"
-        fully_shard(module, mesh=group, mp_policy=policy, reshard_after_forward=again, shard_placement_fn=cut)
+        shard(module, mesh=group, reshard_after_forward=again, shard_placement_fn=cut)
     if sharding.ends == "apart" and sharding.wrap and not work.model.tied:
-        _wrap_ends(built, partial(fully_shard, mesh=group, mp_policy=policy), sharding)
-    fully_shard(built, mesh=group, mp_policy=policy, reshard_after_forward=RESHARD[sharding.reshard])
+        _wrap_ends(built, partial(shard, mesh=group), sharding)
+    shard(built, mesh=group, reshard_after_forward=RESHARD[sharding.reshard])
 
 
 def _wrap_ends(built: Any, shard: Any, sharding: Sharding) -> None:

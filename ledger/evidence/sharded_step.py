@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Sharding:
     """The mesh of one rank: `replicate` x `data` x `tensor` ranks; FSDP2 shards over `data`.
 
-    `reshard`, `wrap` and `reduce` as in `Parallelism`; with `tensor` above 1 the sequence is split too.
+    `reshard`, `wrap` and `reduce` as in `Parallelism`; with `tensor` above 1 the sequence is split too. `offload`: the
+    shards live in host memory (CPUOffloadPolicy), and bytes are those of the device alone.
     """
 
     data: int = 1
@@ -29,6 +30,7 @@ class Sharding:
     reduce: str = "micro_batch"
     micro_batches: int = 1
     ends: str = "root"  # as in `Stack`
+    offload: bool = False
 
     @property
     def shards(self) -> bool:
@@ -39,6 +41,19 @@ class Sharding:
     def ranks(self) -> int:
         """The size of the process group."""
         return self.data * self.tensor * self.replicate
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Ranks that have all weights each, whose gradients DistributedDataParallel reduces in buckets of `bucket` bytes.
+
+    `once`: once a step, not with every micro-batch. 0 bytes: as torch does.
+    """
+
+    ranks: int
+    bucket: int = 0
+    once: bool = True
+    micro_batches: int = 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class ShardedStep:
 
     `static`: weights, AdamW states, ids and buffers; `activations`: what forward leaves for backward, gathered weights
     included; `peak` is of forward and backward, gradients freed before. `moments` as in `StepMemory`. The collectives
-    are those of all micro-batches.
+    are those of all micro-batches. `host`: what lies in host memory when most does, before the update.
     """
 
     static: int
@@ -66,6 +81,7 @@ class ShardedStep:
     peak: int
     collectives: tuple[Collective, ...]
     moments: Mapping[str, Held] = field(default_factory=dict)
+    host: int = 0
 
 
 def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:
@@ -82,3 +98,15 @@ def _in_this_process(work: Workload, sharding: Sharding) -> ShardedStep:
     from ledger.evidence.sharded_rank import run_rank
 
     return run_rank(work, sharding)
+
+
+def replica_step(work: Workload, replicas: Replicas) -> ShardedStep:
+    """The same where every rank has all weights."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_replica_in_this_process, work, replicas).result()
+
+
+def _replica_in_this_process(work: Workload, replicas: Replicas) -> ShardedStep:
+    from ledger.evidence.replicas import run_replica
+
+    return run_replica(work, replicas)

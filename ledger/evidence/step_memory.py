@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from ledger.evidence.cuda_guard import install_cuda_guard
+from ledger.evidence.held import Held
 from ledger.evidence.reference_model import (
     Workload,
     checkpoint_layers,
@@ -18,9 +19,6 @@ from ledger.evidence.reference_model import (
 )
 from ledger.evidence.transformers_config import family, layer_order
 
-if TYPE_CHECKING:
-    from ledger.evidence.held import Held
-
 
 @dataclass(frozen=True)
 class StepMemory:
@@ -29,6 +27,7 @@ class StepMemory:
     `static`: weights, buffers, optimizer states and token ids; `activations`: what forward leaves for backward, and
     the loss; each peak includes what is static, and gradients where they exist. `moments`: every moment that
     `ledger.evidence.moments` names, beside `static`, `after forward` and `optimizer`, with its fullest instant.
+    `host`: what waits in host memory when most does.
     """
 
     static: int
@@ -37,6 +36,7 @@ class StepMemory:
     peak_backward: int
     peak_optimizer: int
     moments: Mapping[str, Held] = field(default_factory=dict)
+    host: int = 0
 
     @property
     def peak(self) -> int:
@@ -52,13 +52,14 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from ledger.evidence.hosted_activations import hosted
     from ledger.evidence.moments import Moments
     from ledger.evidence.reference_modules import imaginary_gpu
     from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
     from ledger.evidence.storage_meter import StorageMeter
 
     install_cuda_guard()
-    fake, meter = FakeTensorMode(), StorageMeter("cuda")
+    fake, meter, beside = FakeTensorMode(), StorageMeter("cuda"), StorageMeter("cpu")
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
         with fake:
             dtype = torch_dtype(work.precision.weights)
@@ -71,7 +72,9 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
         meter.watch([tokens, *built.parameters(), *built.buffers(), *optimizer.kept()])
         static = meter.held
-        with fake, meter, Moments(meter, layers, [group.name for group in groups]).noted() as moments:
+        noted = Moments(meter, layers, [group.name for group in groups]).noted()
+        beside.enter("passes")
+        with fake, meter, beside if work.hosting else nullcontext(), hosted(layers, work.hosting), noted as moments:
             forward = backward = 0
             for _ in range(micro_batches):
                 loss = None  # the one before is let go
@@ -85,4 +88,5 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
         with fake, meter, Numbers():
             optimizer.step()
     kept = {"static": static, "after forward": after, **meter.moments}
-    return StepMemory(static.bytes, after.bytes - static.bytes, forward, backward, meter.restart(), kept)
+    most = beside.moments.get("passes", Held()).asked
+    return StepMemory(static.bytes, after.bytes - static.bytes, forward, backward, meter.restart(), kept, most)

@@ -5,6 +5,7 @@ Small models on few ranks hold little but weights in transit, so every buffer sh
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ import pytest
 from ledger.books.results import Compiled
 from ledger.evidence.reference_model import workload
 from ledger.evidence.sharded_step import ShardedStep, Sharding, sharded_step
+from ledger.model.offloading import sums_on_host
 from tests.books.test_collectives import sent
 from tests.model import plans
 
 RANKS, LAYERS = 4, 6
 SCALARS = 1024  # bytes: positions, and scalars of the loss, which the ledger leaves out
 APART: plans.Mapped = {"stack": {"base": "pytorch-fsdp2-2025", "ends": "apart"}}
+WAITED: plans.Mapped = {"stack": {"base": "pytorch-fsdp2-2025", "overlap": {"host": "none"}}}
+AHEAD: plans.Mapped = {"stack": {"base": "pytorch-fsdp2-2025", "overlap": {"host": "compute"}}}
 CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
     "bf16 throughout": ({}, {"precision": "bf16-true"}),
     "hybrid": ({"replicate": 2}, {}),
@@ -31,6 +35,12 @@ CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
     "ends apart, reduced once": ({"replicate": 2, "reduce": "step"}, {**APART, "batches": 2}),
     "ends apart, sets of three": ({"wrap": {"every": 3}}, {**APART, "batches": 2, "precision": "bf16-true"}),
     "reduced once": ({"reduce": "step"}, {"batches": 2}),
+    "weights on the host": ({"offload": ["weights"]}, {}),
+    "weights on the host, hybrid": ({"offload": ["weights"], "replicate": 2}, {"precision": "bf16-true", "batches": 2}),
+    "weights on the host, reduced once": ({"offload": ["weights"], "reduce": "step"}, {"batches": 2}),
+    "weights on the host, kept once gathered": ({"offload": ["weights"], "reshard": False}, {**APART}),
+    "activations on the host": ({"offload": ["activations"]}, WAITED),
+    "both on the host, copied ahead": ({"offload": ["weights", "activations"]}, AHEAD),
     "reduced once in bf16": ({"reduce": "step", "wrap": {"every": 2}}, {"batches": 3, "precision": "bf16-true"}),
 }
 
@@ -56,8 +66,28 @@ def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedSt
         reduce="step" if mesh.reduces_once else "micro_batch",
         micro_batches=batches,
         ends=compiled.plan.stack.ends,
+        offload="weights" in mesh.offload,
     )
     return compiled, sharded_step(workload(compiled.plan), sharding)
+
+
+def at_once(compiled: Compiled) -> int:
+    """What the host holds at one time: of one micro-batch, activations are gone when as many gradients have come.
+
+    The ledger's total has both, since pinned memory stays with its allocator.
+    """
+    held: Counter[str] = Counter()
+    for row in compiled.accounts:
+        if row.resource.startswith("host."):
+            held[row.resource] += int(row.amount * row.times)
+    assert held.total() * RANKS == compiled.totals.get("memory.host", 0)
+    return held.total() - min(held["host.activations"], held["host.gradients"])
+
+
+def added(compiled: Compiled) -> int:
+    """Where micro-batches add gradients up on the host, one of them lies beside its sum while it is added."""
+    gradients = [row.amount for row in compiled.accounts if row.resource == "host.gradients"]
+    return int(max(gradients, default=0)) if sums_on_host(compiled.plan) else 0
 
 
 @pytest.mark.parametrize(("layout", "parts"), CASES.values(), ids=CASES)
@@ -68,6 +98,7 @@ def test_peak_and_collectives(layout: plans.Mapped, parts: plans.Mapped) -> None
     assert sent(compiled) == called
     fullest = max(held.asked for held in found.moments.values())
     assert 0 <= fullest - compiled.totals["memory.peak"] <= SCALARS
+    assert 0 <= found.host - at_once(compiled) <= added(compiled) + SCALARS
 
 
 def test_every_moment_of_backward() -> None:

@@ -64,9 +64,10 @@ def causes(plan: Plan, moment: str) -> Iterator[Cause]:
 def _step_counts(at: Instant) -> int:
     """The fused optimizer keeps one fp32 count for each parameter tensor on the device.
 
-    Others keep it on the host, and the judge of a sharded step takes the host for the device.
+    Others keep it on the host, which the judge of a sharded step takes for the device unless anything lives there.
     """
-    beside = at.plan.kernels.optimizer == "fused" or sharded(at.plan)
+    hosts = at.plan.parallelism.offload
+    beside = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
     if not beside or at.plan.optimizer.name not in COUNTING:
         return 0
     model = whole(at.plan)
@@ -135,6 +136,13 @@ def _last_hidden(at: Instant) -> int:
     return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
 
 
+def _first_hidden(at: Instant) -> int:
+    """transformers' frame holds the embedded tokens until the last layer is through, though what saved them is gone."""
+    if "activations" not in at.plan.parallelism.offload or at.moment in (LOSS, "forward/input") or not at.forward:
+        return 0
+    return int(at.tokens * at.plan.model.d_model * dtypes.size(compute_precision(at.plan).activations))
+
+
 def _tied_sum(at: Instant) -> int:
     """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew.
 
@@ -155,5 +163,6 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "rows of a split loss": _split_loss,
     "gradients that DTensor puts together": _parts,
     "the last hidden state in fp32": _last_hidden,
+    "the embedded tokens": _first_hidden,
     "the sum of a tied weight's two gradients": _tied_sum,
 }

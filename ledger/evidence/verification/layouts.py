@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ledger.evidence.reference_model import APART
-from ledger.evidence.sharded_step import Sharding
+from ledger.evidence.sharded_step import Replicas, Sharding
+from ledger.model.gradients import copied_to_buckets
 from ledger.model.schedule import micro_batches
+from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
 # Axes along which no judge runs a step yet, and why.
@@ -49,7 +51,14 @@ def sharding(plan: Plan) -> Sharding:
         reduce="step" if layout.reduces_once else "micro_batch",
         micro_batches=micro_batches(plan),
         ends=plan.stack.ends,
+        offload="weights" in layout.offload,
     )
+
+
+def replicas(plan: Plan) -> Replicas:
+    """The judge's ranks where each has all weights."""
+    layout = plan.parallelism
+    return Replicas(layout.data, layout.bucket, layout.reduces_once, micro_batches(plan))
 
 
 def sharded(plan: Plan) -> bool:
@@ -57,26 +66,73 @@ def sharded(plan: Plan) -> bool:
     return plan.cluster.devices > 1
 
 
+def unhosted(plan: Plan) -> str:
+    """Why what lives in host memory cannot be judged; empty where it can."""
+    layout, policy = plan.parallelism, plan.recompute.policy
+    if not layout.offload:
+        return ""
+    said = f"parallelism.offload = {', '.join(layout.offload)}"
+    if "optimizer" in layout.offload and "weights" not in layout.offload:
+        return f"{said}: torch.optim keeps its states where the weights are"
+    if layout.tensor > 1 or copied_to_buckets(plan):
+        return f"{said}: the judge's ranks have a host apart under FSDP2 alone"
+    if layout.offload_layers:
+        return f"{said} of {layout.offload_layers} layers: the judge has moments for all layers of a group"
+    if "activations" in layout.offload and policy not in ("none", "full"):
+        return f"{said} with recompute = {policy}: what it keeps of a layer is not saved by autograd"
+    if "activations" in layout.offload and compute_precision(plan).autocast:
+        return f"{said} under autocast: its casts of weights are saved as well"
+    return ""
+
+
 def unjudged(plan: Plan) -> str:
     """Why no step of this plan can be run; empty where it can."""
-    if reason := unbuilt(plan):
-        return reason
-    layout = plan.parallelism
-    if layout.offload:
-        return f"parallelism.offload = {', '.join(layout.offload)}: the judge's device is its host"
+    asked = (unbuilt, unhosted, _along, _whole, _split, _of_a_rank)
+    return next((reason for reason in (ask(plan) for ask in asked) if reason), "")
+
+
+def _along(plan: Plan) -> str:
+    """Axes that no judge knows."""
     for axis, reason in UNJUDGED.items():
-        if getattr(layout, axis) > 1:
-            return f"parallelism.{axis} = {getattr(layout, axis)}: {reason}"
-    if sharded(plan) and layout.data == 1 and plan.precision.autocast:
-        return (
-            f"{plan.precision.name} without FSDP2: a rank runs on fake CPU tensors, and the CPU's autocast is another"
-        )
-    if layout.data > 1 and layout.zero != 3:
-        return f"parallelism.zero = {layout.zero}: the judge shards with fully_shard, which is ZeRO-3"
+        degree = getattr(plan.parallelism, axis)
+        if degree > 1:
+            return f"parallelism.{axis} = {degree}: {reason}"
+    return ""
+
+
+def _whole(plan: Plan) -> str:
+    """Weights that FSDP2 does not split."""
+    layout = plan.parallelism
+    if layout.data > 1 and layout.zero != 3 and not copied_to_buckets(plan):
+        return f"parallelism.zero = {layout.zero}: {_unsharded(plan)}"
+    if copied_to_buckets(plan) and layout.tensor > 1:
+        return f"parallelism.zero = 0 with tensor = {layout.tensor}: DistributedDataParallel takes no DTensor"
+    return ""
+
+
+def _unsharded(plan: Plan) -> str:
+    if plan.parallelism.zero == 0:
+        return "stack.buckets = false, and the judge's replicas are DistributedDataParallel, which has buckets"
+    return "the judge shards with fully_shard, which is ZeRO-3, or not at all"
+
+
+def _split(plan: Plan) -> str:
+    """Tensor parallelism in another form than DTensor's."""
+    layout = plan.parallelism
     if layout.tensor > 1 and layout.sequence != "save_gathered":
         return f"parallelism.sequence = {layout.sequence}: DTensor splits the sequence and keeps what it gathered"
-    if sharded(plan) and plan.precision.stored:
+    return ""
+
+
+def _of_a_rank(plan: Plan) -> str:
+    """What one rank among several cannot be asked."""
+    if not sharded(plan):
+        return ""
+    if plan.precision.autocast and (plan.parallelism.data == 1 or plan.parallelism.zero == 0):
+        name = plan.precision.name
+        return f"{name} without FSDP2: a rank runs on fake CPU tensors, and the CPU's autocast is another"
+    if plan.precision.stored:
         return "precision.stored: the judge's rank keeps what is saved as it is"
-    if sharded(plan) and plan.kernels.loss in APART:
+    if plan.kernels.loss in APART:
         return f"kernels.loss = {plan.kernels.loss}: the judge's rank has the loss of transformers"
     return ""
