@@ -59,11 +59,12 @@ def one_device(plan: Plan) -> Found:
 
 def one_rank(plan: Plan) -> Found:
     """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
-    from ledger.evidence.sharded_step import sharded_step
-    from ledger.evidence.verification.layouts import sharding
+    from ledger.evidence.sharded_step import replica_step, sharded_step
+    from ledger.evidence.verification.layouts import replicas, sharding
+    from ledger.model.gradients import copied_to_buckets
 
-    mesh = sharding(plan)
-    step = sharded_step(workload(plan), mesh)
+    mesh, work = sharding(plan), workload(plan)
+    step = replica_step(work, replicas(plan)) if copied_to_buckets(plan) else sharded_step(work, mesh)
     found = dict(step.moments)
     for sent in step.collectives:
         # Without FSDP, DTensor leaves gradients as parts until the optimizer asks for them.

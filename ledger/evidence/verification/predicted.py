@@ -134,7 +134,7 @@ def collectives(compiled: Compiled) -> Figures:
     for account in compiled.accounts:
         if account.resource.startswith("comm."):
             phase = "backward" if account.when == "recompute" else account.when
-            for name, amount in (("count", account.times), ("bytes", account.times * int(account.amount))):
+            for name, amount in (("count", account.times), ("bytes", int(account.times * account.amount))):
                 key = f"{account.resource}.{phase}.{name}"
                 found[key] = found.get(key, 0) + amount
     return found

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from ledger.evidence.verification.checks import verdicts
 from ledger.evidence.verification.depth import FEW, Sample, at_most, samples
 from ledger.evidence.verification.outcome import JudgeOrigin, Verification
+from ledger.model.gradients import copied_to_buckets
 from ledger.spec.plan import Plan
 
 
@@ -47,8 +48,10 @@ def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:
 
 
 def uneven(plan: Plan) -> bool:
-    """Whether layers of a group differ by where they stand, so that none stands for another."""
-    return plan.recompute.policy in ("every", "layers", "segment") or plan.parallelism.wrap > 1
+    """Whether layers of a group differ by where they stand, so that none stands for another: buckets span layers."""
+    return (
+        copied_to_buckets(plan) or plan.recompute.policy in ("every", "layers", "segment") or plan.parallelism.wrap > 1
+    )
 
 
 def said(plan: Plan, runs: tuple[Sample, ...], depth: Depth) -> str:
