@@ -114,10 +114,11 @@ RISKY: Mapping[str, tuple[str, ...]] = {
 
 
 def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
-    """What an update on the host needs and no spec states: room in host memory, and the host's rates."""
+    """What lives on the host needs room there, and its update the host's rates; no spec states either."""
     if "memory.host" in totals:
-        moved = said(totals["traffic.host"], "B")
-        detail = f"no spec states its capacity, nor its rate: {moved} of traffic of each device's update are not timed"
+        detail = "no spec states its capacity"
+        if moved := totals["traffic.host"]:
+            detail += f", nor its rate: {said(moved, 'B')} of traffic of each device's update are not timed"
         yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
 
 

@@ -50,7 +50,8 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     ),
     (lambda plan: bool(plan.model.predictions), "its last stage predicts further tokens"),
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
-    (lambda plan: bool(plan.parallelism.offload), "its optimizer runs on the host"),
+    (lambda plan: plan.parallelism.updates_on_host, "its optimizer runs on the host"),
+    (lambda plan: bool(plan.parallelism.offload), "its activations wait in host memory"),
     (lambda plan: plan.accelerator.kind == "cpu", "a CPU launches nothing ahead of what it computes"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (

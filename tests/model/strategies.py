@@ -211,6 +211,19 @@ def parallelism(draw: st.DrawFn) -> Mapped:
 
 
 @st.composite
+def hosting(draw: st.DrawFn, whole: Mapped) -> Any:
+    """What lives in host memory, as far as the rules allow: mostly nothing."""
+    legal: list[Any] = ["activations", {"activations": 1}]
+    if whole["optimizer"] != "muon":
+        legal += ["optimizer", *(["weights"] if whole["parallelism"].get("zero") == 3 else [])]
+    uneven = len(whole["model"]["layers"]) > 1 or whole["recompute"] in COUNTED or "every" in whole["recompute"]
+    chosen = draw(st.sampled_from((None, None, None, *legal)))
+    if isinstance(chosen, dict):
+        return ["activations"] if uneven else chosen
+    return [chosen, *(["activations"] if chosen == "weights" and draw(st.booleans()) else [])] if chosen else None
+
+
+@st.composite
 def parts(draw: st.DrawFn) -> Mapped:
     """The parts of a whole plan."""
     degrees = draw(parallelism())
@@ -245,6 +258,10 @@ def parts(draw: st.DrawFn) -> Mapped:
             "global_batch": micro_batch * data * batches,
         },
     }
+    hosted = draw(hosting(whole))
+    if hosted:
+        copied = {"base": "pytorch-fsdp2-2025", "overlap": {"host": draw(st.sampled_from(("none", "compute")))}}
+        whole |= {"parallelism": {**degrees, "offload": hosted}, "stack": copied}
     narrow = precision == "bf16-mixed" and draw(st.booleans()) and "latent" not in str(model["layers"])
     return draw(narrowed(whole)) if narrow else whole
 

@@ -77,6 +77,16 @@ CASES = [
     (["model.layers.0.mlp.activation=clamped_swiglu"], "clamped_swiglu in `decoder`, which has no experts"),
     (["model.layers.0.mlp.top_k=2"], "`top_k` in `decoder`, whose mlp is gated"),
     (["model.layers.decoder.mlp.d_ff=2047"], "d_ff = 2047 of `decoder` does not split over tensor = 2"),
+    (["parallelism.offload=[weights]"], "offload of weights with zero = 1: only weights that are gathered come and go"),
+    (["parallelism.offload={activations: 5}"], "offload of the activations of 5 layers, but the model has 4"),
+    (
+        ["parallelism.offload={activations: 2}", "recompute={every: 2}"],
+        "layers are counted, but recompute = every already treats layers differently",
+    ),
+    (
+        ["parallelism={data: 4, tensor: 2, zero: 3, wrap: {every: 2}, offload: {activations: 2}}"],
+        "layers are counted, but sets of 2 of them move as one",
+    ),
     (["model.vocab=50257"], "vocab = 50257 does not split over tensor = 2"),
     (
         ["parallelism.pipeline=4", "parallelism.data=1", "parallelism.interleave=2", "parallelism.zero=0"],
@@ -354,3 +364,12 @@ def test_every_rule_is_in_the_table() -> None:
         if function.__module__ == found.name and not function.__name__.startswith("_")
     }
     assert written == {*RULES, *WARNINGS}
+
+
+def test_sums_on_the_host_are_waited_for() -> None:
+    """Weights on the host and several micro-batches: their update is not timed, and their sums are waited for."""
+    said = [warning.message for warning in loaded("parallelism={data: 8, zero: 3, offload: [weights]}").warnings]
+    assert len(said) == 2
+    assert "gradients of each micro-batch are added up on the host, so no copy of one hides behind backward" in said
+    once = loaded("parallelism={data: 8, zero: 3, offload: [weights], reduce: step}").warnings
+    assert len(once) == 1

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
 
 WHAT = {
+    "weights": ("weights", "shares that come to the device before each gather"),
     "master": ("master weights", "the copy that the update writes"),
     "gradients": ("gradients", "where the update reads them, in the dtype of what it updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
+    "activations": ("activations", "what layers save for backward, of every micro-batch in flight"),
 }
 
 
@@ -32,6 +34,7 @@ def host_table(compiled: Compiled) -> Table | None:
     rows = [
         (Cell(name, note=note), amount(most[key], "B"), amount(devices * most[key], "B"))
         for key, (name, note) in WHAT.items()
+        if most[key]
     ]
     rows.append((Cell("all"), amount(sum(most.values()), "B"), total_cell(compiled, "memory.host")))
     columns = (

@@ -1,4 +1,4 @@
-"""What persists beside the weights on the fullest device: each state of the optimizer, and quantised copies."""
+"""What persists beside weights as they are stored, on the fullest device: states of the optimizer, quantised copies."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def state_table(report: Report) -> Table | None:
     compiled = report.compiled
     rows = tuple(_rows(compiled))
     columns = (Column("state"), Column("of"), Column("shape"), Column("format"), Column("bytes", "number"))
-    return Table("What persists beside the weights, on the fullest device", columns, rows, 16) if rows else None
+    return Table("States and copies that persist, on the fullest device", columns, rows, 16) if rows else None
 
 
 def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
     plan, role = compiled.plan, worst(compiled).name
     held = [row for row in compiled.accounts if row.role == role and row.resource.startswith("memory.")]
-    hosted = bool(plan.parallelism.offload)
+    hosted = plan.parallelism.updates_on_host
     if hosted:
         held += [row for row in compiled.accounts if row.role == role and row.resource.startswith("host.")]
     rule: Optimizer | None = plan.optimizer
@@ -58,10 +58,10 @@ def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
     if recipe and copies:
         endings = (".weight.row", ".weight.column", ".weight.row.scales", ".weight.column.scales", ".weight.scale")
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        bytes_held = _sum(held, endings, "memory.workspace")
+        bytes_held = _sum(held, endings, "memory.weights")
         yield Cell("quantised copies"), Cell("matrices of layers"), Cell(SHAPES["whole"]), Cell(scales), bytes_held
     if recipe and recipe.history:
-        bytes_held = _sum(held, (".amax",), "memory.workspace")
+        bytes_held = _sum(held, (".amax",), "memory.weights")
         yield (
             Cell("largest magnitudes"),
             Cell("quantised tensors"),
