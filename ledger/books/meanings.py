@@ -104,13 +104,14 @@ MEANINGS: tuple[Meaning, ...] = (
             f"{KAPLAN}; at an assumed MFU",
             ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
     Meaning("napkin.days", "napkin.time.run / 86400", "seconds of a day", ("napkin.time.run",), exact=True),
-    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}), on the worst role", RAJBHANDARI,
-              ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
-      for part, kind, more in (("weights", "weights", ()), ("master", "master", ()), ("gradients", "gradients", ()),
-                               ("optimizer", "states", ("optimizer.name",)))),
+    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){beside}, on the worst role",
+              RAJBHANDARI, ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
+      for part, kind, beside, more in (
+          ("weights", "weights", ", and copies that a matmul recipe keeps,", ()), ("master", "master", "", ()),
+          ("gradients", "gradients", "", ()), ("optimizer", "states", "", ("optimizer.name",)))),
     *(Meaning(f"memory.{part}", f"bytes of {what} alive at the peak moment of the worst role", LIFETIMES, inputs)
       for part, what, inputs in (
-          ("weights", "weights", ("memory.static.weights",)),
+          ("weights", "weights and their quantised copies", ("memory.static.weights",)),
           ("master", "master weights", ("memory.static.master",)),
           ("gradients", "gradients", ("memory.static.gradients",)),
           ("optimizer", "optimizer state", ("memory.static.optimizer",)),

@@ -11,10 +11,10 @@ from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
 from ledger.books.liveness import Alive
 from ledger.books.moments import Moments
-from ledger.books.passing import TOKENS, category, standing
+from ledger.books.passing import TOKENS, categories, standing
 from ledger.books.steps import Step
-from ledger.books.timeline import Alive as Counted
 from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
+from ledger.books.timeline import Alive as Counted
 from ledger.books.waiting import waiting
 from ledger.model import multi_token
 from ledger.model.dims import symbol
@@ -116,7 +116,7 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
 
     The share of the layer that runs is counted with the step it runs in, so here are the layers that wait.
     """
-    held, why, others = category(unit), "saved for backward: each storage once", _others(unit, plan)
+    category, why, others = categories(unit), "saved for backward: each storage once", _others(unit, plan)
     gone = leaving(unit)
     for tensor in unit.kept.saved:
         if standing(tensor):
@@ -124,9 +124,9 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
         if tensor in gone:
             moving = "on its way to the host beside the next layer, or back before its own backward"
             account = f"{unit.name}/{tensor.name}.moving"
-            yield from posted(line, account, held, tensor.bytes(), on_the_way(unit), moving)
+            yield from posted(line, account, category(tensor), tensor.bytes(), on_the_way(unit), moving)
             continue
-        account, amount = f"{unit.name}/{tensor.name}", tensor.bytes()
+        held, account, amount = category(tensor), f"{unit.name}/{tensor.name}", tensor.bytes()
         yield from posted(line, account, held, amount, line.saved(unit), why)
         flying = until_update(others)
         yield from posted(line, f"{account}.in_flight", held, amount, flying, "micro-batches in flight")
@@ -143,10 +143,11 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
     def together(point: Point) -> sympy.Expr:
         return unit.kept.beside if (point.phase, point.unit) == (BACKWARD, unit.name) else ZERO
 
+    category = categories(unit)
     for tensor in {t.storage: t for t in (*unit.kept.saved, *unit.kept.rebuilt)}.values():
         if not standing(tensor):
             account = f"{unit.name}/{tensor.name}.beside"
-            yield from posted(line, account, category(unit), tensor.bytes(), together, "rebuilt with its segment")
+            yield from posted(line, account, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
 
 
 def _others(unit: Unit, plan: Plan) -> sympy.Expr:

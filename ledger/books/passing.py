@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ledger.books.liveness import Alive, backward, forward
+from ledger.books.liveness import Alive, backward, forward, storages
+from ledger.model.operations import gradient
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import LOSS, OUTPUT
 
 TOKENS = "embedding/tokens.index"
 
@@ -19,24 +19,27 @@ def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[Alive, ...]]
     yield "backward", backward(unit, added=added)
 
 
-def category(unit: Unit) -> str:
-    """What the tensors that a unit keeps for backward count as."""
-    return "logits" if unit.name in (OUTPUT, LOSS) else "activations"
-
-
 def categories(unit: Unit) -> Callable[[Tensor], str]:
-    """What each tensor that is alive while a unit runs counts as."""
-    gradients = {f"{weight.name}.gradient" for weight in unit.weights}
+    """What each tensor that is alive while a unit runs counts as: by what it is, wherever it is kept."""
+    storage = storages(unit)
+    names = {gradient(weight).name for weight in unit.weights}
+    summed = {storage(gradient(weight)) for weight in unit.weights}
     kept = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
 
     def held(tensor: Tensor) -> str:
-        if tensor.name in gradients:
+        if storage(tensor) in summed or tensor.name.removesuffix(".earlier") in names:
             return "gradients"
-        if tensor.name in kept:
-            return category(unit)
-        return "logits" if tensor.name.startswith(("head/", "cross_entropy/")) else "workspace"
+        if scores(tensor):
+            return "logits"
+        return "activations" if tensor.name in kept else "workspace"
 
     return held
+
+
+def scores(tensor: Tensor) -> bool:
+    """Whether a tensor is scores of the vocabulary, or what the loss makes of them."""
+    dims = {dim.name for dim in tensor.dims}
+    return ("vocab" in dims and "d_model" not in dims) or tensor.name.startswith("cross_entropy/")
 
 
 def standing(tensor: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What quantising keeps beside weights: copies that serve every micro-batch, and buffers of delayed scaling."""
+"""What quantising adds to weights: copies that serve every micro-batch, and buffers of delayed scaling."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PER_SLOT = 2  # the scale, and its inverse, beside the history
 
 def kept(program: Program, line: Timeline) -> Iterator[Entry]:
     """Alive all the time, in every layer."""
-    workspace = stock("workspace")
+    weights = stock("weights")
     for unit in program.units:
         copies = {t.name: t for op in unit.forward for t in op.outputs if t.role == STAYING}
         for tensor in copies.values():
             why = "a quantised copy of a weight, which the next micro-batch finds"
-            yield Entry(f"{unit.name}/{tensor.name}", workspace, line.whole, tensor.bytes(), unit.count, why)
+            yield Entry(f"{unit.name}/{tensor.name}", weights, line.whole, tensor.bytes(), unit.count, why)
         for operation in unit.forward:
             if isinstance(operation, Quantised) and operation.recipe and operation.recipe.history:
                 slots = sized("fp32", sympy.Integer(SLOTS * (operation.recipe.history + PER_SLOT)))
                 why = "largest magnitudes and scales of delayed scaling (Transformer Engine, pytorch/fp8.py)"
-                yield Entry(f"{unit.name}/{operation.name}.amax", workspace, line.whole, slots, unit.count, why)
+                yield Entry(f"{unit.name}/{operation.name}.amax", weights, line.whole, slots, unit.count, why)

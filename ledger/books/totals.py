@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from ledger.books import quantised_stocks
 from ledger.books.closed import Books
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
@@ -38,7 +39,8 @@ def static(plan: Plan, book: Books) -> Totals:
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
     here = 0 if weights_on_host(plan) else 1  # shards of weights and gradients, on the device
-    yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights")))
+    copies = sum(book.value(entry.amount * entry.times) for entry in quantised_stocks.kept(book.program, book.line))
+    yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights"))) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource.name == "memory.optimizer"]

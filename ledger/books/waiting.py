@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ledger.books.entries import Entry
 from ledger.books.liveness import storages
-from ledger.books.passing import category, standing
+from ledger.books.passing import scores, standing
 from ledger.books.timeline import Timeline, posted, until_update
 from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.dims import symbol
@@ -29,8 +29,9 @@ def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         layers = symbol("chunks") if unit.name in ENDS else unit.count
         for tensor in operands(unit):
             account = f"{unit.name}/{tensor.name}.waiting"
+            held = "logits" if scores(tensor) else "activations"
             count = until_update(layers * symbol("waiting"))
-            yield from posted(line, account, category(unit), tensor.bytes(), count, why)
+            yield from posted(line, account, held, tensor.bytes(), count, why)
 
 
 def operands(unit: Unit) -> tuple[Tensor, ...]:

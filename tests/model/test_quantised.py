@@ -81,7 +81,7 @@ def test_scales_found_first_cost_a_pass() -> None:
 def test_copies_of_weights_last() -> None:
     """Two copies of every quantised weight stay, and are made once however many micro-batches a step has."""
     several = compiled("fp8-current", run={"seq_len": 48, "micro_batch": 2, "global_batch": 8})
-    held = [row for row in several.accounts if row.resource == "memory.workspace" and ".weight." in row.account]
+    held = [row for row in several.accounts if row.resource == "memory.weights" and ".weight." in row.account]
     copies = [row for row in held if row.account.endswith((".weight.row", ".weight.column"))]
     assert sum(row.amount * row.times for row in copies) == 2 * 2 * WEIGHTS
     assert {row.times for row in rows(several, ".weight.quantise", "hbm", "forward")} == {2}  # layers

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "weights": ("weights", "the parameters as the forward pass reads them"),
+    "weights": ("weights", "the parameters as the forward pass reads them, quantised copies that stay among them"),
     "master": ("master weights", "the copy that the optimizer updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
     "gradients": ("gradients", "alive from the first backward to the end of the step"),
