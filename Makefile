@@ -9,7 +9,7 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check verify verify-all accuracy fix schema bench-compile lock clean
+.PHONY: help report lecture test check verify verify-all accuracy calibration fix schema bench-compile lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/de
 
 accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
 	@$(python) -m ledger.evidence.verification docs/accuracy.md
+
+calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
+	@$(python) -m ledger.evidence.calibration docs/accuracy.md
+	@$(bin)/ledger calibrate --table specs/evidence/*.yaml
 
 fix: $(testable) ## format, and mend what lint can mend
 	$(python) -m ruff format

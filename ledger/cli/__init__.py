@@ -17,6 +17,7 @@ VERBS = {
     "solve": "ledger.cli.solve",
     "verify": "ledger.cli.verify",
     "bench": "ledger.cli.bench",
+    "calibrate": "ledger.cli.calibrate",
     "score": "ledger.cli.score",
     "init": "ledger.cli.init",
     "import": "ledger.cli.import_",

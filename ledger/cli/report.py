@@ -80,6 +80,11 @@ def choices(compiled: Compiled, formats: tuple[str, ...]) -> dict[str, Any]:
     """What the plan depends on, its other layouts, and what was measured near it, for the formats that show them."""
     if not {"html", "pdf"} & set(formats):
         return {}
+    from ledger.evidence.calibration.nearest import nearest
     from ledger.report.choices import alternatives, sensitivities
 
-    return {"sensitivities": sensitivities(compiled), "alternatives": alternatives(compiled.plan)}
+    return {
+        "sensitivities": sensitivities(compiled),
+        "alternatives": alternatives(compiled.plan),
+        "microbenchmarks": nearest(compiled),
+    }

@@ -39,10 +39,12 @@ class Calibration:
 
     @property
     def predicted(self) -> tuple[float, ...]:
-        """Seconds of each sample by the fit; none where there is no fit."""
+        """Seconds of each sample by the fit that is the price; none where there is no fit."""
         if self.fit is None:
             return ()
-        errors = relative_errors(self.series.kind.form, self.fit.parameters, self.samples, self.roof)
+        published = self.series.whole
+        parameters = published.parameters if self.wider and published else self.fit.parameters
+        errors = relative_errors(self.series.kind.form, parameters, self.samples, self.roof)
         return tuple(sample.seconds * (1 + error) for sample, error in zip(self.samples, errors.tolist(), strict=True))
 
     @property

@@ -15,6 +15,8 @@ from ledger.spec.reader import Node
 POWERED = ("matmul", "grouped", "attention")  # forms whose rate falls at the power limit
 REGIMES = ("burst", "sustained")
 WITH_MORE = {"matmul": "casting", "attention": "module"}  # forms of a kernel that is timed with others
+# Sizes by which a measurement is told from others, in this order.
+NAMED = ("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "groups", "rows", "width", "ranks", "bytes")
 UNREAD = "pageable"  # host memory that no training framework copies from
 
 
@@ -41,7 +43,7 @@ class Whole:
 class Kind:
     """What the records of a set have in common: a price class and the cases it tells apart.
 
-    `kernel`: which implementation of an optimizer. `module`: kernels beside the one that is meant are inside the timing.
+    `kernel`: which implementation of an optimizer. `module`: the timing has kernels beside the one that is meant.
     """
 
     what: str
@@ -91,6 +93,12 @@ def _file(path: Path) -> str:
     """The file as prices cite it: one of the library by its place in the repository."""
     own = path.resolve().parent == default_library().folder("evidence").resolve()
     return f"specs/evidence/{path.name}" if own else shown(path)
+
+
+def named(record: Record) -> str:
+    """A measurement by its operation and its sizes."""
+    sizes = [f"{name} {value:,}" for name in NAMED if isinstance(value := record.get(name), int)]
+    return ", ".join([*([str(record["operation"])] if "operation" in record else []), *sizes])
 
 
 def kind(record: Record, stated: str) -> Kind:

@@ -140,8 +140,8 @@ def section(found: Sequence[Row]) -> Iterator[str]:
     wider = sum(row.wider for row in compared)
     yield (
         f"{len(found)} sets of measurements, {sum(row.points for row in found)} points; of {len(compared)} that are a "
-        f"part of a larger publication, {wider} are priced by a fit over all of it, which errs no more on these points than "
-        f"a fit on them errs on points it has not seen; {under} of the others have an error at or under that fit's.\n"
+        f"part of a larger publication, {wider} are priced by a fit over all of it, which errs no more on these points "
+        f"than a fit on them errs on points it has not seen; {under} of the others are at or under that fit's error.\n"
     )
     for device in dict.fromkeys(row.device for row in found):
         yield f"**{device}**\n"

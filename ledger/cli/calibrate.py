@@ -1,0 +1,106 @@
+"""`ledger calibrate`: measurements become the fitted prices of an accelerator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ledger.cli.options import json_option
+
+if TYPE_CHECKING:
+    from ledger.evidence.calibration.calibrate import Fitted
+    from ledger.evidence.measured import Evidence
+
+
+@click.command()
+@click.argument("evidence", nargs=-1, required=True)
+@click.option("--accelerator", "named", default="", metavar="NAME", help="The data sheet to hold them against.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the spec here, and a page beside.")
+@click.option("--table", "as_table", is_flag=True, help="Print the errors of every device and kernel class.")
+@json_option
+def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table: bool, as_json: bool) -> None:
+    """Fit the prices of an accelerator to measurements and print the accelerator as a spec.
+
+    EVIDENCE is a file that `ledger bench` wrote, or one of the library, or its name there (h100-sxm-nccl). Each price
+    states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file, and FILE.html
+    beside it draws predicted against measured. --table and --json take files of several devices.
+    """
+    from ledger.evidence.calibration.calibrate import fit_all, read_all
+
+    files = read_all([path for text in evidence for path in _found(text)])
+    fitted = fit_all(files, named, _progress if len(files) > 1 else lambda _: None)
+    if not fitted:
+        _nothing(files)
+    if as_table or as_json:
+        _errors(fitted, as_json=as_json)
+    if out is not None:
+        _write(_only(fitted), out)
+    elif not (as_table or as_json):
+        click.echo(_only(fitted).spec, nl=False)
+
+
+def _found(text: str) -> list[Path]:
+    """The file of that path, or of that name in the library; none for a folder, which is said."""
+    from ledger.spec.library import default_library
+    from ledger.spec.near import nearest
+    from ledger.spec.problems import Location, Problem, SpecError
+
+    path, library = Path(text), default_library()
+    if path.is_dir():
+        click.echo(f"{text}: a folder, left out", err=True)
+        return []
+    if path.exists():
+        return [path]
+    known = library.names("evidence")
+    if text in known:
+        return [library.folder("evidence") / f"{text}.yaml"]
+    raise SpecError([Problem(Location(text), "there is no such file, nor evidence of that name", nearest(text, known))])
+
+
+def _nothing(files: tuple[Evidence, ...]) -> None:
+    """Raises SpecError: the files hold no microbenchmarks."""
+    from ledger.spec.problems import Location, Problem, SpecError
+
+    where = files[0].node.where if files else Location("EVIDENCE")
+    help_text = "give a file of `ledger bench`, or one of the library such as h100-sxm-nccl"
+    raise SpecError([Problem(where, "no microbenchmark is in these files", help_text)])
+
+
+def _only(fitted: tuple[Fitted, ...]) -> Fitted:
+    """The one device; a usage error where there are several."""
+    if len(fitted) > 1:
+        names = ", ".join(one.device.accelerator.name for one in fitted)
+        raise click.UsageError(
+            f"a spec is of one device, and these files measured {names}: give those of one, or --table"
+        )
+    return fitted[0]
+
+
+def _write(fitted: Fitted, out: Path) -> None:
+    """The spec, and the page beside it."""
+    from ledger.report.calibration import write_page
+    from ledger.report.files import replace_file
+
+    replace_file(out, fitted.spec.encode())
+    page = out.with_suffix(".html")
+    write_page(fitted, page)
+    click.echo(f"wrote {out} and {page}", err=True)
+
+
+def _errors(fitted: tuple[Fitted, ...], *, as_json: bool) -> None:
+    """Every set with its error, as a table for people or JSON for programs."""
+    from ledger.cli.tables import print_json, print_table
+    from ledger.evidence.calibration.table import HEAD, cells, published, rows
+
+    found = rows(fitted)
+    if as_json:
+        print_json(published(found))
+        return
+    print_table(("device", *HEAD), [(row.device, *cells(row)) for row in found], right=HEAD[1:5])
+
+
+def _progress(name: str) -> None:
+    """Says on standard error what is fitted."""
+    click.echo(name, err=True)
