@@ -11,7 +11,7 @@ from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled, Symbol
-    from ledger.spec.plan import Origin, Plan
+    from ledger.spec.plan import Plan
 
 
 @click.command(name="explain")
@@ -80,24 +80,17 @@ def json_number(value: Any) -> Any:
 
 def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
     """A symbol with its value, the spec path, and `file:line:column` (empty: written nowhere)."""
-    origin = origin_of(plan, symbol.path)
+    from ledger.spec.inputs import origin
+
+    found = origin(plan, symbol.path)
     return {
         "symbol": symbol.name,
         "value": json_number(symbol.value),
         "meaning": symbol.meaning,
         "path": symbol.path,
-        "where": str(origin.where) if origin else "",
-        "source": origin.source if origin else "",
+        "where": str(found.where) if found else "",
+        "source": found.source if found else "",
     }
-
-
-def origin_of(plan: Plan, path: str) -> Origin | None:
-    """Where the value at a dotted path was written, or else the nearest part around it that was."""
-    while path:
-        if path in plan.origins:
-            return plan.origins[path]
-        path = path.rpartition(".")[0]
-    return None
 
 
 def total_record(compiled: Compiled, key: str) -> dict[str, Any]:

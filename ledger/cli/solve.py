@@ -98,10 +98,7 @@ def written(value: Number, unit: str) -> str:
 
 def record(found: Solution) -> dict[str, Any]:
     """The published form of a solution."""
-    from ledger.report.contract import number
-
-    def maybe(value: Number | None) -> int | float | None:
-        return None if value is None else number(value)
+    from ledger.report.contract import maybe
 
     return {
         "schema": "ledger-solve/1",

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
+from ledger.evidence.storages import storage_of
+
 AHEAD = "ahead"  # copies go on beside the neighbouring layer; else each is waited for
 
 
@@ -57,17 +59,17 @@ class Layer:
     def enters(self, _: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """What comes in beside the residual stream, as tables of positions, is shared by layers and stays."""
         tensors = [value for value in tree_leaves((args, named)) if isinstance(value, Tensor)]
-        self.shared = {_identity(tensor) for tensor in tensors[1:]}
+        self.shared = {storage_of(tensor) for tensor in tensors[1:]}
         self.hooks = saved_tensors_hooks(self.pack, unpack)
         self.hooks.__enter__()
 
     def pack(self, saved: Tensor) -> Any:
         """A weight or what is shared stays where it is; of anything else, the place in its storage."""
-        weights = {_identity(weight) for weight in self.module.parameters()}
-        if _identity(saved) in self.shared | weights:
+        weights = {storage_of(weight) for weight in self.module.parameters()}
+        if storage_of(saved) in self.shared | weights:
             return saved
-        slot = self.slots.get(_identity(saved)) or Slot(saved)
-        self.slots[_identity(saved)] = slot
+        slot = self.slots.get(storage_of(saved)) or Slot(saved)
+        self.slots[storage_of(saved)] = slot
         return slot, saved.dtype, saved.size(), saved.stride(), saved.storage_offset()
 
 
@@ -119,7 +121,3 @@ def _fetch(passes: Sequence[Layer]) -> None:
     for layer in reversed(passes):
         for slot in list(layer.slots.values()):
             slot.fetch()
-
-
-def _identity(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # data_ptr() is 0 for every fake tensor

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ledger.evidence.storages import identity, storage_of
+
 
 @dataclass
 class Promise:
@@ -76,8 +78,8 @@ class Promises:
         promise = Promise(function)
         result: Tensor = _Discarded.apply(promise, *inputs)
         storage = result.untyped_storage()
-        self.open[_identity(storage)] = promise
-        weakref.finalize(storage, self.open.pop, _identity(storage), None)
+        self.open[identity(storage)] = promise
+        weakref.finalize(storage, self.open.pop, identity(storage), None)
         return result
 
     def watched(self, forward: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -86,7 +88,7 @@ class Promises:
             return forward(*given, **named)
 
     def _pack(self, tensor: Tensor) -> Any:
-        promise = self.open.get(_identity(tensor.untyped_storage()))
+        promise = self.open.get(storage_of(tensor))
         if promise is None:
             return tensor
         promise.packed += 1
@@ -98,7 +100,3 @@ def _unpack(packed: Any) -> Tensor:
         return packed
     promise, shape, stride, offset = packed
     return promise.kept().as_strided(shape, stride, offset)
-
-
-def _identity(storage: torch.UntypedStorage) -> int:
-    return int(storage._cdata)  # noqa: SLF001  # data_ptr() is 0 for every fake tensor

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.reference_model import Workload, freeze, reference_model, torch_dtype, training_loss
+from ledger.evidence.storages import storage_of
 from ledger.evidence.transformers_config import family, with_layers
 
 if TYPE_CHECKING:
@@ -105,11 +106,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
         hooks = torch.autograd.graph.saved_tensors_hooks(recorder.pack, recorder.unpack)
         with _layers_noted(attrgetter(family(work.model).layers)(built), recorder), hooks:
             loss = training_loss(built, work, tokens)
-        return _storages(recorder, loss.grad_fn, {_identity(parameter) for parameter in built.parameters()})
-
-
-def _identity(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # data_ptr() is 0 for every fake tensor
+        return _storages(recorder, loss.grad_fn, {storage_of(parameter) for parameter in built.parameters()})
 
 
 @contextmanager
@@ -143,8 +140,8 @@ def _storages(recorder: _Recorder, root: Any, parameters: set[int]) -> tuple[Sav
                 users[recorder.unpacked].append((order, f"{node.name()}.{slot.removeprefix('_saved_')}"))
     packs: dict[int, list[int]] = defaultdict(list)
     for index, tensor in enumerate(recorder.tensors):
-        if _identity(tensor) not in parameters and recorder.held[index]() is not None:  # a choice has no gradient
-            packs[_identity(tensor)].append(index)
+        if storage_of(tensor) not in parameters and recorder.held[index]() is not None:  # a choice has no gradient
+            packs[storage_of(tensor)].append(index)
     return tuple(_storage(recorder, indices, users) for indices in packs.values())
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ledger.evidence.held import Held
+from ledger.evidence.storages import identity
 
 BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
 
@@ -56,9 +57,9 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
         """Count the storages of `tensors` from now until they are freed."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            if tensor.device.type == self.device and _identity(storage) not in self.sizes:
-                weakref.finalize(storage, self._record, _identity(storage), None)
-                self._record(_identity(storage), storage.nbytes())
+            if tensor.device.type == self.device and identity(storage) not in self.sizes:
+                weakref.finalize(storage, self._record, identity(storage), None)
+                self._record(identity(storage), storage.nbytes())
 
     def _record(self, identity: int, size: int | None) -> None:
         """The storage now has `size` bytes; None: it is gone."""
@@ -79,8 +80,8 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
 
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             result = original(storage, size)
-            if _identity(storage) in self.sizes:
-                self._record(_identity(storage), size)
+            if identity(storage) in self.sizes:
+                self._record(identity(storage), size)
             return result
 
         with mock.patch.object(torch.UntypedStorage, "resize_", resize):
@@ -103,7 +104,3 @@ def wrapped(types: Iterable[type]) -> bool:
 
 def _rounded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
-
-
-def _identity(storage: torch.UntypedStorage) -> int:
-    return int(storage._cdata)  # noqa: SLF001  # data_ptr() is 0 for every fake tensor

@@ -46,9 +46,17 @@ def _own(group: Group, first: Attention) -> Attention:
 
 def features(model: Model) -> dict[str, object]:
     """What a class either has or has not; sizes and probabilities that every class takes are left out."""
-    group = next((g for g in model.groups if rotates(g)), model.groups[0])
-    attention, mlp = group.attention, mlp_of(model)
-    parts = {(_own(g, attention), _alike(g, mlp), g.norms, g.residual) for g in model.groups}
+    return {**_of_layers(model), **_of_attention(model), **_outside(model), **_of_feed_forward(model)}
+
+
+def _shown(model: Model) -> Group:
+    """The group that stands for the model's attention: the first that rotates, where any does."""
+    return next((group for group in model.groups if rotates(group)), model.groups[0])
+
+
+def _of_layers(model: Model) -> dict[str, object]:
+    group, mlp = _shown(model), mlp_of(model)
+    parts = {(_own(g, group.attention), _alike(g, mlp), g.norms, g.residual) for g in model.groups}
     return {
         "kinds of layer": len(parts),
         "norm": model.norm.kind,
@@ -57,36 +65,56 @@ def features(model: Model) -> dict[str, object]:
         "weight in fp32": model.norm.wide,
         "norms": group.norms,
         "residual": group.residual,
-        "mlp": mlp.kind,
-        "mlp bias": mlp.bias,
+        "residual dropout": model.residual_dropout > 0,
+        "dense layers": any(dense(model)) and bool(mlp.experts),
+        "dense layers first": tuple(sorted(dense(model), reverse=True)) == dense(model),
+    }
+
+
+def _of_attention(model: Model) -> dict[str, object]:
+    attention = _shown(model).attention
+    bases = {group.attention.rotary_base for group in model.groups}
+    return {
         "qkv bias": attention.qkv_bias,
         "output bias": attention.out_bias,
         "equal attention biases": attention.qkv_bias == attention.out_bias,
         "fused qkv": attention.fused_qkv,
-        "rotary": rotates(group),
-        "rotary in every layer": len({rotates(g) for g in model.groups}) == 1,
+        "rotary": rotates(_shown(model)),
+        "rotary in every layer": len({rotates(group) for group in model.groups}) == 1,
         "partial rotary": 0 < attention.rotary < 1,
-        "window": any(g.attention.window is not None for g in model.groups),
+        "window": any(group.attention.window is not None for group in model.groups),
         "soft cap": attention.softcap is not None,
         "grouped queries": attention.kv_heads != attention.heads,
         "heads x head_dim = d_model": attention.heads * attention.head_dim == model.d_model,
+        "attention": attention.kind,
+        "rotary form": attention.rotary_form,
+        "rotary bases": len(bases),
+        "a rotary base for each kind of window": len(bases) == len({bool(g.attention.window) for g in model.groups}),
+        "norms of queries and keys": attention.qk_norm,
+        "sinks": attention.sinks,
+        "temperature": any(group.attention.temperature for group in model.groups),
+        "temperature where nothing rotates": all(g.attention.temperature != rotates(g) for g in model.groups),
+        "chunks": any(group.attention.chunk is not None for group in model.groups),
+        "chunks where something rotates": all(bool(g.attention.chunk) == rotates(g) for g in model.groups),
+    }
+
+
+def _outside(model: Model) -> dict[str, object]:
+    return {
         "learned positions": model.learned_positions > 0,
-        "residual dropout": model.residual_dropout > 0,
         "embedding dropout": model.embedding_dropout > 0,
         "equal hidden dropouts": model.embedding_dropout == model.residual_dropout,
         "scaled embedding": model.scale_embedding,
         "head bias": model.head_bias,
         "head soft cap": model.head_softcap is not None,
-        "attention": attention.kind,
-        "rotary form": attention.rotary_form,
-        "rotary bases": len({g.attention.rotary_base for g in model.groups}),
-        "a rotary base for each kind of window": len({g.attention.rotary_base for g in model.groups})
-        == len({bool(g.attention.window) for g in model.groups}),
-        "norms of queries and keys": attention.qk_norm,
-        "sinks": attention.sinks,
-        "temperature": any(g.attention.temperature for g in model.groups),
-        "temperature where nothing rotates": all(g.attention.temperature != rotates(g) for g in model.groups),
-        "chunks where something rotates": all(bool(g.attention.chunk) == rotates(g) for g in model.groups),
+    }
+
+
+def _of_feed_forward(model: Model) -> dict[str, object]:
+    mlp = mlp_of(model)
+    return {
+        "mlp": mlp.kind,
+        "mlp bias": mlp.bias,
         "scores": mlp.router.scores,
         "normalized": mlp.router.normalize,
         "weights of chosen": mlp.router.weights,
@@ -101,7 +129,4 @@ def features(model: Model) -> dict[str, object]:
         "gated shared experts": bool(mlp.shared and mlp.shared.gated),
         "capacity": mlp.capacity_factor is not None,
         "clamped": mlp.activation == "clamped_swiglu",
-        "dense layers": any(dense(model)) and bool(mlp.experts),
-        "dense layers first": tuple(sorted(dense(model), reverse=True)) == dense(model),
-        "chunks": any(g.attention.chunk is not None for g in model.groups),
     }

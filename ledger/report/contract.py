@@ -42,6 +42,11 @@ def number(value: Number) -> int | float:
     return value.numerator if value.denominator == 1 else float(value)
 
 
+def maybe(value: Number | None) -> int | float | None:
+    """A JSON number, or null."""
+    return None if value is None else number(value)
+
+
 def digest(text: str) -> str:
     """The digest with the name of its hash."""
     return text if text.startswith("sha256:") else f"sha256:{text}"

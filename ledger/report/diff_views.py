@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.report.causes import Cause
-from ledger.report.contract import number
+from ledger.report.contract import maybe, number
 from ledger.report.diff import Diff, Formula, Output, group
 from ledger.report.html import environment
 from ledger.report.views.parts import Cell, Column, Table
@@ -209,8 +209,3 @@ def input_record(change: Change) -> dict[str, Any]:
         **{f"{side}_source": origin.source if origin else "" for side, origin in origins.items()},
         "parts": [input_record(part) for part in change.parts],
     }
-
-
-def maybe(value: Number | None) -> int | float | None:
-    """A JSON number, or null."""
-    return None if value is None else number(value)

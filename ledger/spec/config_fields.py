@@ -145,23 +145,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, Field]:
-    """The fields that every decoder has."""
-    return {
-        "hidden_size": size(width),
-        "num_hidden_layers": size(layers),
-        "num_attention_heads": size(heads),
-        "max_position_embeddings": size(positions),
-        "vocab_size": size(vocabulary),
-    }
-
-
-ROTARY = {
-    "rope_parameters": rotary_parameters(partial=False),
-    "rope_scaling": rotary_parameters(partial=False),
-    "partial_rotary_factor": only(1.0, 1),
-}
-UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 # Fields of every class that would make another model than a decoder with one head over its vocabulary.
 FIXED: Mapping[str, Field] = {
     "is_encoder_decoder": only(False),

@@ -14,6 +14,7 @@ from ledger.books.results import Compiled
 from ledger.evidence.flop_counts import flop_counts, parameter_count  # only where torch is installed
 from ledger.evidence.reference_model import workload
 from ledger.spec.huggingface import import_text
+from tests.invented_configs import LLAMA_4
 from tests.model import plans
 
 LIBRARY = Path(__file__).parents[2] / "specs" / "models"
@@ -192,22 +193,7 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "num_experts": 13,
         "mlp_only_layers": [0, 1],
     },
-    "llama4, every second layer dense": {
-        "model_type": "llama4_text",
-        "hidden_size": 6 * 17,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 26,
-        "intermediate_size": 61,
-        "intermediate_size_mlp": 103,
-        "num_hidden_layers": 6,
-        "vocab_size": 313,
-        "num_local_experts": 7,
-        "num_experts_per_tok": 2,
-        "interleave_moe_layer_step": 2,
-        "no_rope_layer_interval": 3,
-        "attention_chunk_size": 17,
-    },
+    "llama4, every second layer dense": {**LLAMA_4, "no_rope_layer_interval": 3},
     "deepseek v3, one dense layer": {
         "model_type": "deepseek_v3",
         "hidden_size": 136,

@@ -153,7 +153,7 @@ def test_the_documented_example_compiles() -> None:
 
 
 def test_no_dim_of_an_author_takes_a_symbol_of_the_plan() -> None:
-    """A dim named `tp` would be the tensor-parallel degree in every formula, so no name or letter of the table is free."""
+    """A dim named `tp` would be the tensor-parallel degree in every formula, so no name of the table is free."""
     spelt = {word for row in LETTERS for word in (row.name, row.letter) if re.fullmatch("[a-z][a-z0-9_]+", word)}
     assert spelt <= TAKEN | set(GIVEN)
 

@@ -15,6 +15,7 @@ from ledger.spec.config_families import FAMILIES
 from ledger.spec.huggingface import import_config, import_text
 from ledger.spec.load import load_model
 from ledger.spec.problems import Location, SpecError
+from tests.invented_configs import LLAMA_4
 
 CONFIGS = Path(__file__).parent / "published_configs"
 PUBLISHED = sorted(CONFIGS.glob("*.json"))
@@ -265,20 +266,9 @@ INVENTED: Mapping[str, Mapping[str, Any]] = {
         "sliding_window": 31,
     },
     "llama4_text-among-dense": {
-        "model_type": "llama4_text",
+        **LLAMA_4,
         "hidden_size": 91,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 26,
-        "intermediate_size": 61,
-        "intermediate_size_mlp": 103,
-        "num_hidden_layers": 6,
-        "vocab_size": 313,
-        "num_local_experts": 7,
-        "num_experts_per_tok": 2,
-        "interleave_moe_layer_step": 2,
         "no_rope_layers": [1, 1, 0, 1, 1, 0],
-        "attention_chunk_size": 17,
         "attention_bias": True,
     },
     "qwen2_moe-gated": {
