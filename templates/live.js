@@ -3,8 +3,8 @@
 // counterpart in ledger/books by tests/report/test_live.py.
 
 const named = (keys, rows) => rows.map((row) => Object.fromEntries(keys.map((key, index) => [key, row[index]])));
-const KERNEL = ["only", "when", "unit", "recurs", "times", "price", "flops", "bytes", "points", "inner"];
-const TRANSFER = ["only", "when", "unit", "recurs", "times", "collective", "axis", "payload", "hides"];
+const KERNEL = ["only", "when", "unit", "recurs", "times", "block", "price", "flops", "bytes", "points", "inner"];
+const TRANSFER = ["only", "when", "unit", "recurs", "times", "block", "collective", "axis", "payload", "hides"];
 const STOCK = ["only", "category", "first", "last", "bytes"];
 const PASSING = ["only", "at", "tensors", "steps"];
 for (const ledger of Object.values(PLAN.ledgers)) {
@@ -221,8 +221,10 @@ function stretch(name, unit, rows, count, rates) {
   const { stack } = PLAN;
   const device = seconds(compute);
   const launches = (stack.launch * rates.launch * sum(rows.map((row) => row.times))) / count;
-  const sheltered = seconds(moved.filter((row) => row.hides));
-  const behindMatmul = Math.min(sheltered, seconds(compute.filter((row) => row.kind.startsWith("matmul"))));
+  const hiding = moved.filter((row) => row.hides), matmuls = compute.filter((row) => row.kind.startsWith("matmul"));
+  const of = (rows, block) => seconds(rows.filter((row) => row.block === block));
+  const blocks = [...new Set(hiding.map((row) => row.block))];
+  const behindMatmul = sum(blocks.map((block) => Math.min(of(hiding, block), of(matmuls, block))));
   const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));
   const room = stack.hides[name] && unit !== PLAN.root ? device - behindMatmul : 0;
   const behindUnit = Math.min(shown.data, room);

@@ -66,7 +66,7 @@ RULES = (
         "tensor",
         "matmul",
         "every tensor-parallel transfer",
-        "the matmuls of the same layer and pass",
+        "the matmuls of the same block (attention or MLP) and pass",
         "Transformer Engine, userbuffers: split into chunks beside the matmul that it feeds or follows",
         moved=lambda row, _: axis(row) == "tensor",
         covers=lambda row: row.kind.startswith("matmul"),
@@ -75,7 +75,7 @@ RULES = (
         "tensor",
         "weight_gradient",
         "in backward, inputs gathered again and gradients of column-parallel inputs",
-        "the matmuls of the same layer",
+        "the matmuls of the same block (attention or MLP)",
         "Korthikanti et al. 2022, arXiv 2205.05198; Megatron-LM, core/tensor_parallel/layers.py",
         moved=_column_parallel,
         covers=lambda row: row.kind.startswith("matmul"),
@@ -179,6 +179,12 @@ def said(overlap: Overlap) -> Iterator[Said]:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 
 
+def block(row: KernelTime) -> str:
+    """The part of a layer that a kernel or a transfer belongs to, attention or MLP: each with the norm before it."""
+    parts = row.account.split("/")
+    return parts[1].split(".")[0].removesuffix("_norm") if len(parts) > 1 else parts[0]
+
+
 def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether some kernel of its own unit may run beside a transfer of a layer."""
     return any(rule.moved is not None and rule.moved(row, name) for rule in in_force(plan.stack.overlap))
@@ -194,12 +200,14 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue
-        cover = [row for row in compute if rule.covers(row)]
-        names = frozenset(row.account for row in cover)
-        room = spent(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
-        behind = max(0.0, min(room, spent(row for row in rows if moves(row) and rule.moved(row, name))))
-        taken.append((names, behind))
-        yield rule.kind, behind
+        moving = [row for row in rows if moves(row) and rule.moved(row, name)]
+        for part in dict.fromkeys(block(row) for row in moving) if rule.kind == "tensor" else ("",):
+            cover = [row for row in compute if rule.covers(row) and block(row).startswith(part)]
+            names = frozenset(row.account for row in cover)
+            room = spent(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
+            behind = max(0.0, min(room, spent(row for row in moving if block(row).startswith(part))))
+            taken.append((names, behind))
+            yield rule.kind, behind
 
 
 def tax(plan: Plan) -> float:

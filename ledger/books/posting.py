@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import sympy
 
@@ -21,6 +22,7 @@ from ledger.model.sharding import Exchange
 from ledger.model.units import Unit
 from ledger.model.unsharding import copies as copied_around
 from ledger.model.update import Streaming, accumulations, exchanges, update
+from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
@@ -46,9 +48,9 @@ COLLECTIVE = {
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Everything one device spends in a step. `value` tells which side of a matrix is the shorter."""
     for unit in program.units:
-        yield from _phase(unit, "forward", unit.forward)
-        yield from _phase(unit, "recompute", unit.kept.again)
-        yield from _phase(unit, "backward", unit.backward)
+        yield from _phase(unit, "forward", unit.forward, plan)
+        yield from _phase(unit, "recompute", unit.kept.again, plan)
+        yield from _phase(unit, "backward", unit.backward, plan)
     late = exchanges(plan, program.units, program.sharding)
     for unit_name, count, phase, transfer in (*buckets.exchanges(program, plan, value), *late):
         per = STEP if transfer.per_step else MICRO_BATCH
@@ -63,7 +65,8 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
             yield Entry(account, flow("host_traffic"), "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH)
         else:
             yield from _work(account, "backward", adding, count, MICRO_BATCH)
-    for name, count, phase, once, copy in copied_around(plan, sets(plan, program.units, program.sharding), program.sharding):
+    moved = sets(plan, program.units, program.sharding)
+    for name, count, phase, once, copy in copied_around(plan, moved, program.sharding):
         yield from _work(f"{name}/{copy.name}", phase, copy, count, STEP if once else MICRO_BATCH)
     for times, step in update(plan, program.units, program.sharding, value):
         if isinstance(step, Streaming) and step.on_host:
@@ -83,14 +86,25 @@ def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
         yield Entry(held.account, on_host(held.category), "step", held.amount, held.count, held.why)
 
 
-def _phase(unit: Unit, phase: str, operations: Sequence[Operation]) -> Iterator[Entry]:
+def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
     for operation in operations:
         per, count = STEP if operation.once else MICRO_BATCH, unit.count * operation.times
         account = f"{unit.name}/{operation.name}"
         if isinstance(operation, Collective):
-            yield _communication(account, phase, operation, count, per)
+            entry = _communication(account, phase, operation, count, per)
+            yield replace(entry, amount=entry.amount * narrowed(plan, unit, operation))
         else:
             yield from _work(account, phase, operation, count, per)
+
+
+def narrowed(plan: Plan, unit: Unit, moved: Collective) -> sympy.Expr:
+    """The share of a transfer's bytes that is sent: a layer's quantised operands are narrower than what they were."""
+    recipe = plan.precision.matmul
+    if recipe is None or recipe.gathers == "original" or unit.name in ENDS:
+        return ONE
+    gathers = moved.collective == "all_gather" and moved.axis == "tensor"
+    ratio = dtypes.size(recipe.format) / dtypes.size(plan.precision.compute)
+    return sympy.Rational(ratio.numerator, ratio.denominator) if gathers else ONE
 
 
 def _times(count: sympy.Expr, per: str) -> sympy.Expr:

@@ -106,9 +106,8 @@ class Quantised(Contraction):
         wanted = (differentiable(left), differentiable(right))
         if not any(wanted):
             return
-        yield Quantise(
-            f"{self.name}.quantise_gradient", "quantise", (upstream,), towards.both(), reads=self.recipe.reads()
-        )
+        reads = read(self.recipe, towards.both())
+        yield Quantise(f"{self.name}.quantise_gradient", "quantise", (upstream,), towards.both(), reads=reads)
         if wanted[0]:
             if self.recipe.weights == "anew":
                 yield self._again("weight", right, weights)
@@ -127,7 +126,7 @@ class Quantised(Contraction):
 
     def _again(self, which: str, tensor: Tensor, made: Copies) -> Quantise:
         """What forward did not leave is made in backward, of the tensor itself."""
-        reads = self.recipe.reads() if self.recipe else 1
+        reads = read(self.recipe, made.backward) if self.recipe else 1
         return Quantise(f"{self.name}.quantise_{which}", "quantise", (tensor,), made.backward, reads=reads)
 
     def _product(self, suffix: str, einsum: str, left: Tensor, right: Tensor, of: Tensor) -> Contraction:
@@ -159,6 +158,11 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
         return Copies((*forward, *shared), (*forward, *shared))
     backward = _copy(tensor, "column", dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, role))
     return Copies((*forward, *shared), (*backward, *shared))
+
+
+def read(recipe: Recipe, made: tuple[Tensor, ...]) -> int:
+    """How often a tensor is read for these copies of it."""
+    return recipe.reads(frozenset(tensor.name.rpartition(".")[2] for tensor in made))
 
 
 def _copy(tensor: Tensor, name: str, dtype: str, scales: sympy.Expr, of: tuple[str, str]) -> tuple[Tensor, Tensor]:
@@ -240,4 +244,4 @@ def _write(tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe,
     if key not in tape.moved:
         tape.moved[key] = made[0]
         name = f"{made[0].name.removesuffix('.row')}.quantise"
-        tape.record(Quantise(name, "quantise", (tensor,), made, reads=recipe.reads(), once=once))
+        tape.record(Quantise(name, "quantise", (tensor,), made, reads=read(recipe, made), once=once))

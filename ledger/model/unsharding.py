@@ -1,4 +1,4 @@
-"""What a device copies beside the transfers of ZeRO 3: shares cast before a gather, weights and gradients put in order."""
+"""What a device copies beside the transfers of ZeRO 3: shares cast before a gather, weights and gradients in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sympy
 
 from ledger.model.exchanges import gathers_again, sent
 from ledger.model.operations import ZERO
-from ledger.model.sharding import Sharding
+from ledger.model.sharding import EXPERT_DATA, Sharding
 from ledger.model.update import Streaming
 from ledger.model.wrapping import Wrap
 from ledger.spec.plan import Plan
@@ -22,13 +22,14 @@ def copies(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[Cop
         return
     once = plan.parallelism.reduces_once
     for whole in sets:
-        for _, part in whole.over(sharding):
+        for axis, part in whole.over(sharding):
+            of = "experts" if axis == EXPERT_DATA else "weights"
             out, into = _around_gather(plan, part, sharding), _around_reduction(plan, part.trained(), sharding)
             phases = ("forward", "backward") if gathers_again(plan, part.name) and part.used_again else ("forward",)
             for phase in phases if out != ZERO else ():
-                yield part.name, part.count, phase, False, _copy("weights/copy_out", out)
+                yield part.name, part.count, phase, False, _copy(f"{of}/copy_out", out)
             if into != ZERO:
-                yield part.name, part.count, "backward", once, _copy("weights/copy_in", into)
+                yield part.name, part.count, "backward", once, _copy(f"{of}/copy_in", into)
 
 
 def _copy(name: str, amount: sympy.Expr) -> Streaming:

@@ -200,9 +200,9 @@ def widest(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) -> tuple[bool, Row]:
-    """Whether it is a transfer; account, phase, unit, whether it recurs, times, and what prices it."""
+    """Whether it is a transfer; account, phase, unit, whether it recurs, times, block, and what prices it."""
     times = emission.formulas.number(entry.times)
-    head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times)
+    head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times, overlap.block(row))
     if isinstance(entry.cause, Collective | Exchange):
         hides = overlap.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
         payload = emission.formulas.number(entry.amount)

@@ -43,6 +43,7 @@ def _recipe(view: View) -> Recipe:
         saves=view.text("saves", default.saves),
         weights=view.text("weights", default.weights),
         keep=view.words("keep"),
+        gathers=view.text("gathers", default.gathers),
     )
 
 

@@ -45,13 +45,21 @@ class Recipe:
     saves: str = "quantised"
     weights: str = "kept"
     keep: tuple[str, ...] = ()
+    gathers: str = "original"  # or `quantised`: what tensor parallelism gathers for its products
 
     def leaves(self, account: str, group: str = "") -> bool:
         """Whether a contraction stays as it is: `head`, `mlp/down`, `router`, or all of a layer group."""
         parts = account.split("/")
         return any(name in (group, account, parts[0], parts[-1]) for name in self.keep if name)
 
-    def reads(self) -> int:
-        """How often a tensor is read to be quantised: once more where the scale of all of it is found first."""
-        found_first = self.history == 0 and WHOLE in (self.activation_block, self.weight_block)
+    def reads(self, copies: frozenset[str]) -> int:
+        """How often a tensor is read to make its `row` copy, its `column` copy, or both.
+
+        Once more where the scale of all of it is found first. A row's own scale is found while the row is on the chip;
+        those of columns are found in one pass and applied in another (torchao, a kernel for each direction).
+        """
+        blocks = (self.activation_block, self.weight_block)
+        if ROW in blocks:
+            return ("row" in copies) + 2 * ("column" in copies)
+        found_first = self.history == 0 and WHOLE in blocks
         return 2 if found_first or self.tensor_scale else 1

@@ -23,6 +23,8 @@ ALIKE = {
     "B200-powerlimited": "b200",
     "B200-class (184 GiB; part not named)": "b200",
 }
+# Devices of which too little is known for a price.
+UNPRICED = {"B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"}
 FORMATS = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
 PER_NODE = 8  # devices of a node where the data sheet says nothing else
 
@@ -38,6 +40,7 @@ class Document:
     plan: Mapping[str, Any]
     assumed: tuple[str, ...]
     software: Software
+    unpriced: str = ""  # why no step time can be predicted
 
 
 def document(row: Facts, library: Library) -> Document:
@@ -64,7 +67,7 @@ def document(row: Facts, library: Library) -> Document:
         "stack": parts.stack(),
         "run": parts.run(layout["data"]),
     }
-    return Document(plan, tuple(assumed), made)
+    return Document(plan, tuple(assumed), made, UNPRICED.get(row.hardware, ""))
 
 
 def _complete(row: Facts) -> None:
@@ -156,9 +159,12 @@ class Parts:
     def _sequence(self, tensor: int) -> str:
         if tensor == 1:
             return "off"
-        if self.row.sequence_parallel is None:
+        stated = self.row.sequence_parallel
+        if stated is None:
+            stated = self.software.sequence_parallel
+        if stated is None:
             self.assumed.append("sequence parallelism not stated: on")
-        if self.row.sequence_parallel is False:
+        if stated is False:
             return "off"
         # what is quantised is kept as it was gathered
         return self.software.sequence if self.row.dtype in ("", *FORMATS) else "save_gathered"
@@ -177,7 +183,7 @@ class Parts:
         group = {
             "group": "decoder",
             "repeat": row.layers,
-            "attention": {**sizes, **style.pop("attention")},
+            "attention": {**sizes, **style.pop("attention"), **self.software.attention},
             "mlp": {**style.pop("mlp"), **self._width()},
         }
         return {

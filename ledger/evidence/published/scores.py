@@ -101,17 +101,20 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
 def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequence[Books]) -> Scored:
     measured = measured_step(row)
     known = row.measured_peak_mem_gib is not None
-    memory = published_memory(made, plan, books) if known else max(reserved_bytes(plan, book) for book in books)
+    if known:
+        memory, asked = published_memory(made, plan, books)
+    else:
+        memory = asked = max(reserved_bytes(plan, book) for book in books)
     return replace(
         blank,
-        step=step_time(plan, books),
+        step=None if made.unpriced else step_time(plan, books),
         measured_step=measured,
         memory=float(memory),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
-        counts_time=measured is not None and row.score_time in (None, COUNTED) and row.kind == "pretrain",
+        counts_time=measured is not None and not made.unpriced and row.score_time in (None, COUNTED) and row.kind == "pretrain",
         counts_memory=known and row.score_mem in (None, COUNTED),
-        fits=memory <= plan.accelerator.memory,
-        assumed=made.assumed,
+        fits=asked <= plan.accelerator.memory,
+        assumed=(*made.assumed, *filter(None, [made.unpriced])),
     )
 
 
@@ -123,13 +126,14 @@ def otherwise(row: Row, library: Library) -> dict[str, float]:
         plan, _ = planned(made, (), library, Shelf())
     except (SkippedError, UnreadableError, SpecError):
         return {}
-    if plan.parallelism.tensor == 1 or typed.sequence_parallel is not None or not typed.measured_peak_mem_gib:
+    stated = (typed.sequence_parallel, made.software.sequence_parallel) != (None, None)
+    if plan.parallelism.tensor == 1 or stated or not typed.measured_peak_mem_gib:
         return {}
     found = {}
     for way in WAYS:
         other = replace(plan, parallelism=replace(plan.parallelism, sequence=way))
         if way != plan.parallelism.sequence and not violations(other):
-            memory = published_memory(made, other, close(other, roles(other)))
+            memory, _ = published_memory(made, other, close(other, roles(other)))
             found[f"sequence: {way}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
     return found
 
@@ -143,13 +147,17 @@ def measured_step(row: Facts) -> float | None:
     return row.derived_step_s
 
 
-def published_memory(made: Document, plan: Plan, books: Sequence[Books]) -> int:
-    """Bytes of the quantity and the rank that the publication prints; of several ranks, of the fullest by its books."""
+def published_memory(made: Document, plan: Plan, books: Sequence[Books]) -> tuple[int, int]:
+    """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device.
+
+    Of several ranks, those of the fullest by its books.
+    """
     book = books[0] if made.software.rank == "first" else max(books, key=peak_bytes)
     if made.software.memory == ALLOCATED:
-        return peak_bytes(book)
+        return peak_bytes(book), peak_bytes(book)
     outside = plan.stack.context if made.software.memory == DRIVER else 0
-    return replayed(plan, book).reserved + outside
+    found = replayed(plan, book)
+    return found.reserved + outside, found.asked + plan.stack.context
 
 
 # --- plans --------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ class Software:
     `compiled` is the stack of rows with torch.compile; `precisions` goes from a row's dtype to a spec; `memory` is what
     is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
     `networks` is the line rate between nodes, one way, for each device, by a word of the hardware; `devices` the part
-    that a name stands for on the machines of this publication. `recompute` says what the words of the table mean, `sequence` how sequence parallelism is done, `balanced` whether
-    stages are cut by their matmuls; `architecture` and `optimizer` are what the columns leave out.
+    that a name stands for on the machines of this publication. `recompute` says what the words of the table mean,
+    `sequence` how sequence parallelism is done, `balanced` whether stages are cut by their matmuls; `architecture`,
+    `optimizer`, `attention` and `sequence_parallel` are what the columns leave out and the publication says elsewhere.
     """
 
     stack: str
@@ -36,6 +37,8 @@ class Software:
     balanced: bool = False
     architecture: str = "llama"
     optimizer: str = "adamw"
+    attention: Mapping[str, Any] = field(default_factory=dict)
+    sequence_parallel: bool | None = None
     networks: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,13 +92,17 @@ def _torchao(row: Facts, made: Software) -> Software:
 
 
 def _torchtitan(row: Facts, made: Software) -> Software:
-    """Rows that say in their notes that tensor parallelism is asynchronous."""
-    asynchronous = "AsyncTP" in row.notes or "Async TP" in row.notes
-    return replace(made, compiled=f"{made.compiled}-async", stack=f"{made.compiled}-async") if asynchronous else made
+    """Rows that say in their notes that tensor parallelism is asynchronous, which needs torch.compile.
+
+    fp8 was compiled as well (pytorch/torchtitan docs/float8.md), whether a row says so or not.
+    """
+    if "AsyncTP" in row.notes or "Async TP" in row.notes:
+        return replace(made, compiled=f"{made.compiled}-async", stack=f"{made.compiled}-async")
+    return replace(made, stack=made.compiled) if row.dtype.startswith("fp8") else made
 
 
 def _llm_foundry(row: Facts, made: Software) -> Software:
-    """scripts/train/benchmarking/sweep.py: from 128 devices on, these models ran flash-attn; all others Triton's kernel."""
+    """scripts/train/benchmarking/sweep.py: from 128 devices on, these models ran flash-attn, all others Triton's."""
     flash = (row.n_gpus or 0) >= LARGE_SCALE and row.model_name.removeprefix("mpt-") in {"1b", "3b", "7b", "70b"}
     return replace(made, stack="llm-foundry-flash-2023") if flash else made
 
@@ -110,19 +117,25 @@ OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
     "llm-foundry": _llm_foundry,
 }
 
+# Narayanan et al. 2021, arXiv 2104.04473, section 5: eight 200 Gb/s HDR InfiniBand adapters in each node of eight A100
+SELENE = {"A100": "200 Gb/s"}
 SOFTWARE: Mapping[str, Software] = {
     "torchtitan-202412": BEFORE_APRIL_2025,
     "torchtitan-202506": TORCHTITAN,
     "torchtitan-2024-history": BEFORE_APRIL_2025,
     "torchtitan-nvfp4": TORCHTITAN,
-    # the logs in docs/source/eager_tutorials/pretraining.rst are of hosts with 96 GB of HBM2e; taken for those of April too
+    # docs/source/eager_tutorials/pretraining.rst logs hosts with 96 GB of HBM2e; the rows of April are taken for theirs
     "torchao": replace(TORCHTITAN, devices={"H100-SXM5-80GB": "h100-sxm-500w"}),
     "nanotron": Software(
         stack="nanotron-2024",
+        # The benchmark's own results name the mode of every run: REDUCE_SCATTER with asynchronous communication, whose
+        # gathered inputs are not kept (tp_recompute_allgather, pull request 208). A copy of them: eyao600/Rapid-LLM,
+        # validation_scripts/huggingface_data/bench_final2_mod_add.csv (columns tp_mode, tp_async_comm, Mem Res).
         why="huggingface/nanotron, nanotron/helpers.py: the table's memory is torch.cuda.max_memory_reserved / 2**30",
         precisions={"bf16": "bf16-fp32-gradients"},
         rank="first",
-        sequence="save_gathered",
+        sequence_parallel=True,
+        attention={"fused_qkv": True},
         balanced=True,
     ),
     "internevo": Software(
@@ -142,6 +155,7 @@ SOFTWARE: Mapping[str, Software] = {
         precisions={"fp16": "fp16-mixed"},
         architecture="gpt",
         optimizer="adam",
+        networks=SELENE,
     ),
     "megatron-sc21": Software(
         stack="megatron-lm-2022",
@@ -149,19 +163,22 @@ SOFTWARE: Mapping[str, Software] = {
         precisions={"fp16": "fp16-mixed"},
         architecture="gpt",
         optimizer="adam",
+        networks=SELENE,
     ),
     "mt-nlg": Software(
-        stack="megatron-lm-2022",
+        stack="megatron-deepspeed-2021",
         why="Smith et al. 2022",
         precisions={"bf16": "bf16-mixed"},
         architecture="gpt",
         optimizer="adam",
+        networks=SELENE,
     ),
     "llm-foundry": Software(
         stack="llm-foundry-2023",
         why="mosaicml/llm-foundry scripts/train/benchmarking",
         precisions={"bf16": "bf16-autocast"},
         architecture="mpt",
+        networks={"A100": "200 Gb/s"},  # the sections' titles: 1600 Gb/s of RoCE between nodes of 8
     ),
     "fms-fsdp": Software(
         stack="fms-fsdp-2024",
