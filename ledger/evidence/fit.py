@@ -53,5 +53,6 @@ def fitted(runs: Iterable[Run], overrides: tuple[str, ...] = ()) -> Iterator[Fit
     """Every plan with what it asks for."""
     for run in runs:
         plan = load_plan(run.plan, (*run.overrides, *overrides))
-        first, *others = (replayed(plan, book).reserved for book in close(plan, roles(plan)))
-        yield Fit(run, max(first, *others, 0) + plan.stack.context, first, plan.accelerator.memory)
+        found = [replayed(plan, book) for book in close(plan, roles(plan))]
+        needed = max(one.asked for one in found) + plan.stack.context
+        yield Fit(run, needed, found[0].reserved, plan.accelerator.memory)

@@ -107,7 +107,7 @@ def stack(view: View, name: str) -> Stack:
         expandable=allocator.flag("expandable"),
         recorded=allocator.flag("recorded"),
         gather_buffers=view.flag("gather_buffers"),
-        receives=view.text("receives", "ordered"),
+        transfers=view.text("transfers", "ordered"),
         beside=(beside.size("forward"), beside.size("backward")),
         recounts=view.flag("recounts"),
         optimizer_passes=tuple(str(item.value) for item in view.inner("optimizer_passes").node.items),

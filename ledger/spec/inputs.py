@@ -43,6 +43,7 @@ SPELT: Mapping[str, str] = {
     "stack.context": "stack.allocator.context",
     "stack.fragmentation": "stack.allocator.fragmentation",
     "stack.expandable": "stack.allocator.expandable",
+    "stack.recorded": "stack.allocator.recorded",
 }
 # The base unit of an input, by the last word of its path as specs write it, by the one before, or by its whole path.
 UNITS: Mapping[str, str] = {

@@ -199,7 +199,7 @@ class Stack:
     gather_buffers: bool = False  # sequences are gathered into two buffers that last, one for gradients
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
     recounts: bool = False  # peaks are counted anew before the update, so that what is printed is of the update
-    receives: str = "ordered"  # stages know what they receive, or the host has `waited` for its sizes
+    transfers: str = "ordered"  # stages know the shapes of what they get, or hosts have `waited` for every one
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy
     scatter_sends: bool = False  # stages send tensor-parallel shares, gathered again within the node
     overlap_tax: float = 0.0  # share of a hidden transfer's time that the compute beside it loses

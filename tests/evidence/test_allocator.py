@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.books.closed import close
 from ledger.books.compiler import peak_bytes
 from ledger.evidence.replay.allocator import Allocator
+from ledger.evidence.replay.clock import QUEUE, Clock
 from ledger.evidence.replay.step import replayed
 from ledger.model.schedule import roles
 from ledger.spec.load import load_plan
@@ -65,6 +67,61 @@ def test_streams_share_nothing() -> None:
     memory.allocate("b", 20 * MIB)
     assert memory.reserved == 40 * MIB
     assert memory.peak == 20 * MIB
+
+
+def test_a_block_of_another_stream_waits_for_the_device() -> None:
+    """Tensor.record_stream: what a collective used is no use before the device has run what was launched by then.
+
+    A host that costs no time is ahead by a full queue: 1024 kernels.
+    """
+    clock = Clock()
+    memory = Allocator(clock)
+    clock.launch(0.0, 1.0)
+    memory.allocate("a", 20 * MIB)
+    memory.free("a", used=True)
+    assert memory.allocated == 0
+    memory.allocate("b", 20 * MIB)
+    assert memory.reserved == 40 * MIB
+    for _ in range(QUEUE):
+        clock.launch(0.0, 1.0)
+    memory.allocate("c", 20 * MIB)
+    assert memory.reserved == 40 * MIB
+
+
+def test_a_host_that_waits_finds_its_blocks() -> None:
+    """Nothing is pending once the host has waited for the device."""
+    clock = Clock()
+    memory = Allocator(clock)
+    clock.launch(0.0, 1.0)
+    memory.allocate("a", 20 * MIB)
+    memory.free("a", used=True)
+    memory.wait()
+    memory.allocate("b", 20 * MIB)
+    assert memory.reserved == 20 * MIB
+
+
+@given(st.floats(0.1, 10), st.floats(0.1, 10), st.integers(1, 3 * QUEUE))
+def test_the_faster_of_host_and_device_waits(host: float, device: float, kernels: int) -> None:
+    """A slow host is never more than one kernel ahead; a fast one by what the device lags behind, up to a queue."""
+    clock = Clock()
+    for _ in range(kernels):
+        clock.launch(host, device)
+    ahead = (clock.device - clock.host) / device
+    assert ahead == pytest.approx(
+        max(1.0, min(QUEUE, 1 + (kernels - 1) * (1 - host / device))), rel=0.01, abs=host / device
+    )
+
+
+def test_a_full_device_gets_its_free_segments_back() -> None:
+    """Where 80 MiB do not fit beside 60 that are free, those are given back first; what was wanted is remembered."""
+    memory = Allocator(capacity=100 * MIB)
+    memory.allocate("a", 60 * MIB)
+    memory.free("a")
+    memory.allocate("b", 80 * MIB)
+    assert memory.segments == 80 * MIB
+    assert memory.asked == 140 * MIB
+    memory.recount()
+    assert memory.reserved == 80 * MIB
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 64 * MIB)), max_size=60), st.booleans())

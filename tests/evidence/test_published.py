@@ -295,11 +295,19 @@ def test_the_table_has_a_line_for_each_source(tmp_path: Path) -> None:
 
 def test_large_errors_come_with_what_the_row_leaves_open(tmp_path: Path) -> None:
     """A run with tensor parallelism that does not say how: each other way has its error beside it."""
-    half = {**NANOTRON, "tp": "8", "dp": "1", "sequence_parallel": "", "measured_peak_mem_gib": "1"}
+    half = {**TORCHTITAN, "tp": "8", "dp": "1", "sequence_parallel": "", "measured_peak_mem_gib": "1"}
     result = score(str(written(tmp_path, half)), "--over", "15")
-    line = next(line for line in result.stdout.splitlines() if line.startswith("nt-1 "))
+    line = next(line for line in result.stdout.splitlines() if line.startswith("tt-1 "))
     assert "sequence parallelism not stated: on" in line
     assert "with sequence: regather +" in line
+
+
+def test_what_a_publication_says_elsewhere_is_not_assumed(tmp_path: Path) -> None:
+    """nanotron's benchmark ran REDUCE_SCATTER without keeping what it gathers (its own results name the mode)."""
+    cut = {**NANOTRON, "tp": "8", "dp": "1", "sequence_parallel": ""}
+    made = document(facts(read_table(written(tmp_path, cut), NEEDED)[0]), LIBRARY)
+    assert made.plan["parallelism"]["sequence"] == "regather"
+    assert not any("sequence parallelism" in line for line in made.assumed)
 
 
 def test_settings_change_every_row(tmp_path: Path) -> None:

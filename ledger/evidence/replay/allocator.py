@@ -8,7 +8,11 @@ neighbours; where none fits, a segment is asked for. Streams share nothing, nor 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from dataclasses import dataclass, field
+from math import inf
+
+from ledger.evidence.replay.clock import Clock
 
 ROUND = 512
 SMALL = 1 << 20  # requests up to this size share segments of their own
@@ -71,6 +75,21 @@ class Pool:
         block.free = True
         insort(self.blocks, (block.size, block.serial, block))
 
+    def has(self, size: int) -> bool:
+        """Whether a free block holds so many bytes."""
+        return bool(self.blocks) and self.blocks[-1][0] >= size
+
+    def release(self) -> None:
+        """Gives back segments that are free from end to end; of an expandable one, its free end."""
+        for size, _, block in list(self.blocks):
+            if block.after is None and (block.before is None or self.expandable):
+                self._remove(block)
+                self.reserved -= size
+                if block.before is not None:
+                    block.before.after = None
+                if self.last is block:
+                    self.last = block.before
+
     def _segment(self, size: int) -> Block:
         if self.small:
             whole = SMALL_SEGMENT
@@ -126,38 +145,79 @@ class Pool:
 
 
 class Allocator:
-    """Allocates and frees by name; `peak` and `reserved` are the most bytes allocated, and asked of the device."""
+    """Allocates and frees by name; `peak` is the most bytes allocated, `asked` the most asked of the device.
 
-    def __init__(self, *, expandable: bool = False) -> None:
+    `reserved` is the most that it gave since that was last counted anew.
+
+    A block that another stream has used as well (Tensor.record_stream) is free once the device has run what was
+    launched before the host let go of it. Where the device has no more than `capacity` bytes, the host waits for it,
+    gives back what is free, and asks again.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, expandable: bool = False, capacity: float = inf) -> None:
+        self.clock = clock or Clock()
         self.expandable = expandable
+        self.capacity = capacity
         self.pools: dict[tuple[str, bool], Pool] = {}
         self.held: dict[str, tuple[Pool, Block]] = {}
+        self.used: deque[tuple[float, Pool, Block]] = deque()  # blocks of other streams, and when each is free
         self.allocated = 0
         self.peak = 0
+        self.reserved = 0
+        self.asked = 0
 
     def allocate(self, name: str, size: int, stream: str = "") -> None:
         """A storage of `size` bytes; one of no bytes is none."""
         if size <= 0:
             return
+        self._settle()
         rounded = -(-size // ROUND) * ROUND
         small = rounded <= SMALL
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)
+        if not pool.has(rounded) and self.segments + rounded > self.capacity:
+            self.asked = max(self.asked, self.segments + rounded)
+            self._empty()
         block = pool.take(rounded)
         self.held[name] = pool, block
         self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
+        self.reserved = max(self.reserved, self.segments)
+        self.asked = max(self.asked, self.reserved)
 
-    def free(self, name: str) -> None:
-        """Frees what has this name, if there is such a storage."""
+    def free(self, name: str, *, used: bool = False) -> None:
+        """Frees what has this name, if there is such a storage; `used`: another stream may still be at work on it."""
         found = self.held.pop(name, None)
         if found is not None:
             pool, block = found
             self.allocated -= block.size
-            pool.give(block)
+            if used:
+                self.used.append((self.clock.device, pool, block))
+            else:
+                pool.give(block)
+
+    def wait(self) -> None:
+        """The host waits until the device has run all that was launched."""
+        self.clock.wait()
+        self._settle()
+
+    def recount(self) -> None:
+        """The most bytes asked of the device are counted anew (torch.cuda.reset_peak_memory_stats)."""
+        self.reserved = self.segments
 
     @property
-    def reserved(self) -> int:
-        """Bytes of all segments; none is given back."""
+    def segments(self) -> int:
+        """Bytes of all segments there are."""
         return sum(pool.reserved for pool in self.pools.values())
+
+    def _settle(self) -> None:
+        while self.used and self.used[0][0] <= self.clock.host:
+            _, pool, block = self.used.popleft()
+            pool.give(block)
+
+    def _empty(self) -> None:
+        """Segments without a block in use go back to the device (release_cached_blocks)."""
+        self.wait()
+        for pool in self.pools.values():
+            pool.release()

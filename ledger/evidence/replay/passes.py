@@ -11,12 +11,15 @@ from ledger.books import liveness
 from ledger.books.evaluate import Exact
 from ledger.books.liveness import Alive
 from ledger.books.passing import standing
+from ledger.model.collectives import Collective
 from ledger.model.operations import gradient
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
+from ledger.model.wrapping import ENDS
 
 Value = Callable[[sympy.Expr], Exact]
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
+LAUNCH: Request = ("", 0)  # the host launches a kernel
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class UnitPasses:
     """One unit: its requests in both passes; `entry` is what it reads from the unit before, `output` what it gives.
 
     `kept` waits for backward; `upstream` is the gradient it receives, `downstream` the one it gives; `weights` are the
-    gradients of its weights, in the order they appear.
+    gradients of its weights, in the order they appear. `sent` are operands and results of collectives, `gathered` those
+    results that were cut along the sequence before.
     """
 
     name: str
@@ -37,10 +41,26 @@ class UnitPasses:
     upstream: str
     downstream: str
     weights: tuple[str, ...]
+    sent: frozenset[str] = frozenset()
+    gathered: frozenset[str] = frozenset()
+
+    def storage(self, name: str, batch: int, index: int) -> str:
+        """What a name stands for in layer `index`: neighbours have one name for what they share."""
+        if name in self.weights:
+            return f"{batch} {index} {name}"
+        if name == self.entry:
+            return f"{batch} {index - 1} output"
+        if name == self.output:
+            return f"{batch} {index} output"
+        if name == self.downstream:
+            return f"{batch} {index - 1} gradient"
+        if name == self.upstream:
+            return f"{batch} {index} gradient"
+        return f"{batch} {index} {name}"
 
 
-def unit_passes(unit: Unit, value: Value) -> UnitPasses:
-    """The passes of a unit under these sizes."""
+def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> UnitPasses:
+    """The passes of a unit under these sizes, a layer's with so many kernels `beside` its operations."""
     entries = [t for t in _entries(unit) if not standing(t)]
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
@@ -50,11 +70,27 @@ def unit_passes(unit: Unit, value: Value) -> UnitPasses:
         downstream = gradient(entries[0]).storage
     weights = {gradient(weight).storage for weight in unit.weights}
     forward = tuple(_requests(liveness.forward(unit), {entry}, kept | {output, entry}, value))
+    storage = liveness.storages(unit)
     start = kept | {entry, upstream}
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
+    if unit.name not in ENDS:
+        forward, backward = forward + (LAUNCH,) * beside[0], backward + (LAUNCH,) * beside[1]
     made = tuple(name for name, size in backward if size and name in weights)
-    count = int(value(unit.count))
-    return UnitPasses(unit.name, count, forward, backward, entry, output, kept, upstream, downstream, made)
+    moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
+    return UnitPasses(
+        unit.name,
+        int(value(unit.count)),
+        forward,
+        backward,
+        entry,
+        output,
+        kept,
+        upstream,
+        downstream,
+        made,
+        frozenset(storage(tensor) for op in moved for tensor in (*op.inputs, *op.outputs)),
+        frozenset(storage(op.output) for op in moved if op.collective == "all_gather"),
+    )
 
 
 def _entries(unit: Unit) -> Iterator[Tensor]:
@@ -76,5 +112,7 @@ def _requests(
         now = {t.storage: t for t in step.tensors if not standing(t)}
         yield from ((name, 0) for name in before if name not in now)
         yield from ((name, int(value(t.bytes()))) for name, t in now.items() if name not in before)
+        if step.step not in (liveness.ARRIVES, liveness.LEFT):
+            yield LAUNCH
         before = dict.fromkeys(now)
     yield from ((name, 0) for name in before if name not in left)

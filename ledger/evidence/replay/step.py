@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from ledger.books.closed import Books
 from ledger.evidence.replay.allocator import Allocator
-from ledger.evidence.replay.passes import UnitPasses, unit_passes
-from ledger.model.exchanges import ends_apart
+from ledger.evidence.replay.clock import Clock
+from ledger.evidence.replay.pace import UNPRICED, paces
+from ledger.evidence.replay.passes import LAUNCH, Request, UnitPasses, unit_passes
+from ledger.evidence.replay.weights import sets, weights_held
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
-from ledger.model.tensors import Tensor, sized
-from ledger.model.wrapping import INPUT, OUTPUT, ROOT, wrapped
+from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 from ledger.spec.plan import Plan
 
 STEPS = 2  # the second one finds the blocks of the first
@@ -20,20 +21,15 @@ PAIRS = 2  # micro-batches between filling and draining; the second finds the bl
 
 
 @dataclass(frozen=True)
-class Held:
-    """Bytes of one weight on this device: itself, its gradient, and the share of it that is updated here."""
-
-    weight: int
-    gradient: int
-    updated: int
-
-
-@dataclass(frozen=True)
 class Replayed:
-    """The most bytes that were allocated at once, and those reserved for all of it."""
+    """The most bytes that were allocated at once, and those reserved for all of it.
+
+    `reserved` is what is printed after a step; `asked`, the most that was asked for, is more where the device had less.
+    """
 
     allocated: int
     reserved: int
+    asked: int
 
 
 def replayed(plan: Plan, book: Books) -> Replayed:
@@ -42,7 +38,7 @@ def replayed(plan: Plan, book: Books) -> Replayed:
     run.begin()
     for step in range(STEPS):
         run.step(first=step == 0)
-    return Replayed(run.memory.peak, run.memory.reserved)
+    return Replayed(run.memory.peak, run.memory.reserved, run.memory.asked)
 
 
 class _Run:
@@ -51,8 +47,11 @@ class _Run:
     def __init__(self, plan: Plan, book: Books) -> None:
         self.plan, self.book, self.role = plan, book, book.role
         self.program, self.value = book.program, book.value
-        self.memory = Allocator(expandable=plan.stack.expandable)
-        passes = [unit_passes(unit, self.value) for unit in self.program.units]
+        self.clock = Clock()
+        capacity = plan.accelerator.memory - plan.stack.context
+        self.memory = Allocator(self.clock, expandable=plan.stack.expandable, capacity=capacity)
+        passes = [unit_passes(unit, self.value, plan.stack.beside) for unit in self.program.units]
+        self.paces = paces(plan, book, passes)
         self.instances: list[UnitPasses] = [one for one in passes for _ in range(one.count)]
         self.sharded = self.program.sharding.splits("weights")
         self.whole = {
@@ -60,33 +59,12 @@ class _Run:
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.reduction))),
             )
-            for name, weights in self._sets()
+            for name, weights in sets(plan, self.program)
         }
-        self.weights = tuple(self._weights())
+        self.weights = tuple(weights_held(plan, self.program, self.value))
         self.fresh: set[str] = set()  # gradients of weights that wait for the update
 
     # --- what lasts ---
-
-    def _sets(self) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-        """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
-        alone = ends_apart(self.plan, self.program.units)
-        yield from ((unit.name, unit.weights) for unit in self.program.units if unit.name in alone)
-        yield from ((name, weights) for name, _, weights in wrapped(self.program.units) if not alone or name != ROOT)
-
-    def _weights(self) -> Iterator[tuple[str, Held]]:
-        """Every weight and what is held of it, layer by layer."""
-        sharding, precision = self.program.sharding, self.plan.precision
-        for name, count, weights in wrapped(self.program.units):
-            sizes = [
-                Held(
-                    int(self.value(sized(precision.weights, sharding.held("weights", weight)))),
-                    int(self.value(sized(precision.gradients, sharding.held("gradients", weight)))),
-                    int(self.value(sized(precision.weights, sharding.held("optimizer", weight)))),
-                )
-                for weight in weights
-            ]
-            for layer in range(int(self.value(count))):
-                yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
 
     def begin(self) -> None:
         """Weights, buckets, main gradients and master copies, in the order frameworks make them."""
@@ -129,54 +107,73 @@ class _Run:
         self.update(first=first)
 
     def forward(self, batch: int) -> None:
+        self._pass_on(last=self.role.first)
         self.gather(ROOT)
         for index, one in enumerate(self.instances):
             self.gather(one.name)
-            for name, size in one.forward:
-                self._request(self._local(batch, index, one, name), size)
+            self._requests(batch, index, one, one.forward)
             if index and one.entry and one.entry not in one.kept:
-                self.memory.free(self._local(batch, index, one, one.entry))
+                self.memory.free(one.storage(one.entry, batch, index))
             if one.name == OUTPUT:  # a head that moves by itself stays for its backward
                 self.memory.free(f"flat {OUTPUT}")
             else:
                 self.reshard(one.name)
         self.reshard(ROOT)
+        self._pass_on(last=self.role.last)
 
     def backward(self, batch: int) -> None:
+        self._pass_on(last=self.role.last)
         self.gather(ROOT)
         for index in reversed(range(len(self.instances))):
             one = self.instances[index]
             self.gather(one.name)
-            weights = set(one.weights)
-            for name, size in one.backward:
-                physical = f"{batch} {index} {name}" if name in weights else self._local(batch, index, one, name)
-                self._request(physical, size)
-            self.memory.free(self._local(batch, index, one, one.upstream))
+            self._requests(batch, index, one, one.backward)
+            self.memory.free(one.storage(one.upstream, batch, index))
             self.reduce(batch, index, one)
             self.reshard(one.name)
         self.memory.free(f"{batch} -1 gradient")
         if self.plan.stack.accumulation == "after_backward":
-            self._forget()
+            self._accumulate()
         self.reshard(ROOT)
+        self._pass_on(last=self.role.first)
 
-    def _request(self, name: str, size: int) -> None:
-        if size:
-            if name not in self.memory.held:
-                self.memory.allocate(name, size)
-        else:
-            self.memory.free(name)
+    def _requests(self, batch: int, index: int, one: UnitPasses, requests: Sequence[Request]) -> None:
+        """The requests of one pass.
 
-    def _local(self, batch: int, index: int, one: UnitPasses, name: str) -> str:
-        """The storage that a unit's name stands for: what it shares with its neighbours has one name for both."""
-        if name == one.entry:
-            return f"{batch} {index - 1} output"
-        if name == one.output:
-            return f"{batch} {index} output"
-        if name == one.downstream:
-            return f"{batch} {index - 1} gradient"
-        if name == one.upstream:
-            return f"{batch} {index} gradient"
-        return f"{batch} {index} {name}"
+        What is gathered goes into buffers that last, where the framework has these: one of them for gradients.
+        """
+        stack = self.plan.stack
+        pace = self.paces["forward" if requests is one.forward else "backward", one.name]
+        for request in requests:
+            name, size = request
+            own = one.storage(name, batch, index)
+            if request is LAUNCH:
+                self.clock.launch(*pace)
+            elif stack.gather_buffers and name in one.gathered:
+                self._new("gathered gradients" if name.endswith(".gradient") else "gathered", size)
+            elif not size:
+                self.memory.free(own, used=stack.recorded and name in one.sent)
+            else:
+                self._new(own, size)
+
+    def _new(self, name: str, size: int) -> None:
+        if name not in self.memory.held:
+            self.memory.allocate(name, size)
+
+    def _accumulate(self) -> None:
+        """Gradients of all weights are added to their sums, a kernel each."""
+        self._launch(len(self.weights))
+        self._forget()
+
+    def _launch(self, kernels: int) -> None:
+        """Small kernels over weights or gradients."""
+        for _ in range(kernels):
+            self.clock.launch(0.0, UNPRICED)
+
+    def _pass_on(self, *, last: bool) -> None:
+        """A stage gets or sends what another one needs; hosts that ask the device for shapes wait for it."""
+        if not last and self.plan.stack.transfers == "waited":
+            self.memory.wait()
 
     # --- weights that are held split ---
 
@@ -224,11 +221,14 @@ class _Run:
 
     def update(self, *, first: bool) -> None:
         """States appear with the first update; weights that were updated in shares are gathered."""
+        if self.plan.stack.recounts:
+            self.memory.recount()
         if first:
             self._keep("optimizer")
         passing = dict(self._temporaries())
         for name, size in passing.items():
             self.memory.allocate(name, size)
+        self._launch(len(self.weights) * len(self.plan.stack.optimizer_passes))
         for name in passing:
             self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
@@ -237,6 +237,7 @@ class _Run:
         if self.sharded:
             for name, _ in self.weights:
                 self.memory.free(f"g {name}")
+        self.memory.wait()  # a step's loss is read
 
     def _temporaries(self) -> Iterator[tuple[str, int]]:
         """What the update needs beside states, each kind as one request."""

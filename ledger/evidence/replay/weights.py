@@ -1,0 +1,45 @@
+"""What one device holds of every weight, and which weights are gathered as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ledger.evidence.replay.passes import Value
+from ledger.model.exchanges import ends_apart
+from ledger.model.program import Program
+from ledger.model.tensors import Tensor, sized
+from ledger.model.wrapping import ROOT, wrapped
+from ledger.spec.plan import Plan
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of one weight on this device: itself, its gradient, and the share of it that is updated here."""
+
+    weight: int
+    gradient: int
+    updated: int
+
+
+def sets(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
+    alone = ends_apart(plan, program.units)
+    yield from ((unit.name, unit.weights) for unit in program.units if unit.name in alone)
+    yield from ((name, weights) for name, _, weights in wrapped(program.units) if not alone or name != ROOT)
+
+
+def weights_held(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, Held]]:
+    """Every weight and what is held of it, layer by layer."""
+    sharding, precision = program.sharding, plan.precision
+    for name, count, weights in wrapped(program.units):
+        sizes = [
+            Held(
+                int(value(sized(precision.weights, sharding.held("weights", weight)))),
+                int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
+                int(value(sized(precision.weights, sharding.held("optimizer", weight)))),
+            )
+            for weight in weights
+        ]
+        for layer in range(int(value(count))):
+            yield from ((f"{name}.{layer}.{w.name}", size) for w, size in zip(weights, sizes, strict=True))
