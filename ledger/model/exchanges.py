@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ledger.model.operations import ONE
-from ledger.model.sharding import Exchange, Sharding, exchange
+from ledger.model.sharding import Exchange, Sharding, exchange, part_of
 from ledger.model.tensors import Tensor
 from ledger.model.wrapping import MODEL, OUTPUT, ROOT, Wrap, apart, wraps
 from ledger.spec.plan import Plan
@@ -55,7 +55,8 @@ def _reductions(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Itera
     yield whole.name, whole.count, "backward", exchange("reduce_scatter", axis, amount, per_step=once)
     if sharding.replicated:
         amount = whole.share(sharding, dtype)
-        yield whole.name, whole.count, "backward", exchange("all_reduce", "replicate", amount, per_step=once)
+        summed = exchange("all_reduce", "replicate", amount, per_step=once, of=part_of(axis))
+        yield whole.name, whole.count, "backward", summed
 
 
 def sent(plan: Plan) -> str:

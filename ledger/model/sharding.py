@@ -94,9 +94,14 @@ class Exchange(Operation):
         return ZERO
 
 
-def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool) -> Exchange:
-    """The transfer of one unit's weights or gradients."""
-    name = f"{'experts' if axis == EXPERT_DATA else 'weights'}/{collective}"
+def part_of(axis: str) -> str:
+    """What lies in copies or shares over an axis."""
+    return "experts" if axis == EXPERT_DATA else "weights"
+
+
+def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, of: str = "") -> Exchange:
+    """The transfer of one unit's weights or gradients; `of`: of which part, where the axis does not say it."""
+    name = f"{of or part_of(axis)}/{collective}"
     return Exchange(
         name, f"{collective}.{axis}", (), (), collective=collective, axis=axis, amount=amount, per_step=per_step
     )

@@ -31,9 +31,6 @@ def copies_are_of_something_split(parallelism: Parallelism, at: Places) -> Itera
     if parallelism.replicate > 1 and not parallelism.zero:
         message = f"replicate = {parallelism.replicate} with zero = 0: nothing is split, so all devices are copies"
         yield Problem(at("parallelism.replicate"), message, "`replicate: 1`, or `zero: 3`")
-    elif parallelism.replicate > 1 and parallelism.expert > 1:
-        message = f"replicate = {parallelism.replicate} with expert = {parallelism.expert} is not modelled"
-        yield Problem(at("parallelism.replicate"), message, "`replicate: 1` or `expert: 1`")
 
 
 def gathering_needs_zero_3(parallelism: Parallelism, at: Places) -> Iterator[Problem]:

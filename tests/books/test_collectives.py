@@ -188,3 +188,28 @@ def test_zero_1_moves_what_an_all_reduce_moves() -> None:
     scattered, gathered = found["reduce_scatter.data", "backward"], found["all_gather.data", "optimizer"]
     assert scattered == gathered
     assert 2 * PARAMETERS <= scattered[1] < 2 * (PARAMETERS + 4 * (9 * 2 + 3))  # less than a value a rank and weight
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_copies_of_split_experts_are_what_hybrid_sharding_adds(zero: int) -> None:
+    """Two copies of a group of 8 send within each what one group sends, and sum the shares of all gradients over both.
+
+    Dense weights are shared over the 8 devices of a group, an expert over the 2 that have it.
+    """
+    one, two = (
+        plans.compiled(
+            model="mixtral-8x7b",
+            precision="bf16-mixed",
+            cluster={"base": "h100-400g", "devices": 8 * copies},
+            parallelism={"data": 8 * copies, "expert": 4, "zero": zero, "replicate": copies},
+            run={"seq_len": 512, "micro_batch": 1, "global_batch": 16 * copies},
+        )
+        for copies in (1, 2)
+    )
+    alone, found = sent(one), sent(two)
+    summed = found.pop(("all_reduce.replicate", "backward"))
+    assert found == alone
+    scattered = {axis: found[f"reduce_scatter.{axis}", "backward"] for axis in ("data", "expert_data")}
+    assert summed[0] == sum(count for count, _ in scattered.values())
+    assert summed[1] == scattered["data"][1] // 8 + scattered["expert_data"][1] // 2
+    assert two.totals["memory.static.optimizer"] == one.totals["memory.static.optimizer"]

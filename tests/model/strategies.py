@@ -239,8 +239,9 @@ def parts(draw: st.DrawFn) -> Mapped:
     if sparse(model):
         capacity, kernel, expert = draw(spread(precision, data * context))
         model, chosen, degrees = plans.layer(model, mlp=capacity), {**chosen, **kernel}, {**degrees, "expert": expert}
-        if expert > 1:
-            degrees.pop("replicate", None)  # copies of split experts are refused
+        shards = data * context // degrees.get("replicate", 1)
+        if expert > 1 and (shards % expert or shards == expert):
+            degrees.pop("replicate", None)  # a copy of split experts is held split too
     optimizer, update = draw(optimizers())
     policy, train = draw(trained(model))
     whole = {
