@@ -20,6 +20,7 @@ ENOUGH = 1e-9  # a step that lowers the loss by less than this share of it is th
 # How far a parameter that samples hardly show strays from what is typical, as a natural logarithm: starts and shares of
 # a bandwidth are alike on devices of one kind, what small shapes lose is not.
 NEAR, FAR = 0.5, 1.0
+EXACT = 1e-3  # measurements never scatter less
 DEVIATION = 1.2533  # standard deviation of a normal distribution over its mean absolute deviation
 
 
@@ -173,7 +174,7 @@ def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters)
         return form.seconds(named(logs), variables, roof) / measured - 1
 
     logs = _descended(alone, typical)
-    scatter = DEVIATION * float(np.abs(alone(logs)).mean())
+    scatter = max(DEVIATION * float(np.abs(alone(logs)).mean()), EXACT)
     return named(_descended(lambda at: np.concatenate([alone(at), scatter * pulled * (at - typical)]), logs))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.evidence.samples import form_of, samples
+from ledger.evidence.samples import form_of, priced, samples
 
 
 def test_a_rate_becomes_seconds() -> None:
@@ -46,3 +46,47 @@ def test_a_size_that_is_no_number_is_refused() -> None:
     """A quoted size would silently compare as text."""
     with pytest.raises(TypeError, match="`bytes` of a record must be a number"):
         samples([{"what": "copy", "bytes": "1 GB", "value": 1, "unit": "us"}])
+
+
+def test_accumulated_gradients_are_read_and_written_in_fp32() -> None:
+    """2 x 3 x 5 with an fp32 result that is added to: 2 B for each operand, 4 + 4 B for each of 6 results."""
+    shape = {"what": "matmul.bf16", "m": 2, "n": 3, "k": 5, "result": "fp32", "accumulate": True}
+    (sample,) = samples([{**shape, "value": 1, "unit": "us"}])
+    assert sample.variables["bytes"] == 2 * (2 * 5 + 5 * 3) + 8 * 2 * 3
+
+
+def test_narrow_operands_take_fewer_bytes() -> None:
+    """fp8 operands of a byte, a result of two; casts move five bytes for each element of the first operand."""
+    (sample,) = samples([{"what": "matmul.fp8", "m": 2, "n": 3, "k": 5, "casts": 5, "value": 1, "unit": "us"}])
+    assert sample.variables["bytes"] == 2 * 5 + 5 * 3 + 2 * 2 * 3
+    assert sample.variables["beside"] == 5 * 2 * 5
+
+
+def test_a_batch_of_matmuls_is_many_of_them() -> None:
+    """Seven of 2 x 3 x 5."""
+    one, many = samples(
+        [{"what": "matmul.bf16", "m": 2, "n": 3, "k": 5, "batch": batch, "value": 1, "unit": "us"} for batch in (1, 7)]
+    )
+    assert many.variables["flops"] == 7 * one.variables["flops"]
+    assert many.variables["bytes"] == 7 * one.variables["bytes"]
+
+
+def test_a_layer_of_experts_is_three_grouped_matmuls() -> None:
+    """11 tokens, 2 of 5 experts each, width 3, inner width 7: three products of 22 rows, all weights read once."""
+    layer = {"what": "grouped.bf16", "tokens": 11, "top_k": 2, "experts": 5, "width": 3, "d_ff": 7}
+    (sample,) = samples([{**layer, "value": 1, "unit": "us"}])
+    assert sample.variables["flops"] == 3 * 2 * 22 * 3 * 7
+    assert sample.variables["group"] == pytest.approx(22 / 5)
+    assert sample.variables["bytes"] == 3 * 2 * 5 * 3 * 7 + 2 * 22 * (2 * 3 + 4 * 7)
+
+
+def test_values_narrower_than_keys_need_fewer_flops() -> None:
+    """Forward: one product of the keys' width, one of the values'."""
+    shape = {"what": "attention.cudnn.forward", "batch": 1, "heads": 1, "seq": 10, "head_dim": 3, "causal": False}
+    (sample,) = samples([{**shape, "v_head_dim": 2, "value": 1, "unit": "us"}])
+    assert sample.variables["flops"] == 2 * 10 * 10 * (3 + 2)
+
+
+def test_launches_and_whole_runs_have_no_price() -> None:
+    """They are evidence of other things."""
+    assert [priced({"what": what}) for what in ("launch", "step", "fit", "copy")] == [False, False, False, True]
