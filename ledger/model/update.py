@@ -14,7 +14,7 @@ from ledger.model.optimizers import Owned, Value, implementation, owned, shape_o
 from ledger.model.sharding import Exchange, Sharding
 from ledger.model.tensors import sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import wrapped
+from ledger.model.wrapping import ROOT, shared, wrapped
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan
 
@@ -47,7 +47,14 @@ class Streaming(Operation):
 
 
 def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
-    """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written."""
+    """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written.
+
+    A weight that is embedding and head has two gradients in every micro-batch; autograd writes their sum anew.
+    """
+    if plan.stack.accumulation != "fused":
+        for weight in shared(mine):
+            amount = 3 * sized(weight.dtype, weight.elements())
+            yield ROOT, sympy.Integer(1), Streaming("weights/tied", "elementwise", (), (), amount=amount)
     if plan.stack.accumulation == "fused" or plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else plan.precision.weights

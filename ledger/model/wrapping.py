@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -67,6 +68,13 @@ class Wrap:
 def distinct(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
     """Weights of several units, a shared one once."""
     return tuple({weight.name: weight for unit in mine for weight in unit.weights}.values())
+
+
+def shared(mine: Sequence[Unit]) -> tuple[Tensor, ...]:
+    """Trained weights that both ends of the model have, on a device that holds both."""
+    ends = [{w.name: w for w in unit.weights if not w.frozen} for unit in mine if unit.name in ENDS]
+    uses = Counter(name for weights in ends for name in weights)
+    return tuple({name: w for weights in ends for name, w in weights.items() if uses[name] > 1}.values())
 
 
 def wrapped(mine: Sequence[Unit]) -> Iterator[tuple[str, sympy.Expr, tuple[Tensor, ...]]]:

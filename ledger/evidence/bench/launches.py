@@ -7,23 +7,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ledger.evidence.bench.cases import Case, Kind, Limits, Measured, Result
+from ledger.evidence.bench.plans import NO_DROPOUT
 from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt, written
 from ledger.evidence.bench.timing import Spread, Work, spread
 
 CHAIN = 100  # operations in a row, each on the result of the one before
 ROUNDS = 50
+TRAINING, LAYERS = "training", 12
 TINY = 16  # elements: nothing to compute, nothing to move
+NOTHING = {
+    "model.d_model": TINY,
+    "model.vocab": TINY,
+    "model.layers.0.repeat": LAYERS,
+    "model.layers.0.attention.heads": 1,
+    "model.layers.0.attention.kv_heads": 1,
+    "model.layers.0.attention.head_dim": TINY,
+    **NO_DROPOUT,
+    "run.seq_len": TINY,
+    "run.micro_batch": 1,
+    "run.global_batch": 1,
+}
 
 
 def cases(limits: Limits) -> Iterator[Case]:
-    """A chain of additions of a few numbers, and one with its backward pass; on a GPU, by who sets the pace."""
+    """A chain of additions of a few numbers, and one with its backward pass; on a GPU, by who sets the pace.
+
+    `training` is a step of a transformer too small to compute anything, for each kernel that the books post for it.
+    """
     names = ("host", "device", "graph", "autograd") if limits.sort == "cuda" else ("host", "autograd", "module")
     for name in names:
         yield Case("launch", "launch", {"operation": name, "operations": CHAIN})
+    yield Case("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
 
 
 def _chain(rig: Rig) -> Any:
@@ -79,8 +98,21 @@ def _sent(rig: Rig) -> Spread:
     return spread(samples[ROUNDS // 5 :], "host clock")
 
 
+def _training(rig: Rig) -> Spread:
+    """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
+    from ledger.books import compile_plan
+    from ledger.evidence.bench.steps import of, timed, trainer
+
+    chosen = of(Case("step", "step", {"set": NOTHING}), rig.limits.sort)
+    kernels = sum(row.times for role in compile_plan(chosen).roles for row in role.kernels)
+    found = timed(trainer(chosen, rig.place), rig)
+    return replace(found, **{name: getattr(found, name) / kernels for name in ("value", "low", "high")})
+
+
 def _found(case: Case, rig: Rig) -> Result:
     name = str(case.keys["operation"])
+    if name == TRAINING:
+        return written(_training(rig), SUSTAINED)
     if rig.cuda and name == "host":
         return written(_sent(rig), SUSTAINED)
     chain = {"autograd": _differentiated, "module": _modules}.get(name, _chain)

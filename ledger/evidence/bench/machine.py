@@ -137,7 +137,7 @@ def _software() -> dict[str, str]:
     import torch
     import transformers
 
-    return {"ledger": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    return {"ledger": __version__, "torch": str(torch.__version__), "transformers": transformers.__version__}
 
 
 def _blas() -> str:

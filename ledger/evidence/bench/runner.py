@@ -10,12 +10,12 @@ import os
 import selectors
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from ledger import __version__
 from ledger.evidence.bench.cases import Case, Limits, Measured, identity
@@ -39,6 +39,30 @@ class Settings:
     seconds: float = 0.2
     hold: float = 1.0  # for kernels that draw most power
     only: tuple[str, ...] = ()
+
+
+class Described(Protocol):
+    """What the head of a file says of a device."""
+
+    @property
+    def name(self) -> str:
+        """Its name as a spec."""
+
+    @property
+    def title(self) -> str:
+        """What it calls itself."""
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """With what it was measured."""
+
+    @property
+    def hardware(self) -> Mapping[str, Any]:
+        """What it says of itself."""
+
+    @property
+    def limits(self) -> Limits:
+        """What decides its cases."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +154,7 @@ class Worker:
         return Found(known["name"], known["title"], known["origin"], known["hardware"], limits)
 
 
-def fields(found: Found, when: datetime) -> dict[str, Any]:
+def fields(found: Described, when: datetime) -> dict[str, Any]:
     """The head of an evidence file."""
     return {
         "spec": "ledger/1",

@@ -1,0 +1,150 @@
+"""Training steps on this machine's CPU, predicted from microbenchmarks of the same minutes: how far off, how often.
+
+Usage: python benchmarks/cpu.py [RUNS] [THREADS]. A run measures kernels and, between them, steps of six models; makes
+prices of the kernels alone; and compares. What else the machine does meanwhile so hits both alike. The steps are the
+models of `ledger bench`, the prices those of `ledger calibrate`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from ledger.books import compile_plan
+from ledger.evidence.bench import plans, steps
+from ledger.evidence.bench.cases import Case
+from ledger.evidence.bench.load import Load
+from ledger.evidence.bench.machine import Machine, machine
+from ledger.evidence.bench.records import Book, add, opened
+from ledger.evidence.bench.rig import Rig
+from ledger.evidence.bench.runner import fields
+from ledger.evidence.bench.table import portions, suite
+from ledger.evidence.bench.timing import host_clock
+from ledger.evidence.bench.worker import KEPT
+from ledger.evidence.calibration.calibrate import fit_all, read_all
+from ledger.spec.load import load_plan
+
+LOW, HIGH = 0.85, 1.15
+ROUNDS = 3  # steps of each model in a run, with kernels between them
+SECONDS = 0.03  # for one kernel
+TOKENS = plans.TOKENS
+LAUNCH = "stack.launch.per_operation"
+
+
+@dataclass
+class Model:
+    """A model that is trained: its plan, and seconds of its steps, by the processor's clock and by the wall's."""
+
+    name: str
+    changes: Mapping[str, object]
+    step: Callable[[], float]
+    seconds: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+
+def near(case: Case) -> bool:
+    """Whether a case is of a kernel that small GPTs run in eager PyTorch, on about as many tokens."""
+    keys = case.keys
+    if case.kind == "matmul":
+        tokens = keys["k"] if keys["layout"] == "weight_gradient" else keys["m"]
+        return bool(tokens == TOKENS)
+    if case.kind == "attention":
+        return bool(case.what.startswith("attention.flash") and keys["head_dim"] == 64 and keys["seq"] <= 2 * TOKENS)
+    if case.kind == "optimizer":
+        return bool(keys["kernel"] == "fused")
+    if case.kind == "launch":
+        return bool(keys["operation"] == "training")
+    return case.kind == "stream" and case.what not in ("dropout", "cast", "softmax", "activation.silu")
+
+
+def trained(model: Model, threads: int) -> None:
+    """One more step, timed."""
+    clock, _ = host_clock(threads)
+    begun, wall = clock(), time.perf_counter()
+    model.step()
+    model.seconds.append(clock() - begun)
+    model.wall.append(time.perf_counter() - wall)
+
+
+def run(models: list[Model], found: Machine, rig: Rig, path: Path) -> Iterator[tuple[Model, float]]:
+    """Each model with the seconds that the kernels of this run predict for its step."""
+    book = opened(path, fields(found, datetime.now(UTC)))
+    cases = [case for case in suite(found.limits) if near(case)]
+    random.Random(len(path.name)).shuffle(cases)  # noqa: S311 - an order, no secret
+    slots = ROUNDS * len(models)
+    for slot in range(slots):
+        trained(models[slot % len(models)], rig.threads)
+        measure(sorted(cases[slot::slots], key=lambda case: case.kind), rig, book)
+    (fitted,) = fit_all(read_all([path]))
+    prices = path.with_suffix(".accelerator.yaml")
+    prices.write_text(fitted.spec, encoding="utf-8")
+    launch = next(record for record in read_all([path])[0].records if record["what"] == "launch")
+    for model in models:
+        document = plans.plan("cpu", str(prices))
+        changes = {**model.changes, LAUNCH: f"{launch['value']} {launch['unit']}"}
+        plan = load_plan(yaml.safe_dump(document), [f"{key}={value}" for key, value in changes.items()])
+        yield model, float(compile_plan(plan).totals["time.step"])
+
+
+def measure(cases: list[Case], rig: Rig, book: Book) -> None:
+    """These kernels, into the file."""
+    for kind, some in portions(cases):
+        for one in kind.measure(some, rig):
+            add(book, one)
+
+
+def main(runs: int, threads: int) -> None:
+    """Prints a line for each run and model, then how many lie within the bounds."""
+    found = machine("cpu", threads, quick=False)
+    rig = Rig(found.place, found.limits, SECONDS, SECONDS, threads)
+    models = []
+    for case in plans.cases(found.limits):
+        step = steps.trainer(steps.of(case, "cpu"), "cpu")
+        models.append(Model(str(case.keys["id"]), case.keys["set"], step))
+        for _ in range(steps.WARM_UP):
+            step()
+    print(f"{found.title}; {found.origin['method']}\n")
+    print("run  model             predicted   measured      ratio   on the wall  others")
+    ratios: dict[str, list[float]] = {model.name: [] for model in models}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1, runs + 1):
+            load = Load.now()
+            for model, predicted in list(run(models, found, rig, Path(folder) / f"run-{number}.yaml")):
+                seconds, wall = median(model.seconds), median(model.wall)
+                ratios[model.name].append(predicted / seconds)
+                model.seconds.clear()
+                model.wall.clear()
+                figures = f"{predicted:9.3f} s {seconds:8.3f} s {predicted / seconds:10.3f} {wall:10.3f} s"
+                print(f"{number:3d}  {model.name:16s} {figures} {load.others():7.0%}", flush=True)
+    conclude(ratios, runs)
+
+
+def conclude(ratios: Mapping[str, list[float]], runs: int) -> None:
+    """How many runs predicted each model, and all of them, within the bounds."""
+    print(f"\npredicted over measured, within {LOW} and {HIGH}:")
+    for name, found in ratios.items():
+        spread = f"{min(found):.3f} to {max(found):.3f}, median {median(found):.3f}"
+        print(f"  {name:16s} {sum(map(within, found))} of {runs} runs; {spread}")
+    whole = sum(all(map(within, row)) for row in zip(*ratios.values(), strict=True))
+    print(f"  all of them      {whole} of {runs} runs")
+
+
+def within(ratio: float) -> bool:
+    """Whether a prediction is near enough."""
+    return LOW <= ratio <= HIGH
+
+
+if __name__ == "__main__":
+    if any(os.environ.get(name) != value for name, value in KEPT.items()):  # the allocator reads them at its start
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})  # noqa: S606
+    main(*(int(text) for text in (*sys.argv[1:3], *("10", "1")[len(sys.argv[1:3]) :])))

@@ -1,0 +1,297 @@
+"""What `ledger bench` measures, and what it makes of devices, workers and worlds that fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ledger import compile as compiled
+from ledger.evidence.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing
+from ledger.evidence.bench.attention import ATTENTION
+from ledger.evidence.bench.cases import Case, Kind, Limits, identity
+from ledger.evidence.bench.launches import LAUNCH
+from ledger.evidence.bench.matmuls import MATMUL
+from ledger.evidence.bench.rig import Rig
+from ledger.evidence.bench.steps import STEP
+from ledger.evidence.bench.streaming import STREAM
+from ledger.evidence.bench.table import KINDS, suite
+from ledger.evidence.bench.updates import OPTIMIZER
+
+CPU = Limits("cpu", 4 * 2**30, 2**20, 2, ("fp32",), quick=True)
+H100 = Limits("cuda", 81559 * 2**20, 50 * 2**20, 1, ("bf16", "fp8", "tf32"))
+RIG = Rig("cpu", CPU, seconds=0.002, hold=0.002)
+MINUTES = 9
+OVERHEAD = 0.4  # s for buffers of one case, on a GPU
+STEP_SECONDS = 25.0  # s for building, compiling and running one model, on a GPU
+
+
+@pytest.mark.parametrize("limits", [CPU, H100, Limits("cuda", 24 * 2**30, 72 * 2**20, 8, ("bf16",))])
+def test_no_case_is_measured_twice(limits: Limits) -> None:
+    """A suite that held one case twice could never be resumed without doubling it."""
+    counts = Counter(identity(case.record) for case in suite(limits))
+    assert max(counts.values()) == 1
+
+
+def test_a_gpu_is_measured_in_all_that_a_step_runs() -> None:
+    """Every kind has cases; matmuls have the three layouts, attention both passes of four kernels."""
+    cases = suite(H100)
+    assert {case.kind for case in cases} == {kind.name for kind in KINDS} - {"collective"}  # one GPU has no others
+    layouts = Counter(case.keys["layout"] for case in cases if case.what == "matmul.bf16")
+    assert set(layouts) == {"forward", "input_gradient", "weight_gradient"}
+    assert len(set(layouts.values())) == 1
+    kernels = {tuple(case.what.split(".")[1:]) for case in cases if case.kind == "attention"}
+    assert {name for name, _ in kernels} == {"flash", "efficient", "cudnn", "math"}
+    assert {name for _, name in kernels} == {"forward", "backward"}
+    assert {case.keys["ranks"] for case in suite(Limits("cuda", 2**36, 2**25, 8, ("bf16",))) if "ranks" in case.keys} == {
+        2,
+        4,
+        8,
+    }
+
+
+def test_a_full_suite_of_one_gpu_is_planned_for_under_nine_minutes() -> None:
+    """Seconds for each case, as the default settings give them, and what stands around them."""
+    settings = runner.Settings("cuda")
+    powered = sum(case.kind in ("matmul", "attention") for case in suite(H100))
+    whole = sum(case.kind == "step" for case in suite(H100))
+    others = len(suite(H100)) - powered - whole
+    spent = powered * settings.hold + others * settings.seconds + (powered + others) * OVERHEAD + whole * STEP_SECONDS
+    assert spent < MINUTES * 60
+
+
+def test_a_layer_multiplies_the_same_three_times() -> None:
+    """y = x W^T, dx = dy W and dW = dy^T x have the shapes that torch.nn.Linear gives them, and equal FLOPs."""
+    import torch
+
+    tokens, wide, out = 5, 7, 11
+    x, weight, upstream = torch.randn(tokens, wide), torch.randn(out, wide), torch.randn(tokens, out)
+    expected = {"forward": x @ weight.t(), "input_gradient": upstream @ weight, "weight_gradient": upstream.t() @ x}
+    given = {"forward": (x, weight), "input_gradient": (upstream, weight), "weight_gradient": (upstream, x)}
+    for name, layout in matmuls.LAYOUTS.items():
+        m, n, k = layout.of(tokens, wide, out)
+        left, right = given[name]
+        assert tuple(left.shape) == layout.left(m, n, k)
+        assert tuple(right.shape) == layout.right(m, n, k)
+        assert torch.equal(layout.multiply(left, right), expected[name])
+        assert (m * n * k, tuple(expected[name].shape)) == (tokens * wide * out, (m, n))
+
+
+BOOKED = {  # accounts of GPT-2 small, the kernel that is measured for each, and its width
+    "decoder/attention_residual/add": ("elementwise", "add", 768),
+    "decoder/mlp/activation": ("activation.gelu_tanh", "forward", 3072),
+    "decoder/mlp/activation.gradient": ("activation.gelu_tanh", "gradient", 3072),
+    "decoder/mlp_norm/norm": ("norm.forward", "layer_norm", 768),
+    "decoder/mlp_norm/norm.gradient": ("norm.backward", "layer_norm", 768),
+    "decoder/mlp/up.bias_gradient": ("reduction", "sum_rows", 3072),
+    "loss/cross_entropy/log_softmax": ("cross_entropy", "log_softmax", 50257),
+    "loss/cross_entropy/log_softmax.gradient": ("cross_entropy", "log_softmax.gradient", 50257),
+}
+VECTORS = 3  # as long as a row, that a norm has beside its operands
+
+
+def test_bytes_are_those_that_the_books_post() -> None:
+    """A price is seconds for the bytes that the books count, so a record must count the same (but weights of norms)."""
+    plan = steps.of(Case("step", "step", {"id": "gpt2", "set": {"run.micro_batch": 2, "run.global_batch": 2}}), "cpu")
+    from ledger.books import compile_plan
+
+    rows = {row.account: row for row in compile_plan(plan).roles[0].kernels}
+    for account, (what, operation, width) in BOOKED.items():
+        row, stream = rows[account], streams.BY_NAME[what, operation]
+        beside = row.bytes - stream.bytes(2 * 128, width, 4)
+        assert row.kind == what, account
+        assert 0 <= beside <= (VECTORS * 4 * width if what.startswith("norm") else 16), account
+
+
+def test_an_update_moves_the_bytes_that_the_books_post() -> None:
+    """28 B a parameter where one pass does all, and 80 B in the twenty passes of the other implementations."""
+    for case in OPTIMIZER.cases(CPU):
+        each = case.keys["bytes"] / case.keys["elements"]
+        assert each == (28 if case.keys["kernel"] == "fused" else 80)
+
+
+@pytest.mark.parametrize("kind", [LAUNCH, MATMUL, ATTENTION, STREAM, OPTIMIZER], ids=lambda kind: kind.name)
+def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: Kind) -> None:
+    """Each gives a median between its quartiles, above zero, of five samples at least."""
+    import torch
+
+    torch.set_num_threads(1)
+    cases = [case for case in kind.cases(CPU) if kind is OPTIMIZER or int(case.keys.get("bytes", 0)) < 3e8]
+    found = list(kind.measure(cases[:: 1 if kind is not MATMUL else 5], RIG))
+    assert found
+    for one in found:
+        assert not one.failed, one
+        assert 0 < one.result["low"] <= one.result["value"] <= one.result["high"]
+        assert one.result["count"] >= timing.FEWEST
+
+
+def test_a_measured_step_trains_the_plan_that_is_priced() -> None:
+    """The model has the plan's parameters, and its loss falls where the same batch comes again and again."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    small = {"model.d_model": 64, "model.vocab": 512, "model.layers.0.repeat": 2, "run.seq_len": 32}
+    heads = {f"model.layers.0.attention.{key}": 2 for key in ("heads", "kv_heads")}
+    changes = {**small, **heads, "model.layers.0.attention.head_dim": 32, "model.residual_dropout": 0}
+    plan = steps.of(Case("step", "step", {"id": "tiny", "set": changes}), "cpu")
+    step = steps.trainer(plan, "cpu")
+    losses = [step() for _ in range(8)]
+    assert losses[-1] < losses[0] < 10
+    (found,) = STEP.measure([Case("step", "step", {"id": "tiny", "set": changes})], RIG)
+    assert not found.failed, found
+    assert found.result["measured"]["time.step"].endswith(" s")
+
+
+def test_what_cannot_run_is_a_record_with_its_reason() -> None:
+    """A kernel that a build lacks fails alone; the case after it is measured."""
+    shape = {"batch": 1, "heads": 2, "kv_heads": 2, "seq": 16, "head_dim": 32, "causal": True, "dtype": "fp32"}
+    cases = [Case("attention", f"attention.{kernel}.forward", shape) for kernel in ("cudnn", "flash")]
+    first, second = ATTENTION.measure(cases, RIG)
+    assert first.result["error"].startswith("RuntimeError")
+    assert not second.failed
+
+
+def test_gloo_measures_two_ranks() -> None:
+    """One world makes all of its collectives, in order."""
+    keys = {"ranks": 2, "nodes": 1, "bytes": 4096, "backend": "gloo", "dtype": "fp32"}
+    cases = [Case("collective", name, keys) for name in collectives.NAMES]
+    found = list(collectives.measure(cases, RIG))
+    assert [one.case.what for one in found] == list(collectives.NAMES)
+    assert all(one.result["value"] > 0 for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise RuntimeError('address in use')", "ended with 1: RuntimeError: address in use"),
+        ("import time; time.sleep(60)", "gave no answer in 1 s"),
+    ],
+)
+def test_a_world_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, program: str, said: str) -> None:
+    """Every one of its cases has the reason, and nothing is left running."""
+    monkeypatch.setattr(collectives, "command", lambda *_: [sys.executable, "-c", program])
+    monkeypatch.setattr(collectives, "PATIENCE", 1.0)
+    cases = [case for case in collectives.COLLECTIVE.cases(CPU) if case.what in ("all_reduce", "send")]
+    found = list(collectives.measure(cases, RIG))
+    assert [one.result["error"] for one in found] == [f"the world of 2 ranks {said}"] * len(cases)
+
+
+WORKER = """
+import json, os, pathlib, signal, sys
+count = pathlib.Path({path!r})
+starts = int(count.read_text()) if count.exists() else 0
+count.write_text(str(starts + 1))
+asked = json.loads(sys.stdin.readline())
+if starts >= {lives}:
+    print(json.dumps(dict(no_device="no CUDA device is left")), flush=True)
+    sys.exit()
+limits = dict(sort="cpu", memory=2**32, cache=2**20, devices=2, dtypes=["fp32"], quick=True)
+known = dict(name="a-device", title="A device", place="cpu", origin=dict(torch="2"), hardware=dict(kind="cpu"))
+print(json.dumps(dict(machine=dict(known, limits=limits))), flush=True)
+cases = json.loads(sys.stdin.readline())
+for index, case in enumerate(cases):
+    print(json.dumps(dict(begun=index)), flush=True)
+    if case["keys"]["operation"] in {deadly!r}:
+        {death}
+    print(json.dumps(dict(done=index, result=dict(value=1.0, unit="us"))), flush=True)
+print(json.dumps(dict(finished=True)), flush=True)
+"""
+KILLED, RAISED = "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemError('CUDA error: device-side assert')"
+
+
+def _worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deadly: tuple[str, ...], death: str, lives: int) -> None:
+    program = WORKER.format(path=str(tmp_path / "starts"), deadly=deadly, death=death, lives=lives)
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program))
+
+
+@pytest.mark.parametrize(
+    ("death", "said"), [(KILLED, "killed (signal 9)"), (RAISED, "SystemError: CUDA error: device-side assert")]
+)
+def test_a_worker_that_dies_costs_one_case(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, death: str, said: str
+) -> None:
+    """The case it died in is kept with the reason, and another worker makes the rest."""
+    _worker(monkeypatch, tmp_path, ("autograd",), death, lives=9)
+    settings, begun = runner.Settings("cpu", only=("launch",)), []
+    run = runner.bench(settings, lambda name: tmp_path / name, begin=lambda _, count: begun.append(count))
+    found = {one.case.keys["operation"]: one.result for _, one in run if one}
+    assert begun == [3]
+    assert found["host"]["value"] == found["module"]["value"] == 1.0
+    assert said in found["autograd"]["error"]
+
+
+def test_a_device_that_disappears_ends_the_suite_and_keeps_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was measured is on disk, the message says how much, and the same call goes on from there."""
+    _worker(monkeypatch, tmp_path, ("autograd",), KILLED, lives=1)
+    settings = runner.Settings("cpu", only=("launch",))
+    path = tmp_path / "device.yaml"
+    run = runner.bench(settings, lambda _: path, begin=lambda *_: None)
+    with pytest.raises(runner.DeviceError, match="no CUDA device is left; 2 of 3 are kept"):
+        list(run)
+    assert path.read_text(encoding="utf-8").count("\n  - {") == 2
+    _worker(monkeypatch, tmp_path, (), KILLED, lives=9)
+    left = [one.case.keys["operation"] for _, one in runner.bench(settings, lambda _: path, begin=lambda *_: None) if one]
+    assert left == ["module"]
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    """No traceback of PyTorch's: what was asked for, and what there is."""
+    with pytest.raises(machine.NoDeviceError, match="there is no device `tpu`: give `cpu`, `cuda` or `cuda:1`"):
+        machine.machine("tpu", 1, quick=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "multiprocessors", "mebibytes", "watts", "known"),
+    [
+        ("NVIDIA H100 80GB HBM3", 132, 81559, "700.0 W", "h100-sxm"),
+        ("NVIDIA H200", 132, 143771, "700.0 W", "h200-sxm"),
+        ("NVIDIA A100-SXM4-80GB", 108, 81920, "400.0 W", "a100-sxm-80gb"),
+        ("NVIDIA GeForce RTX 4090", 128, 24564, "", "rtx-4090"),
+        ("NVIDIA GeForce GTX 1060", 10, 6144, "", ""),
+    ],
+)
+def test_a_gpu_is_recognised(name: str, multiprocessors: int, mebibytes: int, watts: str, known: str) -> None:
+    """By what its driver calls it, or by its name, size and power limit."""
+    assert machine._known(name, multiprocessors, mebibytes * 2**20, watts) == known
+
+
+def test_what_the_driver_does_not_say_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvidia-smi writes [N/A] in virtual machines."""
+    answer = "580.159.03, 700.00, 1980, 1980, [N/A], 34, 7\n"
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: type("Done", (), {"stdout": answer}))
+    assert gpu.origin(0, "") == {
+        "driver": "580.159.03",
+        "power_limit": "700.00 W",
+        "graphics_clock": "1980 MHz",
+        "graphics_clock_limit": "1980 MHz",
+        "temperature": "34 C",
+    }
+    assert gpu.utilisation(0, "") == pytest.approx(0.07)
+
+
+def test_a_single_thread_is_timed_by_what_it_ran() -> None:
+    """Work that sleeps takes no processor time, and would take all of it by the clock on the wall."""
+    import time
+
+    work = timing.Work(lambda _: time.sleep(0.01))
+    assert timing.on_cpu(work, 0.01, threads=1).value < 0.005
+    assert timing.on_cpu(work, 0.01, threads=2).value >= 0.01
+
+
+def test_the_plan_of_a_file_compiles_on_a_published_accelerator(tmp_path: Path) -> None:
+    """`ledger score` reads the step records of a measured file: the plan in its head must be whole."""
+    import yaml
+
+    from ledger.evidence.bench.plans import plan
+
+    path = tmp_path / "steps.yaml"
+    path.write_text(yaml.safe_dump(plan("cuda", "h100-sxm")), encoding="utf-8")
+    for case in STEP.cases(H100):
+        assert compiled(str(path), [f"{key}={value}" for key, value in case.keys["set"].items()]).totals["time.step"] > 0
+    assert json.loads(identity(case.record))["id"] == case.keys["id"]
