@@ -10,6 +10,8 @@ from typing import Any
 
 SCHEMAS = Path(__file__).with_name("schemas")
 KINDS = ("plan", "accelerator", "cluster", "model", "precision", "optimizer", "stack", "evidence", "lecture", "suite")
+Schema = dict[str, Any]
+DOCUMENT = "in"  # the key under which a schema that was followed keeps its document
 
 
 @cache
@@ -31,6 +33,38 @@ def description(key: str) -> str:
     ordered = [documents()[f"{kind}.schema.json"] for kind in KINDS]
     found = (entry for document in ordered for entry in _properties(document, key, document))
     return next((entry["description"] for entry in found if "description" in entry), "")
+
+
+@cache
+def described(kind: str, path: tuple[str | int, ...]) -> str:
+    """What the schema of a kind says of the place at a path; of a place that it does not know, what others say."""
+    found: list[Schema] = [documents()[f"{kind}.schema.json"]]
+    for step in path:
+        found = [inner for schema in found for inner in _under(schema, step)]
+    said = (schema["description"] for schema in found if "description" in schema)
+    return next(said, description(path[-1]) if not found and path and isinstance(path[-1], str) else "")
+
+
+def _under(schema: Schema, step: str | int) -> list[Schema]:
+    """The schemas of what stands at one step below a place."""
+    inner = schema.get("properties", {}).get(step) if isinstance(step, str) else schema.get("items")
+    further = schema.get("additionalProperties")
+    if inner is None and isinstance(step, str) and isinstance(further, dict):
+        inner = further
+    branches = [branch for key in ("anyOf", "allOf") for branch in schema.get(key, ())]
+    branches += [schema[key] for key in ("then", "else") if key in schema]
+    own = [_whole(inner, schema)] if isinstance(inner, dict) else []
+    return [*own, *(found for branch in branches for found in _under(_whole(branch, schema), step))]
+
+
+def _whole(schema: Schema, above: Schema) -> Schema:
+    """A schema over the one that it refers to, which knows the document that its own references are into."""
+    file, _, pointer = schema.get("$ref", "").partition("#")
+    document: Schema = documents().get(file, above.get(DOCUMENT, above))
+    referred: Schema = document if "$ref" in schema else {}
+    for step in pointer.strip("/").split("/") if pointer else ():
+        referred = referred[step]
+    return {**referred, **schema, DOCUMENT: document}
 
 
 def _properties(schema: Any, key: str, document: dict[str, Any]) -> list[dict[str, Any]]:

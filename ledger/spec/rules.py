@@ -105,6 +105,7 @@ RULES: tuple[Rule, ...] = (
     rules_architecture.operands_have_their_architecture,
     rules_device.memory_agrees,
     rules_device.peaks_are_dense,
+    rules_device.pools_hold_what_is_allocated,
     rules_device.curves_are_complete,
     rules_states.update_exists,
     rules_states.every_weight_is_updated,

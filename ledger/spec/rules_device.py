@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Kernels, Model, Precision
+from ledger.spec.plan import Accelerator, Kernels, Model, Precision, Stack
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import write
 
@@ -54,10 +54,17 @@ def flash_runs(
 
 
 def cpu_has_the_kernel(accelerator: Accelerator, model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
-    """PyTorch's kernels for CPUs: its own flash attention, or plain operators."""
-    if accelerator.kind == "cpu" and not model.bare and kernels.attention not in CPU_ATTENTION:
+    """PyTorch's kernels for CPUs: its own flash attention, which knows no dropout, or plain operators."""
+    if accelerator.kind != "cpu" or model.bare:
+        return
+    if kernels.attention not in CPU_ATTENTION:
         message = f"{kernels.attention} attention has no kernel for a CPU"
         yield Problem(at("kernels.attention"), message, f"it has {', '.join(CPU_ATTENTION)}")
+    for index, group in enumerate(model.groups):
+        if kernels.attention == "flash" and group.attention.dropout:
+            message = f"flash attention of a CPU has no dropout, and `{group.name}` asks for it"
+            where = at(f"model.layers.{index}.attention.dropout")
+            yield Problem(where, message, "`dropout: 0`, or `kernels: {attention: math}`")
 
 
 def memory_agrees(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
@@ -79,6 +86,13 @@ def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
                 help_text = f"the dense one is `{write(dense, 'FLOP/s', 'T')}`; dense matmuls reach no more"
                 yield Problem(at(f"accelerator.peak.{dtype}"), message, help_text)
                 break
+
+
+def pools_hold_what_is_allocated(stack: Stack, at: Places) -> Iterator[Problem]:
+    """An allocator reserves at least what it hands out."""
+    if stack.fragmentation < 1:
+        message = f"fragmentation = {stack.fragmentation:g}: less would be reserved than is allocated"
+        yield Problem(at("stack.allocator.fragmentation"), message, "reserved over allocated, 1 or more")
 
 
 def curves_are_complete(accelerator: Accelerator, at: Places) -> Iterator[Problem]:

@@ -24,8 +24,10 @@ def layers_fill_the_stages(model: Model, parallelism: Parallelism, at: Places) -
     elif stated.first is not None or stated.last is not None:
         given = [number for number in (stated.first, stated.last) if number is not None]
         rest, inner = layers - sum(given), count - len(given)
-        message = f"{layers} layers less {' and '.join(map(str, given))} at the ends are {rest}"
-        message += f", which do not split into {inner} equal chunks"
+        ends = " and ".join(map(str, given))
+        message = f"{layers} layers less {ends} at the ends are {rest}, which do not split into {inner} equal chunks"
+        if rest < 0:
+            message = f"{ends} layers at the ends are more than the {layers} of the model"
         yield Problem(at("parallelism.stages"), message, _closest(rest, inner))
     elif stated.ends == "shared":
         message = f"{layers} layers do not split into pipeline x interleave = {count} equal chunks"

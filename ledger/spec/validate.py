@@ -11,7 +11,7 @@ from jsonschema.exceptions import ValidationError
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from ledger.spec.explain import Finding, explained
+from ledger.spec.explain import Finding, Whole, explained
 from ledger.spec.kinds import documents
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any, write
 from ledger.spec.reader import Node
@@ -23,7 +23,7 @@ def findings(node: Node, kind: str) -> Iterator[Finding]:
     """Everything in a document that its kind's schema does not allow."""
     plain: Any = node.plain()
     for error in _validator(kind).iter_errors(plain):
-        yield from explained(error, node)
+        yield from explained(error, Whole(node, kind))
 
 
 @cache

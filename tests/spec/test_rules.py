@@ -146,6 +146,17 @@ CASES = [
     (["parallelism={data: 4, pipeline: 2, stages: [2, 2, 0]}"], "`stages` lists 3 chunks, but pipeline x interleave"),
     (["parallelism={data: 4, pipeline: 2, stages: [1, 2]}"], "`stages` lists 3 layers, but the model has 4"),
     (["parallelism={data: 2, pipeline: 4, stages: {first: 2}}"], "4 layers less 2 at the ends are 2, which do not"),
+    (
+        ["parallelism={data: 4, pipeline: 2, stages: {first: 3, last: 3}}"],
+        "3 and 3 layers at the ends are more than the",
+    ),
+    (["stack.allocator.fragmentation=0.5"], "fragmentation = 0.5: less would be reserved than is allocated"),
+    (["assumptions.checkpoint_interval=0 s"], "`assumptions.checkpoint_interval`: `0 s` is zero"),
+    (["optimizer={name: adamw, lr: 3}"], "`lr` is no field of `optimizer`"),
+    (["recompute={}"], "`recompute` is empty"),
+    (["recompute={components: [core, core]}"], "`recompute.components` has `core` twice"),
+    (["train={only: [mlp], frozen: [head]}"], "`train` has `only` and `frozen`, of which one is due"),
+    (["parallelism.reshard=maybe"], "`parallelism.reshard` cannot be `maybe`"),
     (["parallelism={data: 4, pipeline: 2, ends: own}"], "4 layers do not split into 0 equal chunks (ends = own)"),
     (
         ["parallelism={data: 4, pipeline: 2, stages: [2, 2], ends: own}"],
