@@ -173,37 +173,42 @@ def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters)
     def alone(logs: Array) -> Array:
         return form.seconds(named(logs), variables, roof) / measured - 1
 
-    logs = _descended(alone, typical)
+    robust = np.full(len(measured), ROBUST)
+    logs = _descended(alone, typical, robust)
     scatter = max(DEVIATION * float(np.abs(alone(logs)).mean()), EXACT)
-    return named(_descended(lambda at: np.concatenate([alone(at), scatter * pulled * (at - typical)]), logs))
+    weight = np.sqrt(scatter * min(scatter, ROBUST)) * pulled  # what a measurement weighs that scatters like the others
+    limits = np.concatenate([robust, np.full(len(free), np.inf)])
+    return named(_descended(lambda at: np.concatenate([alone(at), weight * (at - typical)]), logs, limits))
 
 
-def _descended(residuals: Callable[[Array], Array], logs: Array) -> Array:
+def _descended(residuals: Callable[[Array], Array], logs: Array, limits: Array) -> Array:
     """Damped Gauss-Newton on the logarithms of the parameters, which keeps them positive."""
     damping, best = 1e-2, residuals(logs)
     for _ in range(STEPS):
-        step = _step(residuals, logs, best, damping)
+        step = _step(residuals, logs, best, damping, limits)
         trial = residuals(logs + step)
-        gain = _loss(best) - _loss(trial)
+        gain = _loss(best, limits) - _loss(trial, limits)
         if gain > 0:
             logs, best, damping = logs + step, trial, damping / 3
-            if gain < ENOUGH * _loss(best):
+            if gain < ENOUGH * _loss(best, limits):
                 break
         else:
             damping = min(damping * 4, 1e6)
     return logs
 
 
-def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float) -> Array:
-    """One damped step, limited to a factor e per parameter; errors beyond ROBUST weigh less."""
+def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping: float, limits: Array) -> Array:
+    """One damped step, limited to a factor e per parameter; errors beyond their limits weigh less."""
     width = 1e-6
     slopes = np.stack([(residuals(logs + width * unit) - now) / width for unit in np.eye(len(logs))], axis=1)
-    weights = np.minimum(1.0, ROBUST / np.maximum(np.abs(now), 1e-12))[:, None]
+    weights = np.minimum(1.0, limits / np.maximum(np.abs(now), 1e-12))[:, None]
     normal = slopes.T @ (weights * slopes)
     damped = normal + damping * (np.diag(np.diag(normal)) + 1e-9 * np.eye(len(logs)))
     return np.clip(np.linalg.solve(damped, -slopes.T @ (weights[:, 0] * now)), -1.0, 1.0)
 
 
-def _loss(residual: Array) -> float:
+def _loss(residual: Array, limits: Array) -> float:
+    """Quadratic up to each residual's limit, linear beyond."""
     size = np.abs(residual)
-    return float(np.where(size <= ROBUST, size**2 / 2, ROBUST * (size - ROBUST / 2)).sum())
+    inside = np.minimum(size, limits)
+    return float((inside * size - inside**2 / 2).sum())

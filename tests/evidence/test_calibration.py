@@ -17,6 +17,7 @@ from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, 
 from ledger.evidence.calibration.device import device
 from ledger.evidence.calibration.sets import sets
 from ledger.evidence.calibration.table import AT_OR_UNDER, rewritten, rows
+from ledger.evidence.fitting import relative_errors
 from ledger.evidence.measured import read_evidence
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -234,3 +235,37 @@ def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[
     document = Path(__file__).parents[2] / "docs" / "accuracy.md"
     text = document.read_text(encoding="utf-8")
     assert PERCENT.sub("%", rewritten(text, rows(library))) == PERCENT.sub("%", text)
+
+
+def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[Fitted, ...]) -> None:
+    """A price that cites a file predicts the measurements of that file as `ledger calibrate` does, within 4 %.
+
+    Some starts of kernels come from another publication, as their source says, hence the allowance.
+    """
+    compared = 0
+    for fitted in library:
+        own = {(c.what, c.regime, c.ranks, c.head_dim): c for c in fitted.device.accelerator.calibration}
+        for one in chosen(fitted.found):
+            for curve in curves((one,)):
+                price = own.get((curve.what, curve.regime, curve.ranks, curve.head_dim))
+                if price is None or one.series.file not in price.source or one.series.kind.module:
+                    continue
+                given = (one.samples, one.roof)
+                here = 1 + relative_errors(price.form, price.parameters, *given)
+                made = 1 + relative_errors(curve.form, curve.parameters, *given)
+                assert float(np.abs(here / made - 1).mean()) < 0.04, (fitted.device.accelerator.name, curve.what)
+                compared += 1
+    assert compared > 100
+
+
+def test_what_sustains_is_what_bursts_times_the_stated_ratio() -> None:
+    """Where bursts alone were measured, e is scaled by the ratio that the source of the price states."""
+    scaled = 0
+    for name in ("h100-sxm", "h200-sxm", "b200", "gb200"):
+        prices = load_accelerator(name).calibration
+        for price in prices:
+            if found := re.search(r"; e times (0\.\d{3}), the ratio of sustained to burst", price.source):
+                (burst,) = (one for one in prices if one.what == price.what and one.regime == "burst")
+                assert price.parameters["e"] == pytest.approx(burst.parameters["e"] * float(found[1]), rel=1e-3)
+                scaled += 1
+    assert scaled >= 8
