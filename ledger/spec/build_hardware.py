@@ -110,6 +110,7 @@ def stack(view: View, name: str) -> Stack:
         transfers=view.text("transfers", "ordered"),
         beside=(beside.size("forward"), beside.size("backward")),
         recounts=view.flag("recounts"),
+        update=view.text("update", "by_weight"),
         optimizer_passes=tuple(str(item.value) for item in view.inner("optimizer_passes").node.items),
         scatter_sends=view.flag("scatter_sends"),
         overlap_tax=view.amount("overlap_tax", "1"),

@@ -49,6 +49,31 @@ class Stages:
 
 
 @dataclass(frozen=True)
+class Offload:
+    """What lives in host memory: the kinds of it by name, and of how many layers of a stage, from its first on.
+
+    `optimizer` is its states and master weights, `weights` what ZeRO 3 gathers and all that updates it, `activations`
+    what layers save for backward; 0 layers: all of them.
+    """
+
+    kinds: tuple[str, ...] = ()
+    layers: int = 0
+
+    def __contains__(self, kind: object) -> bool:
+        """Whether a kind of thing lives there."""
+        return kind in self.kinds
+
+    def __bool__(self) -> bool:
+        """Whether anything does."""
+        return bool(self.kinds)
+
+    def __str__(self) -> str:
+        """The kinds in words."""
+        some = f"activations of {self.layers} layers" if self.layers else "activations"
+        return ", ".join(some if kind == "activations" else kind for kind in self.kinds)
+
+
+@dataclass(frozen=True)
 class Parallelism:
     """Degrees of the mesh axes. devices = data x tensor x pipeline x context; expert subdivides data x context."""
 
@@ -66,10 +91,7 @@ class Parallelism:
     wrap: int = 1  # layers whose weights ZeRO 3 moves as one; 0: the whole model
     reduce: str = ""  # gradients are reduced with every micro_batch or once a step; empty: what `reduces_once` says
     bucket: int = 0  # bytes of gradients that replicas reduce together; 0: as torch's DistributedDataParallel does
-    offload: tuple[
-        str, ...
-    ] = ()  # what lives in host memory: optimizer | weights (and all that updates them) | activations
-    offload_layers: int = 0  # layers of a stage whose activations do, from its first on; 0: all
+    offload: Offload = Offload()
     schedule: str = ""  # a row of PIPELINES (ledger/model/pipelines.py); empty: what `scheduled` says
     stages: Stages = Stages()
     context_exchange: str = "all_gather"  # | ring | all_to_all: how attention sees a sequence that is cut
@@ -198,6 +220,7 @@ class Stack:
     recorded: bool = False  # what a collective used is free once the device is past it, not once the host is
     gather_buffers: bool = False  # sequences are gathered into two buffers that last, one for gradients
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
+    update: str = "by_weight"  # or over one `flat` tensor of all gradients of a device, and one of each state
     recounts: bool = False  # peaks are counted anew before the update, so that what is printed is of the update
     transfers: str = "ordered"  # stages know the shapes of what they get, or hosts have `waited` for every one
     optimizer_passes: tuple[str, ...] = ()  # passes over the gradients beside the update: unscale, norm, clip, copy

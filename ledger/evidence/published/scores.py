@@ -28,6 +28,7 @@ from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 
 WAYS = ("save_gathered", "regather", "off")
+PRETRAIN = "pretrain"
 COUNTED = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
@@ -111,7 +112,7 @@ def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequ
         measured_step=measured,
         memory=float(memory),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
-        counts_time=measured is not None and not made.unpriced and row.score_time in (None, COUNTED) and row.kind == "pretrain",
+        counts_time=bool(measured) and not made.unpriced and row.score_time in (None, COUNTED) and row.kind == PRETRAIN,
         counts_memory=known and row.score_mem in (None, COUNTED),
         fits=asked <= plan.accelerator.memory,
         assumed=(*made.assumed, *filter(None, [made.unpriced])),
@@ -148,15 +149,13 @@ def measured_step(row: Facts) -> float | None:
 
 
 def published_memory(made: Document, plan: Plan, books: Sequence[Books]) -> tuple[int, int]:
-    """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device.
-
-    Of several ranks, those of the fullest by its books.
-    """
-    book = books[0] if made.software.rank == "first" else max(books, key=peak_bytes)
+    """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device."""
+    ranks = books[:1] if made.software.rank == "first" else books
     if made.software.memory == ALLOCATED:
-        return peak_bytes(book), peak_bytes(book)
+        worst = max(map(peak_bytes, ranks))
+        return worst, worst
     outside = plan.stack.context if made.software.memory == DRIVER else 0
-    found = replayed(plan, book)
+    found = max((replayed(plan, book) for book in ranks), key=lambda one: one.reserved)
     return found.reserved + outside, found.asked + plan.stack.context
 
 

@@ -107,6 +107,11 @@ def _llm_foundry(row: Facts, made: Software) -> Software:
     return replace(made, stack="llm-foundry-flash-2023") if flash else made
 
 
+def _internevo(row: Facts, made: Software) -> Software:
+    """doc/en/train_performance.md tests FSDP beside the framework's own ZeRO, which updates one flat tensor."""
+    return replace(made, stack="internevo-fsdp-2023") if row.data_parallel_kind.startswith("fsdp") else made
+
+
 LARGE_SCALE = 128  # devices; the section "Large Scale" of llm-foundry's table
 # Publications whose rows were made at different times or in different ways.
 OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
@@ -115,6 +120,7 @@ OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
     "torchtitan-202506": _torchtitan,
     "torchtitan-2024-history": _torchtitan,
     "llm-foundry": _llm_foundry,
+    "internevo": _internevo,
 }
 
 # Narayanan et al. 2021, arXiv 2104.04473, section 5: eight 200 Gb/s HDR InfiniBand adapters in each node of eight A100

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger.books.closed import Books
+from ledger.evidence.replay import flat
 from ledger.evidence.replay.allocator import Allocator
 from ledger.evidence.replay.clock import Clock
 from ledger.evidence.replay.pace import UNPRICED, paces
@@ -223,35 +224,26 @@ class _Run:
         """States appear with the first update; weights that were updated in shares are gathered."""
         if self.plan.stack.recounts:
             self.memory.recount()
-        if first:
+        joined = self.plan.stack.update == "flat"
+        if joined:
+            flat.join(self.memory, self.weights)
+            self._forget()
+        if first and joined:
+            for name, size in flat.states(self.book):
+                self.memory.allocate(name, size)
+        elif first:
             self._keep("optimizer")
-        passing = dict(self._temporaries())
+        passing = dict(flat.temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)
+            self.memory.free(flat.JOINED)  # once there is a copy in the dtype of the states
         self._launch(len(self.weights) * len(self.plan.stack.optimizer_passes))
         for name in passing:
             self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
-            self._flat_gather()
+            flat.gather(self.memory, self.weights, self.plan.parallelism.data)
         self._forget()
         if self.sharded:
             for name, _ in self.weights:
                 self.memory.free(f"g {name}")
         self.memory.wait()  # a step's loss is read
-
-    def _temporaries(self) -> Iterator[tuple[str, int]]:
-        """What the update needs beside states, each kind as one request."""
-        for entry in self.book.ledger.select("memory.workspace", account="optimizer/"):
-            yield entry.account, int(self.value(entry.amount) * self.value(entry.times))
-
-    def _flat_gather(self) -> None:
-        """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
-        share = sum(held.updated for _, held in self.weights)
-        ranks = self.plan.parallelism.data
-        names = [f"rank {rank}" for rank in range(ranks)]
-        self.memory.allocate("mine", share)
-        for name in names:
-            self.memory.allocate(name, share)
-        self.memory.allocate("flat", share * ranks)
-        for name in ("mine", "flat", *names):
-            self.memory.free(name)
