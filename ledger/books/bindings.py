@@ -83,8 +83,8 @@ def _counted(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
         found["redone"] = redone(plan.recompute, role.layers, chunks)[index]
     if plan.recompute.policy == "segment":
         found["segment"] = segment(plan.recompute, role.layers[index], chunks)
-    if plan.parallelism.offload_layers:
-        found["hosted"] = hosted(plan.parallelism.offload_layers, role.layers, chunks)[index]
+    if plan.parallelism.offload.layers:
+        found["hosted"] = hosted(plan.parallelism.offload.layers, role.layers, chunks)[index]
     return found
 
 

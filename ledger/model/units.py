@@ -190,7 +190,7 @@ def builder(plan: Plan) -> Builder:
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,
         compiled=plan.stack.compiled,
-        hosted=plan.parallelism.offload_layers if "activations" in plan.parallelism.offload else None,
+        hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
     )
 
 

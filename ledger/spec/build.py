@@ -18,6 +18,7 @@ from ledger.spec.plan import (
     Expectation,
     Kernels,
     Lora,
+    Offload,
     Origin,
     Parallelism,
     Plan,
@@ -101,7 +102,7 @@ def _parallelism(whole: View, _: str, built: Parts) -> Parallelism:
         zero=view.size("zero"),
         sequence=view.text("sequence", "off"),
         **_sharding(view, view.size("data", rest) * context),
-        **_offload(view),
+        offload=_offload(view),
         interleave=view.size("interleave", 1),
         schedule=view.text("schedule"),
         stages=_stages(view),
@@ -128,11 +129,11 @@ def _sharding(view: View, replicas: int) -> dict[str, Any]:
     }
 
 
-def _offload(view: View) -> dict[str, Any]:
+def _offload(view: View) -> Offload:
     """What lives in host memory: a list of it, or a mapping that may say of how many layers."""
     stated = view.inner("offload")
     layers = 0 if stated.flag("activations") else stated.size("activations")
-    return {"offload": view.words_or_keys("offload"), "offload_layers": layers}
+    return Offload(view.words_or_keys("offload"), layers)
 
 
 def _stages(view: View) -> Stages:

@@ -9,14 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.places import Places
-from ledger.spec.plan import Group, Origin, Plan, Recompute
+from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules import RULES, broken
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
-ATOMIC = (Recompute,)  # one choice, whatever it is made of
+ATOMIC = (Recompute, Offload)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.spec.architecture import MLP, Attention, Custom, Group, Model, Norm, Router, Shared, Step
 from ledger.spec.hardware import Accelerator, Cluster, Curve
 from ledger.spec.optimizer import Optimizer
-from ledger.spec.policies import Kernels, Lora, Overlap, Parallelism, Precision, Recompute, Stack, Stages, Train
+from ledger.spec.policies import Kernels, Lora, Offload, Overlap, Parallelism, Precision, Recompute, Stack, Stages, Train
 from ledger.spec.problems import Location, Problem
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Norm",
     "Optimizer",
     "Origin",
+    "Offload",
     "Overlap",
     "Parallelism",
     "Plan",

@@ -32,7 +32,7 @@ def hosted_layers_are_alike(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:
     """Layers whose activations leave are the first of each stage, which otherwise treats its layers alike."""
-    asked = parallelism.offload_layers
+    asked = parallelism.offload.layers
     if not asked or model.bare:
         return
     layers = sum(group.repeat for group in model.groups)
@@ -55,7 +55,7 @@ def hosted_layers_are_alike(
 def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Places) -> Iterator[Problem]:
     """A parameter count has no layers whose gradients could move."""
     if parallelism.offload and model.bare:
-        message = f"offload of {', '.join(parallelism.offload)} with a bare parameter count: nothing moves in it"
+        message = f"offload of {parallelism.offload} with a bare parameter count: nothing moves in it"
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or give the model its layers")
 
 

@@ -11,7 +11,6 @@ from ledger.spec.plan import Plan
 
 # Axes along which no judge runs a step yet, and why.
 UNJUDGED = {
-    "pipeline": "a stage waits for others, and the judge runs one rank",
     "context": "keys and values come from other ranks, and the judge's attention reads its own",
     "expert": "tokens go to the ranks that the router chooses, and fake tensors hold no choice",
 }
@@ -71,13 +70,13 @@ def unhosted(plan: Plan) -> str:
     layout, policy = plan.parallelism, plan.recompute.policy
     if not layout.offload:
         return ""
-    said = f"parallelism.offload = {', '.join(layout.offload)}"
+    said = f"parallelism.offload = {layout.offload}"
     if "optimizer" in layout.offload and "weights" not in layout.offload:
         return f"{said}: torch.optim keeps its states where the weights are"
     if layout.tensor > 1 or copied_to_buckets(plan):
         return f"{said}: the judge's ranks have a host apart under FSDP2 alone"
-    if layout.offload_layers:
-        return f"{said} of {layout.offload_layers} layers: the judge has moments for all layers of a group"
+    if layout.offload.layers:
+        return f"{said}: the judge has moments for all layers of a group"
     if "activations" in layout.offload and policy not in ("none", "full"):
         return f"{said} with recompute = {policy}: what it keeps of a layer is not saved by autograd"
     if "activations" in layout.offload and compute_precision(plan).autocast:
