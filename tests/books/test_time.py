@@ -104,3 +104,28 @@ def test_a_published_run_in_unequal_stages_is_close(devices: int, data: int, pub
     assert found.totals["mfu"] == pytest.approx(published, rel=0.1)
     assert sum(roles(found.plan)[0].layers) == 7
     assert sum(sum(role.layers) * len(role.stages) for role in roles(found.plan)) == 126
+
+
+LAUNCHED = {
+    "precision": "bf16-autocast",
+    "run": {"seq_len": 48, "micro_batch": 4, "global_batch": 8},
+    "stack": {"base": "pytorch-fsdp2-2025", "launch": {"per_operation": "18 us", "graphs": False}},
+}
+
+
+def test_a_cpu_waits_for_every_launch() -> None:
+    """A GPU hides what its host takes for an operation behind the kernels before; a CPU is its own host."""
+    found = plans.compiled(**LAUNCHED, model=plans.LLAMA, accelerator={"base": "h100-sxm", "kind": "cpu"})
+    kernels = sum(row.times for role in found.roles for row in role.kernels if row.when != "optimizer")
+    waited = {span.name: span.seconds for span in found.waterfall}["launch"]
+    assert waited == pytest.approx(18e-6 * kernels)
+
+
+def test_both_gradients_of_a_tied_weight_are_read_and_their_sum_is_written() -> None:
+    """Three times 211 x 102 numbers of 4 bytes in each of two micro-batches; an untied head has its own gradient."""
+    tied, untied = (
+        plans.compiled(**LAUNCHED, model={**plans.LLAMA, "embedding": {"tied": flag}}) for flag in (True, False)
+    )
+    (row,) = (row for row in tied.roles[0].kernels if row.account == "root/weights/tied")
+    assert (row.bytes, row.times) == (3 * 4 * 211 * 102, 2)
+    assert not [row for row in untied.roles[0].kernels if row.account.endswith("/tied")]

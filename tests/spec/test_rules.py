@@ -28,6 +28,11 @@ CASES = [
         ["cluster.devices=12", "parallelism.data=6", "run.global_batch=12"],
         "12 devices are no whole number of nodes of 8",
     ),
+    (["accelerator.kind=cpu", "kernels.attention=efficient"], "efficient attention has no kernel for a CPU"),
+    (
+        ["accelerator.kind=cpu", "model.layers.0.attention.dropout=0.1"],
+        "flash attention of a CPU has no dropout, and `decoder` asks for it",
+    ),
     (["parallelism.expert=3"], "expert = 3 does not divide data x context = 4"),
     (["parallelism.expert=2"], "expert = 2, but no layer of the model has experts"),
     ([*SPARSE, "parallelism={data: 4, tensor: 2, expert: 4}"], "experts = 6 of `decoder` do not split over expert = 4"),

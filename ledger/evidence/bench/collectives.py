@@ -23,6 +23,7 @@ CUDA_SIZES = (64 * 1024, 1024**2, 16 * 1024**2, 256 * 1024**2)
 CPU_SIZES = (64 * 1024, 1024**2, 16 * 1024**2)
 RANKS = (2, 4, 8)
 PATIENCE = 90.0  # seconds for a world to start, and for its next result
+GRACE = 2.0  # seconds between the end of its output and its own
 
 
 class WorldError(RuntimeError):
@@ -73,12 +74,7 @@ def _world(ranks: int, cases: Sequence[Case], rig: Rig) -> Iterator[dict[str, ob
         for _ in cases:
             line = _line(process.stdout, time.monotonic() + PATIENCE)
             if line is None:
-                code = process.poll()
-                raise WorldError(
-                    f"the world of {ranks} ranks "
-                    + (f"gave no answer in {PATIENCE:.0f} s" if code is None else f"ended with {code}")
-                    + _last(errors)
-                )
+                raise WorldError(f"the world of {ranks} ranks {_end(process)}{_last(errors)}")
             yield json.loads(line)
 
 
@@ -107,6 +103,8 @@ def _started(
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            if process.stdout:
+                process.stdout.close()
 
 
 def _line(stream: IO[bytes], until: float) -> bytes | None:
@@ -122,6 +120,14 @@ def _line(stream: IO[bytes], until: float) -> bytes | None:
             if line.startswith(b"{"):
                 return line
     return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> str:
+    """How a world ended that says no more, or that it has not."""
+    try:
+        return f"ended with {process.wait(GRACE)}"
+    except subprocess.TimeoutExpired:
+        return f"gave no answer in {PATIENCE:.0f} s"
 
 
 def _last(errors: IO[bytes]) -> str:

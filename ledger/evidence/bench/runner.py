@@ -105,7 +105,9 @@ class Worker:
         with suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
-        self.errors.close()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream:
+                stream.close()
 
     def tell(self, what: Any) -> None:
         """One line to the worker; a worker that is gone is noticed when it should answer."""
