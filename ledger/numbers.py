@@ -197,14 +197,14 @@ def signed(text: str) -> str:
     return text if text.startswith(MINUS) else f"+{text}"
 
 
-def signed_days(value: Number) -> str:
-    """A change in days, to a tenth."""
-    return signed(days(value))
+def signed_duration(value: Number) -> str:
+    """A change in seconds, in the unit a person would use; nothing has no sign."""
+    return signed(f"{MINUS if value < 0 else ''}{duration(abs(value))}")
 
 
 def signed_money(value: Number) -> str:
     """A change in dollars."""
-    return signed(f"{MINUS}{money(-value)}" if value < 0 else money(value))
+    return signed(f"{MINUS if value < 0 else ''}{money(abs(value))}")
 
 
 def rate(value: Number) -> str:

@@ -66,7 +66,10 @@ def test_signs_are_true_minuses_and_pluses() -> None:
     assert numbers.change(0.054) == f"+5.4{T}%"
     assert numbers.shift(-0.0031) == f"−0.31{T}%"
     assert numbers.signed_money(-42_000) == f"−$42{T}000"
-    assert numbers.signed_days(2.25) == f"+2.2{T}days"
+    assert numbers.signed_duration(2.25 * 86400) == f"+2.2{T}days"
+    assert numbers.signed_duration(-90) == f"−90.0{T}s"
+    assert numbers.signed_money(-0.0) == numbers.signed_money(0.001) == "$0.00"
+    assert numbers.shift(-0.00001) == f"0.00{T}%"
 
 
 @pytest.mark.parametrize(

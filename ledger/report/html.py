@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.report.views.parts import Report
 
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
+LINE = re.compile(r'(<svg [^>]*class="formula [^>]*>)(.*?)</svg>', re.DOTALL)
 
 SEPARATOR = re.compile(r"([/.])(?=\w)(?!yaml)")
 
@@ -94,10 +95,19 @@ def digest(text: str) -> str:
 
 
 def shared_letters(page: str) -> str:
-    """The page with each letter of the formulas drawn once; user text is escaped, so every symbol is our own."""
+    """The page with each letter of the formulas, and each line of one, drawn once.
+
+    User text is escaped, so every symbol is our own.
+    """
     shapes = {match[1]: match[0] for match in LETTER.finditer(page)}
     if not shapes:
         return page
-    drawn = "".join(shape for _, shape in sorted(shapes.items()))
-    sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true">{drawn}</svg>'
-    return LETTER.sub("", page).replace("<header>", f"{sheet}\n<header>", 1)
+    page = LETTER.sub("", page)
+    names = {
+        body: f"line-{number}" for number, body in enumerate(dict.fromkeys(body for _, body in LINE.findall(page)))
+    }
+    page = LINE.sub(lambda found: f'{found[1]}<use href="#{names[found[2]]}"/></svg>', page)
+    letters = "".join(shape for _, shape in sorted(shapes.items()))
+    lines = "".join(f'<g id="{name}">{body}</g>' for body, name in names.items())
+    sheet = f'<svg class="letters" width="0" height="0" aria-hidden="true"><defs>{letters}{lines}</defs></svg>'
+    return page.replace("<header>", f"{sheet}\n<header>", 1)

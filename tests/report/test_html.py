@@ -199,3 +199,12 @@ def test_letters_of_formulas_are_drawn_once(pages: dict[str, str]) -> None:
     symbols = [found["id"] for found in Elements(pages["fits"]).named("symbol")]
     assert symbols
     assert len(symbols) == len(set(symbols))
+
+
+def test_a_line_of_a_formula_is_drawn_once(pages: dict[str, str]) -> None:
+    """Formulas that recur point to one drawing, and every drawing that is pointed to is there."""
+    page = pages["fits"]
+    used = re.findall(r'href="#(line-\d+)"', page)
+    drawn = re.findall(r'<g id="(line-\d+)">', page)
+    assert set(used) == set(drawn)
+    assert len(drawn) == len(set(drawn)) < len(used)

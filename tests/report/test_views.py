@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ledger.books.results import Compiled
+from ledger.report.charts.roofline import named
 from ledger.report.views.choices import alternatives, front
-from ledger.report.views.evidence import evidence
+from ledger.report.views.evidence import assumptions, calibration_table, evidence
 from ledger.report.views.formulas import formulas
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Alternative, Report, Table
@@ -14,6 +15,7 @@ from ledger.report.views.plan import plan
 from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merged, roofline
+from ledger.spec.hardware import Curve
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -148,3 +150,31 @@ def test_a_bare_plan_says_only_what_follows_from_it(variants: dict[str, Compiled
     assert formulas(report) is None
     assert verdict(report).numbers[0].total.key == "parameters"
     assert [row[1].total.key for row in time(report).run.rows if row[1].total] == ["napkin.days"]
+
+
+def test_rules_of_overlap_are_those_of_what_moves(compiled: Compiled) -> None:
+    """A plan without a pipeline, experts or a split sequence has no rules for their transfers."""
+    found = communication(Report(compiled))
+    assert found is not None
+    assert {row[0].text for row in found.overlap.rows} == {"tensor", "data", "gather"}
+    stated = {row[0].text for row in assumptions(Report(compiled)).rows if row[0].text.startswith("overlap")}
+    assert stated == {"overlap, tensor", "overlap, data", "overlap, gathers"}
+
+
+def test_fits_of_one_source_are_one_row() -> None:
+    """Groups of 2 and 4 ranks from one publication share a row, with the span of their errors and both numbers."""
+    fits = tuple(
+        Curve("all_gather", "collective", {"a": 1e-5, "B": 3e11}, error, "sustained", "Somebody 2025", ranks=ranks)
+        for ranks, error in ((2, 0.062), (4, 0.041))
+    )
+    table = calibration_table(fits)
+    assert table is not None
+    ((_, error, bias, *_, where, source),) = table.rows
+    assert (error.text, bias.text) == ("4.1\u202f% to 6.2\u202f%", "–")
+    assert (where.text, source.text) == ("2 or 4 ranks", "Somebody 2025")
+
+
+def test_names_at_a_logarithmic_axis_are_of_one_kind() -> None:
+    """Powers of ten where every mark is one, else all written out."""
+    assert [name for _, name in named([100.0, 1000.0])] == ["100", "10³"]
+    assert [name for _, name in named([500.0, 1000.0])] == ["500", "1\u202f000"]

@@ -152,7 +152,7 @@ def tensor(ask: TensorAsk) -> Found:
     value = exact({letter(name): size for name, size in ask.shape.items()})
     size = Fraction(value(amount))
     whole = Figure("bytes", "bytes", size, "B", text(amount))
-    return Found((whole, Figure("gibibytes", "in units of 2**30 B", size / 2**30, "GiB"), *fitting(size, ask.memory)))
+    return Found((whole, Figure("gibibytes", "in units of 2³⁰ B", size / 2**30, "GiB"), *fitting(size, ask.memory)))
 
 
 def fitting(size: Fraction, memory: int | None) -> Iterator[Figure]:

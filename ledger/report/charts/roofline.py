@@ -92,9 +92,9 @@ def scales(
 def grid(x: Scale, y: Scale) -> list[str]:
     """Decades, named at the left and below."""
     parts = [line((x.start, y.start), (x.end, y.start), "axis"), line((x.start, y.start), (x.start, y.end), "axis")]
-    for value in x.ticks():
+    for value, name in named(x.ticks()):
         parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
-        parts.append(Text(x(value), y.start + 16.0, numbers.power_of_ten(value), SMALL, "middle", fill="muted").draw())
+        parts.append(Text(x(value), y.start + 16.0, name, SMALL, "middle", fill="muted").draw())
     for value in y.ticks():
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = numbers.tick(value, "")
@@ -103,6 +103,16 @@ def grid(x: Scale, y: Scale) -> list[str]:
     parts.append(Text(middle, y.start + 34.0, "intensity, FLOP per byte of memory traffic", SMALL, "middle").draw())
     parts.append(Text(0.0, y.end - 9.0, "FLOP/s", SMALL).draw())
     return parts
+
+
+def named(values: Sequence[float]) -> list[tuple[float, str]]:
+    """Values at an axis with their names: powers of ten where all of them are, else written out."""
+    names = [numbers.power_of_ten(value) for value in values]
+    powers = all(name.startswith("10") for name in names)
+    return [
+        (value, name if powers else numbers.trimmed(numbers.plain(value)))
+        for value, name in zip(values, names, strict=True)
+    ]
 
 
 def roof_key(roof: Roof, y: float) -> list[str]:

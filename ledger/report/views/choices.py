@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ledger.books.results import Number
 
 PERCENT = 0.01
-DAY = 86400
 DRAWN, LEAST = 12, 0.005  # of the inputs, in the chart, and the smallest elasticity that is seen; the table has all
 
 
@@ -43,7 +42,7 @@ def sensitivity(report: Report) -> SensitivityView | None:
         Column("input"),
         Column("key", "code"),
         Column("length", "number"),
-        Column("days", "number"),
+        Column("time", "number"),
         Column("cost", "number"),
     )
     return SensitivityView(
@@ -57,12 +56,12 @@ def sensitivity(report: Report) -> SensitivityView | None:
 
 
 def effect_row(row: tuple[str, str, float], run: Number | None, cost: Number | None) -> tuple[Cell, ...]:
-    """One input: its elasticity, as days and as dollars."""
+    """One input: its elasticity, as time and as dollars."""
     path, name, elasticity = row
     relative = elasticity * PERCENT
-    days = Cell(numbers.signed_days(run * relative / DAY), numbers.machine(relative)) if run else Cell("–")
+    longer = Cell(numbers.signed_duration(run * relative), numbers.machine(relative)) if run else Cell("–")
     money = Cell(numbers.signed_money(cost * relative), numbers.machine(relative)) if cost else Cell("–")
-    return Cell(name), Cell(path), Cell(numbers.shift(relative), numbers.machine(relative)), days, money
+    return Cell(name), Cell(path), Cell(numbers.shift(relative), numbers.machine(relative)), longer, money
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ledger.evidence.verification.verdicts import Verdict
 
 STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNCHECKED: "warn"}
+PRINTED = 14  # rows on paper: counts and peaks; transfers are in the page
 COLUMNS = (
     Column("figure", "code"),
     Column("predicted", "number"),
@@ -59,7 +60,7 @@ def _sentence(found: Verification, *, this: bool) -> str:
 
 def _table(found: Verification) -> Table:
     rows = tuple(_row(verdict) for verdict in found.verdicts)
-    return Table(f"Derivations against PyTorch {found.origin.torch}", COLUMNS, rows, 24)
+    return Table(f"Derivations against PyTorch {found.origin.torch}", COLUMNS, rows, PRINTED)
 
 
 def _row(verdict: Verdict) -> tuple[Cell, ...]:

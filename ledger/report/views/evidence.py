@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,21 @@ from ledger import numbers
 from ledger.report.views.derivations import Derivations, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, published_runs
 from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
+from ledger.report.views.work import moved
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.spec.plan import Curve, Plan
 
+OVERLAPS = (
+    ("tensor", "tensor", "what hides tensor-parallel communication"),
+    ("data", "data", "what hides the reduction of gradients"),
+    ("gather", "gathers", "what hides the gathers of weights"),
+    ("pipeline", "pipeline", "what hides sends between stages"),
+    ("context", "context", "what hides blocks that go around a ring"),
+    ("expert", "experts", "what hides tokens to and from experts"),
+    ("host", "host", "what hides copies to and from host memory"),
+)
 REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 
 
@@ -108,25 +119,41 @@ def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
         Column("holds for"),
         Column("source"),
     )
-    rows = tuple(
-        (
-            Cell(curve.what),
-            Cell(numbers.percent(curve.error), numbers.machine(curve.error)),
-            Cell(numbers.change(curve.bias), numbers.machine(curve.bias)) if curve.bias else Cell("–"),
-            Cell(REGIMES.get(curve.regime, curve.regime)),
-            Cell(region(curve)),
-            Cell(curve.source, note=f"held out: {curve.held_out}" if curve.held_out else ""),
-        )
-        for curve in curves
-    )
+    alike: dict[tuple[str, str, str, str], list[Curve]] = {}
+    for curve in curves:
+        alike.setdefault((curve.what, curve.regime, curve.source, curve.held_out), []).append(curve)
+    rows = tuple(calibration_row(group) for group in alike.values())
     return Table("Calibrations and their errors", columns, rows, 24) if rows else None
 
 
-def region(curve: Curve) -> str:
-    """Where a fit holds."""
-    parts = [curve.region]
-    parts += [f"{curve.ranks} ranks"] if curve.ranks else []
-    parts += [f"head width {curve.head_dim}"] if curve.head_dim else []
+def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
+    """Fits of one kernel class from one source, which differ in where they hold."""
+    first = curves[0]
+    errors, biases = [curve.error for curve in curves], [curve.bias for curve in curves]
+    return (
+        Cell(first.what),
+        Cell(spanned([numbers.percent(error) for error in sorted(errors)]), numbers.machine(max(errors))),
+        Cell(spanned([numbers.change(bias) for bias in sorted(biases)]), numbers.machine(max(biases)))
+        if any(biases)
+        else Cell("–"),
+        Cell(REGIMES.get(first.regime, first.regime)),
+        Cell(places(curves)),
+        Cell(first.source, note=f"held out: {first.held_out}" if first.held_out else ""),
+    )
+
+
+def spanned(ordered: Sequence[str]) -> str:
+    """The first and the last of texts in order, or the one that all are."""
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+
+
+def places(curves: Sequence[Curve]) -> str:
+    """Where the fits of one source hold: their regions, the numbers of ranks and the widths of heads together."""
+    regions = list(dict.fromkeys(curve.region for curve in curves if curve.region))
+    ranks = [numbers.integer(rank) for rank in sorted({curve.ranks for curve in curves if curve.ranks})]
+    widths = [numbers.integer(width) for width in sorted({curve.head_dim for curve in curves if curve.head_dim})]
+    parts = ["; ".join(regions), f"{' or '.join(ranks)} ranks" if ranks else ""]
+    parts += [f"head width {' or '.join(widths)}"] if widths else []
     return ", ".join(part for part in parts if part) or "any size"
 
 
@@ -146,7 +173,7 @@ def assumed(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Every assumption with its value, empty where the plan makes none, and what it is used for."""
     given, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
     price = given.price
-    overlap = stack.overlap
+    overlap, kinds = stack.overlap, moved(plan)
     return (
         ("utilisation", numbers.percent(given.mfu), "the napkin estimate only"),
         ("price", f"{numbers.money(price.per_device_hour)} per device and hour" if price else "", "cost"),
@@ -154,12 +181,7 @@ def assumed(plan: Plan) -> tuple[tuple[str, str, str], ...]:
         ("headroom policy", given.headroom, "the warning before memory runs out"),
         ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
-        ("overlap, tensor", overlap.tensor, "what hides tensor-parallel communication"),
-        ("overlap, data", overlap.data, "what hides the reduction of gradients"),
-        ("overlap, gathers", overlap.gather, "what hides the gathers of weights"),
-        ("overlap, pipeline", overlap.pipeline, "what hides sends between stages"),
-        ("overlap, context", overlap.context, "what hides blocks that go around a ring"),
-        ("overlap, experts", overlap.expert, "what hides tokens to and from experts"),
+        *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
         ("launch of a kernel", stated_time(stack.launch), "small kernels in eager mode"),
         ("failures", f"{numbers.plain(failures * 86400)} per device and day" if failures else "", "goodput"),
         ("checkpoint every", stated_time(given.checkpoint_interval), "goodput"),

@@ -190,13 +190,23 @@ def communication(report: Report) -> CommunicationView | None:
 
 
 def overlap_table(plan: Plan) -> Table:
-    """The rules of overlap of the plan's stack."""
+    """The rules of overlap of the plan's stack, for what the plan moves."""
     rows = tuple(
         (Cell(row.kind), Cell(row.choice), Cell(row.transfers), Cell(row.behind, note=row.source))
         for row in said(plan.stack.overlap)
+        if row.kind in moved(plan)
     )
     columns = (Column("kind"), Column("rule"), Column("these transfers"), Column("may run behind"))
     return Table("What may hide behind what", columns, rows, sortable=False)
+
+
+def moved(plan: Plan) -> frozenset[str]:
+    """The kinds of transfers that a plan has, as its stack's rules of overlap call them."""
+    mesh = plan.parallelism
+    found = {kind for kind in ("tensor", "pipeline", "context", "expert") if getattr(mesh, kind) > 1}
+    found |= {"data"} if mesh.data * mesh.context > 1 else set()
+    found |= {"gather"} if mesh.zero and mesh.data * mesh.context > 1 else set()
+    return frozenset(found | ({"host"} if mesh.offload else set()))
 
 
 def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
