@@ -24,7 +24,7 @@ STANDS_IN: dict[str, Any] = {
 @contextmanager
 def imaginary_streams() -> Iterator[None]:
     """Within, FSDP2 takes the streams of a CPU for those of a mesh of GPUs: work is done in the order it is given."""
-    recorded = mock.patch.object(torch.cpu.Stream, "record_event", lambda *_: torch.cpu.Event())
+    recorded = mock.patch.object(torch.cpu.Stream, "record_event", return_value=torch.cpu.Event())
     with recorded, ExitStack() as patched:
         for module in MODULES:
             found = import_module(f"{FOLDER}.{module}")

@@ -9,7 +9,18 @@ from fractions import Fraction
 from ledger.spec.architecture import MLP, Attention, Custom, Group, Model, Norm, Router, Shared, Step
 from ledger.spec.hardware import Accelerator, Cluster, Curve
 from ledger.spec.optimizer import Optimizer
-from ledger.spec.policies import Kernels, Lora, Offload, Overlap, Parallelism, Precision, Recompute, Stack, Stages, Train
+from ledger.spec.policies import (
+    Kernels,
+    Lora,
+    Offload,
+    Overlap,
+    Parallelism,
+    Precision,
+    Recompute,
+    Stack,
+    Stages,
+    Train,
+)
 from ledger.spec.problems import Location, Problem
 
 __all__ = [
@@ -26,9 +37,9 @@ __all__ = [
     "Lora",
     "Model",
     "Norm",
+    "Offload",
     "Optimizer",
     "Origin",
-    "Offload",
     "Overlap",
     "Parallelism",
     "Plan",
