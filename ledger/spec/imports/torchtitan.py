@@ -143,6 +143,7 @@ def _parallelism(job: Job, mesh: Mesh) -> dict[str, Any]:
             zero=3 if mesh.sharded else None,
             replicate=mesh.replicate if mesh.replicate > 1 and mesh.sharded else None,
             reshard=kept if mesh.sharded else None,
+            offload=["weights"] if mesh.sharded and job.flag("training.enable_cpu_offload") else None,
             sequence="save_gathered" if mesh.tensor > 1 else None,
             schedule=order,
             interleave=interleave if interleave > 1 else None,

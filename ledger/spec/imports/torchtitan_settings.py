@@ -32,6 +32,7 @@ CARRIED = frozenset(
         "training.batch_size",
         "training.compile",
         "training.dtype",
+        "training.enable_cpu_offload",
         "training.enable_float8_linear",
         "training.enable_fp8_linear",
         "training.global_batch_size",
@@ -103,7 +104,6 @@ QUIET: tuple[Any, ...] = (
 )  # values of what is switched off
 WHY: Mapping[str, str] = {
     "disable_loss_parallel": "a plan's loss is split over the vocabulary wherever `tensor` is above 1",
-    "enable_cpu_offload": "`parallelism: {offload: [...]}` says what of it a plan can hold",
     "enable_fsdp_float8_all_gather": "weights of a plan are gathered in the dtype of compute: twice the bytes",
     "expert_tensor_parallel_degree": "experts of a plan are cut like the rest of a layer",
     "memory_budget": "`recompute:` names what is rebuilt, not how much memory it may take",
