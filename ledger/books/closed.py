@@ -12,7 +12,8 @@ from ledger.books import memory, posting
 from ledger.books.bindings import bindings
 from ledger.books.entries import Ledger, nonzero
 from ledger.books.evaluate import Exact, exact
-from ledger.books.timeline import Timeline, timeline
+from ledger.books.timeline import Timeline
+from ledger.books.visits import timeline
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role
 from ledger.model.tensors import Tensor

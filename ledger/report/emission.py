@@ -21,7 +21,7 @@ from ledger.books.moments import Moments
 from ledger.books.outside import workspace
 from ledger.books.results import KernelTime
 from ledger.books.steps import Held, Step
-from ledger.books.timeline import timeline
+from ledger.books.visits import timeline
 from ledger.model.collectives import Collective
 from ledger.model.operations import Matmul, Operation
 from ledger.model.program import Program, program
