@@ -29,7 +29,7 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
     """
     from ledger.evidence.calibration.calibrate import fit_all, read_all
 
-    files = read_all([path for text in evidence for path in _found(text)])
+    files = read_all(list({path.resolve(): path for text in evidence for path in _found(text)}.values()))
     fitted = fit_all(files, named, _progress if len(files) > 1 else lambda _: None)
     if not fitted:
         _nothing(files)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ledger.books import prices
 from ledger.evidence.fitting import FORMS, Roof, Sample, fit, relative_errors
+from ledger.spec.load import load_accelerator, load_cluster
 
 ROOF = Roof(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
 
@@ -83,3 +85,41 @@ def test_relative_errors_are_predicted_over_measured() -> None:
     """A prediction of 3 s for a measured 2 s is +50 %."""
     errors = relative_errors("send", {"a": 1.0, "B": 1.0}, [Sample(2.0, {"bytes": 2.0}, "one")])
     assert errors.tolist() == [pytest.approx(0.5)]
+
+
+@pytest.mark.parametrize("name", sorted(prices.FORMS.keys() - {"typical"}))
+def test_a_fit_and_a_price_are_one_formula(name: str) -> None:
+    """The fitter's form over arrays gives the seconds that the books price one kernel with."""
+    h100 = load_accelerator("h100-sxm")
+    parameters = {"e": 0.61, "t0": 3e-6, "b": 0.71, "k0": 113.0, "c": 0.037, "m0": 209.0, "s0": 577.0}
+    work = prices.Work("any", 3e12, 5e9, "bf16", m=4093, n=8191, k=1021, group=331)
+    sizes = {"flops": 3e12, "bytes": 5e9, "m": 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1.0}
+    columns = {key: np.array([float(value)]) for key, value in sizes.items()}
+    roof = Roof(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)
+    (fitted,) = FORMS[name].seconds(parameters, columns, roof)
+    assert fitted == pytest.approx(prices.FORMS[name](parameters, work, h100), rel=1e-12)
+
+
+def test_a_fit_and_a_price_of_a_transfer_are_one_formula() -> None:
+    """All-gather over eight of one node: a + x + sqrt(a x), x the share that travels over the bus bandwidth."""
+    h100, mesh = load_accelerator("h100-sxm"), prices.Mesh(8, 8, 8)
+    (curve,) = (one for one in h100.calibration if one.what == "all_gather" and one.ranks == 8)
+    payload = 1e8
+    price = prices.transfer(h100, load_cluster("h100-400g"), "all_gather", mesh, payload)
+    columns = {"bus_bytes": np.array([payload * 7 / 8])}
+    assert price.seconds == pytest.approx(FORMS["collective"].seconds(curve.parameters, columns, ROOF)[0])
+
+
+def test_what_samples_do_not_show_stays_typical() -> None:
+    """Compute-bound samples alone say nothing of memory or of starts, so both stay where they begin."""
+    shapes = [{"m": m, "n": 8192.0, "k": k} for m in (4096.0, 8192.0, 16384.0) for k in (4096.0, 8192.0)]
+    points = [{**one, "flops": 2 * one["m"] * one["n"] * one["k"], "bytes": 1.0} for one in shapes]
+    truth = {"e": 0.7, "t0": 3e-6, "b": 0.75, "k0": 100.0, "c": 0.03}
+    noisy = [
+        Sample(sample.seconds * (1.03 if index % 2 else 0.97), sample.variables, sample.group)
+        for index, sample in enumerate(_series("matmul", truth, points))
+    ]
+    found = fit("matmul", noisy, ROOF).parameters
+    assert found["b"] == pytest.approx(FORMS["matmul"].start["b"], rel=1e-3)
+    assert found["t0"] == pytest.approx(FORMS["matmul"].start["t0"], rel=0.2)
+    assert found["e"] == pytest.approx(0.7, rel=0.05)
