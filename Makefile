@@ -2,6 +2,8 @@
 VENV ?= .venv
 SPEC ?= specs/70b.yaml
 TESTS ?= tests
+RUNS ?= 10
+THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 bin := $(VENV)/bin
@@ -9,7 +11,7 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check verify verify-all accuracy calibration fix schema bench-compile lock clean
+.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants fix schema bench-compile bench-cpu lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +40,12 @@ verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/de
 accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
 	@$(python) -m ledger.evidence.verification docs/accuracy.md
 
+neighbours: $(runnable) ## write what the compiler says today of the published runs that the library carries
+	@$(python) -m ledger.evidence.published predicted
+
+constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
+	@$(python) -m ledger.evidence.published constants
+
 calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
 	@$(python) -m ledger.evidence.calibration docs/accuracy.md
 	@$(bin)/ledger calibrate --table specs/evidence/*.yaml
@@ -51,6 +59,9 @@ schema: $(runnable) ## say which JSON Schemas there are; `ledger schema KIND` pr
 
 bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start
 	@$(python) benchmarks/compile.py "$(SPEC)"
+
+bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
+	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)
 
 lock: ## resolve the dependencies anew and pin them in requirements/
 	@scripts/lock requirements

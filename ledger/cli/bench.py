@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -53,9 +53,9 @@ def command(
     Every record is on disk before the next is made: the same command goes on where a run was killed, and a case that
     fails is kept with its reason. `ledger calibrate` makes prices of the file.
     """
-    from ledger.cli.verify import _installed
+    from ledger.cli.verify import installed
 
-    _installed()
+    installed("what is measured is PyTorch on this device")
     from ledger.evidence.bench.runner import DeviceError, Settings, bench
     from ledger.spec.library import default_library
 
@@ -99,7 +99,7 @@ class Log:
     bar: tuple[Progress, TaskID] | None = None
     kind: str = ""
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

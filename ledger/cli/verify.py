@@ -38,7 +38,7 @@ def command(ctx: click.Context, /, spec: str, **options: Any) -> None:
     asked = Asked(spec, **options)
     if asked.full and asked.layers is not None:
         raise click.UsageError("--full runs every layer, --layers so many: give one of them")
-    _installed()
+    installed("PyTorch is the judge here")
     from ledger.spec.suite import is_suite
 
     agrees = _suite(asked) if is_suite(spec) else _plan(asked)
@@ -135,13 +135,13 @@ def summarize(found: Verification) -> None:
             click.echo(f"  {'  '.join(row(verdict))}")
 
 
-def _installed() -> None:
-    """Raises a usage error that says how to get what is missing."""
+def installed(why: str) -> None:
+    """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise click.UsageError(
-            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and PyTorch is the judge "
-            "here; `pip install 'ledger[evidence]'` installs what is needed"
+            f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
+            "`pip install 'ledger[evidence]'` installs what is needed"
         )
 
 

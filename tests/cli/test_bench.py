@@ -1,0 +1,76 @@
+"""`ledger bench` as it is typed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ledger.cli import main
+from ledger.cli.bench import KINDS
+from ledger.evidence.bench import runner
+from ledger.evidence.bench.table import BY_NAME
+from ledger.evidence.measured import read_evidence
+
+TINY = ("bench", "--device", "cpu", "--threads", "1", "--quick", "--seconds", "0.002", "--only", "launch")
+
+
+def test_the_kinds_that_can_be_asked_for_are_those_of_the_table() -> None:
+    """The verb names them without loading what measures."""
+    assert set(KINDS) == set(BY_NAME)
+
+
+def test_a_device_is_measured_into_a_file(tmp_path: Path) -> None:
+    """Records and path on standard output, progress on standard error; a second call has nothing left to do."""
+    path = tmp_path / "cpu.yaml"
+    first = CliRunner().invoke(main, [*TINY, "--out", str(path)])
+    assert first.exit_code == 0, first.output
+    assert first.stdout.splitlines()[-1] == str(path)
+    assert "4 measurements into" in first.stderr
+    evidence = read_evidence(path)
+    assert [record["operation"] for record in evidence.records] == ["host", "autograd", "module", "training"]
+    assert evidence.hardware["kind"] == "cpu"
+    assert {"torch", "threads", "method", "date"} <= set(evidence.origin)
+    again = CliRunner().invoke(main, [*TINY, "--out", str(path), "--json"])
+    assert json.loads(again.stdout) == {
+        "schema": "ledger-bench/1",
+        "path": str(path),
+        "before": 4,
+        "made": {},
+        "failed": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("tpu", "there is no device `tpu`: give `cpu`, `cuda` or `cuda:1`"), ("cuda:9", "CUDA device")],
+)
+def test_a_device_that_is_not_there_is_bad_usage(tmp_path: Path, device: str, said: str) -> None:
+    """Exit code 2, a sentence, and no file."""
+    result = CliRunner().invoke(main, ["bench", "--device", device, "--out", str(tmp_path / "x.yaml")])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_could_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure is in the file, in the table and on standard error, and the verb still succeeds."""
+    lines = [
+        "import json, sys",
+        "sys.stdin.readline()",
+        "limits = dict(sort='cpu', memory=2**32, cache=2**20, devices=2, dtypes=['fp32'], quick=True)",
+        "known = dict(name='d', title='D', place='cpu', origin=dict(torch='2'), hardware=dict(kind='cpu'))",
+        "print(json.dumps(dict(machine=dict(known, limits=limits))), flush=True)",
+        "count = len(json.loads(sys.stdin.readline()))",
+        "failed = dict(error='out of memory: 9 GiB')",
+        "[print(json.dumps(dict(done=i, result=failed)), flush=True) for i in range(count)]",
+    ]
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", "\n".join(lines)))
+    result = CliRunner().invoke(main, [*TINY, "--out", str(tmp_path / "d.yaml")])
+    assert result.exit_code == 0, result.output
+    assert "launch host 100: out of memory: 9 GiB" in result.stderr
+    assert result.stdout.splitlines()[1].split() == ["launch", "4", "4"]
+    assert len(read_evidence(tmp_path / "d.yaml").failed) == 4
