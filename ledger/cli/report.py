@@ -81,10 +81,12 @@ def choices(compiled: Compiled, formats: tuple[str, ...]) -> dict[str, Any]:
     if not {"html", "pdf"} & set(formats):
         return {}
     from ledger.evidence.calibration.nearest import nearest
+    from ledger.evidence.published.near import nearby
     from ledger.report.choices import alternatives, sensitivities
 
     return {
         "sensitivities": sensitivities(compiled),
         "alternatives": alternatives(compiled.plan),
         "microbenchmarks": nearest(compiled),
+        "runs": nearby(compiled),
     }

@@ -84,8 +84,11 @@ def _found(name: str) -> Path:
     library = default_library()
     if Path(name).exists():
         return Path(name)
+    carried = library.folder("evidence") / f"{name}.csv"
     if name in library.names("evidence"):
         return library.folder("evidence") / f"{name}.yaml"
+    if name.isprintable() and "/" not in name and carried.exists():
+        return carried
     help_text = nearest(name, library.names("evidence"))
     raise SpecError([Problem(Location(name), "there is no such file, nor evidence of that name", help_text)])
 

@@ -125,6 +125,14 @@ OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
 
 # Narayanan et al. 2021, arXiv 2104.04473, section 5: eight 200 Gb/s HDR InfiniBand adapters in each node of eight A100
 SELENE = {"A100": "200 Gb/s"}
+MEGATRON_2022 = Software(
+    stack="megatron-lm-2022",
+    why="Korthikanti et al. 2022",
+    precisions={"fp16": "fp16-mixed"},
+    architecture="gpt",
+    optimizer="adam",
+    networks=SELENE,
+)
 SOFTWARE: Mapping[str, Software] = {
     "torchtitan-202412": BEFORE_APRIL_2025,
     "torchtitan-202506": TORCHTITAN,
@@ -155,29 +163,13 @@ SOFTWARE: Mapping[str, Software] = {
     "nvidia-dgxc": MEGATRON,
     "nvidia-nemo-24.07": MEGATRON,
     "nvidia-mbridge": MEGATRON,
-    "korthikanti22": Software(
-        stack="megatron-lm-2022",
-        why="Korthikanti et al. 2022",
-        precisions={"fp16": "fp16-mixed"},
-        architecture="gpt",
-        optimizer="adam",
-        networks=SELENE,
-    ),
-    "megatron-sc21": Software(
-        stack="megatron-lm-2022",
-        why="Narayanan et al. 2021",
-        precisions={"fp16": "fp16-mixed"},
-        architecture="gpt",
-        optimizer="adam",
-        networks=SELENE,
-    ),
-    "mt-nlg": Software(
+    "korthikanti22": MEGATRON_2022,
+    "megatron-sc21": replace(MEGATRON_2022, why="Narayanan et al. 2021"),
+    "mt-nlg": replace(
+        MEGATRON_2022,
         stack="megatron-deepspeed-2021",
         why="Smith et al. 2022",
         precisions={"bf16": "bf16-mixed"},
-        architecture="gpt",
-        optimizer="adam",
-        networks=SELENE,
     ),
     "llm-foundry": Software(
         stack="llm-foundry-2023",

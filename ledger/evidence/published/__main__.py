@@ -1,0 +1,23 @@
+"""`python -m ledger.evidence.published predicted | constants`: refresh what the library says of the runs it carries."""
+
+from __future__ import annotations
+
+import sys
+
+from ledger.evidence.published.carried import PREDICTED, folder, predictions, written
+from ledger.evidence.published.constants import lines, trials
+
+
+def main() -> None:
+    """Writes the table of predictions, or prints the fit of the stacks' common constant."""
+    if sys.argv[1:] == ["constants"]:
+        sys.stdout.writelines(f"{line}\n" for line in lines(trials()))
+        return
+    path = folder() / PREDICTED
+    after = written(predictions())
+    if not path.exists() or path.read_text(encoding="utf-8") != after:
+        path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The published runs nearest to a plan: on the same device, of similar width and layout, with our error on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import log2
+from typing import TYPE_CHECKING
+
+from ledger.evidence.nearby import Nearby
+from ledger.evidence.published.carried import Known, known
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.spec.plan import Plan
+
+MOST = 8  # runs
+WIDTH = 1.0  # doublings of the model's width: a run beyond it is of another kind of model
+FAR = 6.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
+UNLIKE = 1.0  # what another number format, recomputation, software or way of sharding counts for
+# How much a doubling of each size counts: what changes kernels most first.
+WEIGHTS = {
+    "d_model": 2.0,
+    "layers": 0.5,
+    "seq_len": 0.75,
+    "micro_batch": 0.25,
+    "devices": 0.25,
+    "tensor": 0.75,
+    "pipeline": 0.5,
+    "context": 0.75,
+}
+WORDS = {
+    "d_model": "width",
+    "seq_len": "tokens a sequence",
+    "micro_batch": "sequences a micro-batch",
+    "tensor": "tensor-parallel",
+    "pipeline": "stages",
+    "context": "context-parallel",
+}
+
+
+def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
+    """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan."""
+    return tuple(one for run in neighbours(compiled.plan) for one in _told(run, compiled.plan))
+
+
+def neighbours(plan: Plan) -> list[Known]:
+    """The nearest runs."""
+    if plan.model.bare:
+        return []
+    near = [(distance(run, plan), run) for run in known() if run.accelerator == plan.accelerator.name]
+    wide = abs(log2(plan.model.d_model))
+    close = [(far, run) for far, run in near if far <= FAR and abs(log2(run.d_model) - wide) <= WIDTH]
+    kinds: dict[tuple[object, ...], Known] = {}
+    for _, run in sorted(close, key=lambda pair: (pair[0], pair[1].id)):
+        kind = (run.model, run.stack, run.dtype, run.recompute, run.zero, *(getattr(run, size) for size in WEIGHTS))
+        kinds.setdefault(kind, run)  # the same run of several releases says the same
+    return list(kinds.values())[:MOST]
+
+
+def distance(run: Known, plan: Plan) -> float:
+    """Doublings between a run and the plan, weighed, and what is of another kind."""
+    own = sizes(plan)
+    doublings = sum(weight * abs(log2(getattr(run, name) / own[name])) for name, weight in WEIGHTS.items())
+    return doublings + UNLIKE * sum(1 for _ in unlike(run, plan))
+
+
+def sizes(plan: Plan) -> dict[str, int]:
+    """The sizes of a plan that a distance is made of."""
+    mesh = plan.parallelism
+    return {
+        "d_model": plan.model.d_model,
+        "layers": sum(group.repeat for group in plan.model.groups),
+        "seq_len": plan.run.seq_len,
+        "micro_batch": plan.run.micro_batch,
+        "devices": plan.cluster.devices,
+        "tensor": mesh.tensor,
+        "pipeline": mesh.pipeline,
+        "context": mesh.context,
+    }
+
+
+def unlike(run: Known, plan: Plan) -> Iterator[str]:
+    """In what kind a run differs, in words."""
+    if run.dtype != plan.precision.multiplies:
+        yield f"{run.dtype} matmuls"
+    if run.recompute != plan.recompute.policy:
+        yield f"recompute {run.recompute}"
+    if run.stack != plan.stack.name:
+        yield run.stack
+    if (run.zero == 3) != (plan.parallelism.zero == 3):  # noqa: PLR2004 - the stage that splits weights
+        yield f"ZeRO {run.zero}"
+
+
+def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
+    """What was measured of a run, each beside its prediction."""
+    own = sizes(plan)
+    said = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != own[name]]
+    differs = ", ".join((*said, *unlike(run, plan)))
+    name = f"{run.model}, {run.devices} devices ({run.id})"
+    if run.step and run.measured_step:
+        yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs)
+    if run.memory and run.measured_memory:
+        yield Nearby("memory.reserved", name, run.memory, run.measured_memory, "B", run.source, differs)
