@@ -119,6 +119,11 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     category, why, others = categories(unit), "saved for backward: each storage once", _others(unit, plan)
     gone = leaving(unit)
     for tensor in unit.kept.saved:
+        if tensor.name == TOKENS:  # an input of the step, of which there is one for each micro-batch
+            flying = until_update(others)
+            yield from posted(
+                line, f"{TOKENS}.in_flight", "activations", tensor.bytes(), flying, "micro-batches in flight"
+            )
         if standing(tensor):
             continue
         if tensor in gone:

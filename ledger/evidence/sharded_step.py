@@ -57,6 +57,26 @@ class Replicas:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """Device `place` of a pipeline of `stages` devices, each with one stretch of layers; the schedule as in a plan."""
+
+    place: int
+    stages: int
+    schedule: str
+    micro_batches: int
+
+    @property
+    def first(self) -> bool:
+        """Whether it has the embedding."""
+        return self.place == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether it has the head."""
+        return self.place == self.stages - 1
+
+
+@dataclass(frozen=True)
 class Collective:
     """Collectives of one kind on one axis in one phase; bytes: output of a gather, input of a reduction."""
 
@@ -110,3 +130,15 @@ def _replica_in_this_process(work: Workload, replicas: Replicas) -> ShardedStep:
     from ledger.evidence.replicas import run_replica
 
     return run_replica(work, replicas)
+
+
+def stage_step(work: Workload, stage: Stage) -> ShardedStep:
+    """The same of one device of a pipeline, `work.model` having its layers alone; nothing is said of after forward."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_stage_in_this_process, work, stage).result()
+
+
+def _stage_in_this_process(work: Workload, stage: Stage) -> ShardedStep:
+    from ledger.evidence.pipeline_rank import run_stage
+
+    return run_stage(work, stage)

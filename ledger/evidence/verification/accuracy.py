@@ -57,11 +57,10 @@ def _counted(one: Verification) -> str:
 
 
 def _left(one: Verification) -> Iterator[str]:
-    """Each peak's cell."""
-    known = {verdict.account: verdict for verdict in one.verdicts}
+    """Each peak's cell: of a pipeline, that of the role of which most is left."""
     for account in (*PEAKS, "memory.backward.layers"):
-        verdict = known.get(account)
-        yield "–" if verdict is None or not verdict.found else _cell(verdict)
+        mine = [verdict for verdict in one.verdicts if verdict.account.partition("/")[0] == account and verdict.found]
+        yield _cell(max(mine, key=lambda verdict: abs(verdict.unexplained))) if mine else "–"
 
 
 def _cell(verdict: Verdict) -> str:

@@ -15,7 +15,7 @@ from ledger.evidence.verification.verdicts import Cause
 from ledger.model import dtypes
 from ledger.model.units import compute_precision
 from ledger.model.wrapping import wrapped
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Model, Plan
 
 INDEX = 8  # bytes of an int64
 SCALAR = 4
@@ -61,6 +61,26 @@ def causes(plan: Plan, moment: str) -> Iterator[Cause]:
         yield Cause(name, amount(instant))
 
 
+def counting(plan: Plan) -> bool:
+    """Whether the optimizer counts its steps in a tensor."""
+    return plan.optimizer.name in COUNTING
+
+
+def frequencies(model: Model) -> int:
+    """Bytes of the two lists of frequencies that a rotary embedding keeps."""
+    return sum(2 * WIDE * (width // 2) for width in _rotated(model))
+
+
+def _rotated(model: Model) -> set[int]:
+    return {width for group in model.groups if (width := group.attention.rotary_dim)}
+
+
+def at_the_loss(plan: Plan, moment: str) -> Iterator[Cause]:
+    """What the loss of transformers holds."""
+    for name in ("labels padded and shifted", "scalars of the loss"):
+        yield Cause(name, CAUSES[name](Instant(plan, moment)))
+
+
 def _step_counts(at: Instant) -> int:
     """The fused optimizer keeps one fp32 count for each parameter tensor on the device.
 
@@ -68,7 +88,7 @@ def _step_counts(at: Instant) -> int:
     """
     hosts = at.plan.parallelism.offload
     beside = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
-    if not beside or at.plan.optimizer.name not in COUNTING:
+    if not beside or not counting(at.plan):
         return 0
     model = whole(at.plan)
     return SCALAR * int(sum(model.value(count) * len(weights) for _, count, weights in wrapped(model.units)))
@@ -79,10 +99,10 @@ def _positions(at: Instant) -> int:
 
     The judge of a sharded step hands them in from outside.
     """
-    rotated = {width for group in at.plan.model.groups if (width := group.attention.rotary_dim)}
-    given = rotated and at.plan.recompute.policy != "none" and (at.moment in (AFTER, LOSS) or at.in_layers)
+    again = _rotated(at.plan.model) and at.plan.recompute.policy != "none"
+    given = again and (at.moment in (AFTER, LOSS) or at.in_layers)
     positions = INDEX * at.plan.run.seq_len if sharded(at.plan) or given else 0
-    return positions + sum(2 * WIDE * (width // 2) for width in rotated)
+    return positions + frequencies(at.plan.model)
 
 
 def _labels(at: Instant) -> int:

@@ -9,11 +9,11 @@ from ledger.books import compile_plan
 from ledger.books.results import Compiled
 from ledger.evidence.held import Held
 from ledger.evidence.transformers_config import NoReferenceError
-from ledger.evidence.verification import found, layouts, predicted
+from ledger.evidence.verification import found, layouts, predicted, stages
 from ledger.evidence.verification.causes import INDEX, causes
 from ledger.evidence.verification.depth import Sample, weighted, with_counts
-from ledger.evidence.verification.peaks import PEAKS, fullest, moments, tolerance
-from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, total, unchecked
+from ledger.evidence.verification.peaks import reached
+from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, unchecked
 from ledger.spec.plan import Plan
 
 Progress = Callable[[str], None]
@@ -69,8 +69,9 @@ RANK = Judge(
 
 
 def judges(plan: Plan) -> tuple[Judge, ...]:
-    """The judges of a plan: those of the unsharded model, and that of its step."""
-    return (*JUDGES[:3], JUDGES[3] if _single(plan) else RANK)
+    """The judges of a plan: those of the unsharded model, and that of its step, unless a pipeline has one a stage."""
+    steps = (JUDGES[3],) if _single(plan) else (RANK,)
+    return (*JUDGES[:3], *(steps if plan.parallelism.pipeline == 1 else ()))
 
 
 def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
@@ -78,6 +79,8 @@ def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterat
     compiled = compile_plan(plan)
     for judge in judges(plan):
         yield from _judged(judge, compiled, runs, progress)
+    if plan.parallelism.pipeline > 1:
+        yield from stages.verdicts(compiled, progress)
 
 
 def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
@@ -113,7 +116,8 @@ def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, H
     counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
     held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
     if held:
-        yield from _memory(compiled, {name: size for name, size in mine.items() if name not in counts}, held, origin)
+        explained = {name: _explained(compiled.plan, name, bytes_held) for name, bytes_held in held.items()}
+        yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
     for name in counts:
         found_here = theirs.get(name, Held()).bytes
         yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
@@ -133,24 +137,6 @@ def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
     """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
     longer = account == "saved.total" and plan.run.micro_batch == 1
     return (Cause("labels padded and shifted", INDEX),) if longer else ()
-
-
-def _memory(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, Held], origin: str) -> Iterator[Verdict]:
-    """What is held before, between and at the fullest instant of each pass.
-
-    The ledger's fullest moment has to come up to the judge's, whichever two moments these are.
-    """
-    explained = {name: _explained(compiled.plan, name, held) for name, held in theirs.items()}
-    for figure in PEAKS:
-        if not moments(figure, theirs):
-            yield unchecked(f"memory.{figure}", "the judge does not run this part of the step")
-            continue
-        moment, largest = fullest(figure, {name: held.bytes for name, held in theirs.items()})
-        apart, without = fullest(figure, {name: theirs[name].bytes - total(explained[name]) for name in theirs})
-        elsewhere = Cause(f"without these {apart} is fuller", largest - total(explained[moment]) - without)
-        named = tuple(cause for cause in (*explained[moment], elsewhere) if cause.amount)
-        predicted_here = fullest(figure, mine)[1]
-        yield Verdict(f"memory.{figure}", "B", predicted_here, largest, tolerance(apart), origin, named, moment)
 
 
 def _explained(plan: Plan, moment: str, held: Held) -> tuple[Cause, ...]:

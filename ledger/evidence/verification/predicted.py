@@ -67,8 +67,12 @@ def memory(compiled: Compiled) -> Figures:
     """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
     (book,) = close(compiled.plan, roles(compiled.plan))
     (role,) = compiled.roles
-    static, after = _lasting(book, *book.line.names) - _gradients(book), _between(book)
-    return {"static": static, "after forward": after, **_moments(role.moments)}
+    return {"after forward": _between(book), **moments(book, role.moments)}
+
+
+def moments(book: Books, found: Sequence[Moment]) -> Figures:
+    """Bytes that a device of one role holds all the time, and at each moment."""
+    return {"static": _lasting(book, *book.line.names) - _gradients(book), **_moments(found)}
 
 
 def _moments(found: Sequence[Moment]) -> Figures:
@@ -128,11 +132,11 @@ def _gathered(book: Books, *moments: str) -> int:
     return sum(size for account, size in listed[0].items() if all(account in others for others in listed))
 
 
-def collectives(compiled: Compiled) -> Figures:
-    """Count and bytes of each collective by axis and pass; what is recomputed runs in backward."""
+def collectives(compiled: Compiled, role: str = "") -> Figures:
+    """Count and bytes of each collective by axis and pass, of one role or all; what is recomputed runs in backward."""
     found: Figures = {}
     for account in compiled.accounts:
-        if account.resource.startswith("comm."):
+        if account.resource.startswith("comm.") and role in ("", account.role):
             phase = "backward" if account.when == "recompute" else account.when
             for name, amount in (("count", account.times), ("bytes", int(account.times * account.amount))):
                 key = f"{account.resource}.{phase}.{name}"
