@@ -176,15 +176,10 @@ class Allocator:
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)
-        if not pool.has(rounded) and self.segments + rounded > self.capacity:
-            self.asked = max(self.asked, self.segments + rounded)
-            self._empty()
-        block = pool.take(rounded)
+        block = pool.take(rounded) if pool.has(rounded) else self._more(pool, rounded)
         self.held[name] = pool, block
         self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
-        self.reserved = max(self.reserved, self.segments)
-        self.asked = max(self.asked, self.reserved)
 
     def free(self, name: str, *, used: bool = False) -> None:
         """Frees what has this name, if there is such a storage; `used`: another stream may still be at work on it."""
@@ -210,6 +205,17 @@ class Allocator:
     def segments(self) -> int:
         """Bytes of all segments there are."""
         return sum(pool.reserved for pool in self.pools.values())
+
+    def _more(self, pool: Pool, size: int) -> Block:
+        """A block of a new segment, or of what is free once all else was given back."""
+        wanted = self.segments + size
+        if wanted > self.capacity:
+            self.asked = max(self.asked, wanted)
+            self._empty()
+        block = pool.take(size)
+        self.reserved = max(self.reserved, self.segments)
+        self.asked = max(self.asked, self.reserved)
+        return block
 
     def _settle(self) -> None:
         while self.used and self.used[0][0] <= self.clock.host:

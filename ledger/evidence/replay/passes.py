@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy
 
@@ -44,19 +45,17 @@ class UnitPasses:
     sent: frozenset[str] = frozenset()
     gathered: frozenset[str] = frozenset()
 
+    @cached_property
+    def shared(self) -> Mapping[str, tuple[int, str]]:
+        """What neighbours have one name for: which layer's it is, counted from this one, and the name."""
+        known = {self.upstream: (0, "gradient"), self.downstream: (-1, "gradient")}
+        known |= {self.output: (0, "output"), self.entry: (-1, "output")}
+        return known | {name: (0, name) for name in self.weights}
+
     def storage(self, name: str, batch: int, index: int) -> str:
-        """What a name stands for in layer `index`: neighbours have one name for what they share."""
-        if name in self.weights:
-            return f"{batch} {index} {name}"
-        if name == self.entry:
-            return f"{batch} {index - 1} output"
-        if name == self.output:
-            return f"{batch} {index} output"
-        if name == self.downstream:
-            return f"{batch} {index - 1} gradient"
-        if name == self.upstream:
-            return f"{batch} {index} gradient"
-        return f"{batch} {index} {name}"
+        """The storage that a name stands for in layer `index`."""
+        shift, known = self.shared.get(name, (0, name))
+        return f"{batch} {index + shift} {known}"
 
 
 def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> UnitPasses:

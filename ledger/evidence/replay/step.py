@@ -147,15 +147,14 @@ class _Run:
         pace = self.paces["forward" if requests is one.forward else "backward", one.name]
         for request in requests:
             name, size = request
-            own = one.storage(name, batch, index)
             if request is LAUNCH:
                 self.clock.launch(*pace)
             elif stack.gather_buffers and name in one.gathered:
                 self._new("gathered gradients" if name.endswith(".gradient") else "gathered", size)
-            elif not size:
-                self.memory.free(own, used=stack.recorded and name in one.sent)
+            elif size:
+                self._new(one.storage(name, batch, index), size)
             else:
-                self._new(own, size)
+                self.memory.free(one.storage(name, batch, index), used=stack.recorded and name in one.sent)
 
     def _new(self, name: str, size: int) -> None:
         if name not in self.memory.held:
@@ -167,7 +166,6 @@ class _Run:
         self._forget()
 
     def _launch(self, kernels: int) -> None:
-        """Small kernels over weights or gradients."""
         for _ in range(kernels):
             self.clock.launch(0.0, UNPRICED)
 
@@ -216,23 +214,15 @@ class _Run:
     def _forget(self, names: Sequence[str] = ()) -> None:
         for name in names or tuple(self.fresh):
             self.memory.free(name)
-            self.fresh.discard(name)
+        self.fresh.difference_update(names or tuple(self.fresh))
 
     # --- the update ---
 
     def update(self, *, first: bool) -> None:
-        """States appear with the first update; weights that were updated in shares are gathered."""
+        """The update and what it needs; weights that were updated in shares are gathered."""
         if self.plan.stack.recounts:
             self.memory.recount()
-        joined = self.plan.stack.update == "flat"
-        if joined:
-            flat.join(self.memory, self.weights)
-            self._forget()
-        if first and joined:
-            for name, size in flat.states(self.book):
-                self.memory.allocate(name, size)
-        elif first:
-            self._keep("optimizer")
+        self._states(first=first, joined=self.plan.stack.update == "flat")
         passing = dict(flat.temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)
@@ -247,3 +237,14 @@ class _Run:
             for name, _ in self.weights:
                 self.memory.free(f"g {name}")
         self.memory.wait()  # a step's loss is read
+
+    def _states(self, *, first: bool, joined: bool) -> None:
+        """States appear with the first update; where it is flat, they and the gradients are one tensor each."""
+        if joined:
+            flat.join(self.memory, self.weights)
+            self._forget()
+        if first and not joined:
+            self._keep("optimizer")
+        elif first:
+            for name, size in flat.states(self.book):
+                self.memory.allocate(name, size)
