@@ -24,9 +24,24 @@ if TYPE_CHECKING:
     metavar="PERCENT",
     help="Of a table, print rows with larger errors, also under what they leave open.",
 )
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Of a table, write the page NAME.html here: charts, sources, worst rows first.",
+)
+@click.option("--format", "form", type=click.Choice(["html"]), help="The page alone; without --out, into reports/.")
 @click.option("--explain", "wanted", metavar="ID", help="Of a table, print the plan of one row, as a spec.")
 def command(
-    runs: str, overrides: tuple[str, ...], *, as_json: bool, rows: bool, over: float | None, wanted: str | None
+    runs: str,
+    overrides: tuple[str, ...],
+    *,
+    as_json: bool,
+    rows: bool,
+    over: float | None,
+    out: Path | None,
+    form: str | None,
+    wanted: str | None,
 ) -> None:
     """Predict step time and peak memory of measured runs and print the error of each.
 
@@ -35,6 +50,8 @@ def command(
     """
     path = _found(runs)
     if path.suffix.lower() != ".csv":
+        if out or form:
+            raise click.UsageError("a page is made of a table of runs (CSV); evidence files are printed")
         _evidence(path, overrides, as_json=as_json)
         return
     from ledger.cli import score_table
@@ -43,7 +60,10 @@ def command(
         score_table.print_plan(path, wanted)
         return
     scores = score_table.with_progress(path, overrides)
-    score_table.show(scores, path, as_json=as_json, over=0.0 if rows else over)
+    if out or form:
+        click.echo(score_table.write_page(scores, path, out or Path("reports")), err=as_json)
+    if not form:
+        score_table.show(scores, path, as_json=as_json, over=0.0 if rows else over)
 
 
 def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:

@@ -62,6 +62,17 @@ def print_plan(path: Path, wanted: str) -> None:
     click.echo(plan_text(row, default_library()), nl=False)
 
 
+def write_page(scores: Sequence[Scored], path: Path, folder: Path) -> Path:
+    """The page of a score in a folder; where it was written."""
+    from ledger.report.score import write_page as written
+
+    groups = by_source(scores)
+    page = folder / f"{path.stem}.html"
+    folder.mkdir(parents=True, exist_ok=True)
+    written(scores, groups, overall(groups), path, page)
+    return page
+
+
 def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | None) -> None:
     """Prints the contract as JSON, or rows with errors over so many percent, then sources, then a sentence.
 

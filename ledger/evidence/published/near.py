@@ -87,7 +87,7 @@ def unlike(run: Known, plan: Plan) -> Iterator[str]:
         yield f"recompute {run.recompute}"
     if run.stack != plan.stack.name:
         yield run.stack
-    if (run.zero == 3) != (plan.parallelism.zero == 3):  # noqa: PLR2004 - the stage that splits weights
+    if (run.zero == 3) != (plan.parallelism.zero == 3):
         yield f"ZeRO {run.zero}"
 
 
