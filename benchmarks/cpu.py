@@ -47,7 +47,7 @@ class Model:
 
     name: str
     changes: Mapping[str, object]
-    step: Callable[[], float]
+    step: Callable[[], object]
     seconds: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
 
@@ -112,8 +112,7 @@ def main(runs: int, threads: int) -> None:
     for case in plans.cases(found.limits):
         step = steps.trainer(steps.of(case, "cpu"), "cpu")
         models.append(Model(str(case.keys["id"]), case.keys["set"], step))
-        for _ in range(steps.WARM_UP):
-            step()
+        steps.warm(step, rig)
     print(f"{found.title}; {found.origin['method']}\n")
     print("run  model             predicted   measured      ratio   on the wall  others")
     ratios: dict[str, list[float]] = {model.name: [] for model in models}

@@ -145,7 +145,7 @@ def test_a_measured_step_trains_the_plan_that_is_priced() -> None:
     changes = {**small, **heads, "model.layers.0.attention.head_dim": 32, **NO_DROPOUT}
     plan = steps.of(Case("step", "step", {"id": "tiny", "set": changes}), "cpu")
     step = steps.trainer(plan, "cpu")
-    losses = [step() for _ in range(8)]
+    losses = [float(step()) for _ in range(8)]
     assert losses[-1] < losses[0] < 10
     (found,) = STEP.measure([Case("step", "step", {"id": "tiny", "set": changes})], RIG)
     assert not found.failed, found

@@ -101,11 +101,13 @@ def _sent(rig: Rig) -> Spread:
 def _training(rig: Rig) -> Spread:
     """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
     from ledger.books import compile_plan
-    from ledger.evidence.bench.steps import of, timed, trainer
+    from ledger.evidence.bench.steps import of, timed, trainer, warm
 
     chosen = of(Case("step", "step", {"set": NOTHING}), rig.limits.sort)
     kernels = sum(row.times for role in compile_plan(chosen).roles for row in role.kernels)
-    found = timed(trainer(chosen, rig.place), rig, FEWEST)
+    step = trainer(chosen, rig.place)
+    warm(step, rig)
+    found = timed(step, rig, FEWEST)
     return replace(found, **{name: getattr(found, name) / kernels for name in ("value", "low", "high")})
 
 

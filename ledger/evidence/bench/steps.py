@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import yaml
 
 from ledger.evidence.bench.cases import Case, Kind, Measured, Result
 from ledger.evidence.bench.plans import cases, plan
-from ledger.evidence.bench.rig import Rig, attempt
+from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt
 from ledger.evidence.bench.timing import Spread, host_clock, spread
 from ledger.evidence.reference_model import (
     checkpoint_layers,
@@ -29,8 +30,12 @@ from ledger.evidence.transformers_config import NoReferenceError, family
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 
+if TYPE_CHECKING:
+    import torch
+
 WARM_UP = 3
 FEWEST = 3
+IN_A_ROW = 3  # steps of a GPU between two waits
 PATIENCE = 4  # times the seconds of a microbenchmark
 STAND_IN = {  # a plan needs an accelerator, and what is trained does not depend on it
     "accelerator": "the device that is measured",
@@ -54,7 +59,7 @@ def of(case: Case, sort: str) -> Plan:
     return load_plan(yaml.safe_dump(document, sort_keys=False), changes)
 
 
-def trainer(chosen: Plan, place: str) -> Callable[[], float]:
+def trainer(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     import torch
 
@@ -71,28 +76,35 @@ def trainer(chosen: Plan, place: str) -> Callable[[], float]:
             layer.compile()
     tokens = torch.randint(work.model.vocab, (work.batch, work.seq_len), device=place)
 
-    def step() -> float:
+    def step() -> torch.Tensor:
         loss = training_loss(built, work, tokens)
         loss.backward()
         optimizer.step()
         built.zero_grad()
-        return float(loss.detach())
+        return loss.detach()
 
     return step
 
 
-def timed(step: Callable[[], float], rig: Rig, fewest: int = FEWEST) -> Spread:
-    """Steps one after the other, each until its loss is known on the host."""
-    clock, name = host_clock(0 if rig.cuda else rig.threads)
+def warm(step: Callable[[], object], rig: Rig) -> None:
+    """Steps that are not timed: compiling, choosing kernels, growing the allocator's pool."""
     for _ in range(WARM_UP):
         step()
+    settled(rig)
+
+
+def timed(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Spread:
+    """Seconds of a step; on a GPU of several in a row, since a training loop need not wait for each."""
+    clock, name = host_clock(0 if rig.cuda else rig.threads)
+    row = IN_A_ROW if rig.cuda else 1
     samples: list[float] = []
     until = time.perf_counter() + PATIENCE * rig.seconds
     while len(samples) < fewest or time.perf_counter() < until:
         begun = clock()
-        step()
+        for _ in range(row):
+            step()
         settled(rig)
-        samples.append(clock() - begun)
+        samples.append((clock() - begun) / row)
     return spread(samples, f"{name} around synchronised steps")
 
 
@@ -112,6 +124,7 @@ def found(case: Case, rig: Rig) -> Result:
         step = trainer(of(case, rig.limits.sort), rig.place)
     except NoReferenceError as error:
         return {"error": str(error)}
+    warm(step, rig)
     if rig.cuda:
         torch.cuda.reset_peak_memory_stats()
     spent = timed(step, rig)
@@ -120,7 +133,7 @@ def found(case: Case, rig: Rig) -> Result:
         measured["memory.peak"] = f"{torch.cuda.max_memory_allocated()} B"
         measured["memory.reserved"] = f"{torch.cuda.max_memory_reserved()} B"
     times = {"low": f"{spent.low:.6g} s", "high": f"{spent.high:.6g} s"}
-    return {"measured": measured, **times, "count": spent.count, "regime": "sustained", "timer": spent.timer}
+    return {"measured": measured, **times, "count": spent.count, "regime": SUSTAINED, "timer": spent.timer}
 
 
 def measure(some: Sequence[Case], rig: Rig) -> Iterator[Measured]:
