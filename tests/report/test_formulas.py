@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import math
 import re
 from fractions import Fraction
@@ -131,3 +132,14 @@ def test_pictures_are_sound_and_follow_the_ink(compiled: Compiled) -> None:
             root = ET.fromstring(line.inline)  # noqa: S314 - the project's own picture
             assert root.get("aria-label" if line is drawn.lines[0] else "aria-hidden")
             assert "black" not in line.inline
+
+
+def test_paper_gets_letters_that_refer_to_nothing() -> None:
+    """A picture for paper holds its own shapes, each letter one that stands alone, and keeps its size."""
+    (line,) = pictures.typeset("2*B*S*D*ceil(F/tp)").lines
+    paper = base64.b64decode(line.address.partition(",")[2]).decode()
+    assert not re.search(r"<use|<symbol|href", paper)
+    assert paper.count("<path") == line.svg.count("<use")
+    sizes = [pictures.EXTENT.search(svg) for svg in (line.svg, paper)]
+    screen, printed = (float(found[2]) for found in sizes if found)
+    assert printed == pytest.approx(pictures.PAPER * screen, abs=0.01)

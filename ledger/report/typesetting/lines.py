@@ -32,13 +32,19 @@ class Piece:
 
 
 def broken(formula: str) -> Set:
-    """The formula as it was written where it fits a line; else over several, with letters for what recurs."""
+    """The formula as it was written where that reads well in one line; else over several, with letters of its own."""
     tree = parse(formula)
-    if width(tree) <= LINE:
+    if width(tree) <= LINE and not _divides_in_turn(tree):
         return Set((in_latex(tree).text,))
     found = arranged(tree)
     definitions = [line for letter, meaning in found.definitions for line in _definition(letter, meaning)]
     return Set(tuple(packed(pieces(found.tree))), tuple(definitions))
+
+
+def _divides_in_turn(tree: ast.expr) -> bool:
+    """Whether something is divided by a quotient, which a slash shows better than a fraction in a fraction."""
+    quotients = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    return any(isinstance(node.right, ast.BinOp) and isinstance(node.right.op, ast.Div) for node in quotients)
 
 
 def _definition(letter: str, meaning: ast.expr) -> Iterator[str]:

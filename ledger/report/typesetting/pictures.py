@@ -23,6 +23,9 @@ POINTS = 15.0
 PAPER = 0.74  # of the size on the screen, as the tables around it
 EXTENT = re.compile(r' (width|height)="([\d.]+)"')  # the first two are those of the whole picture
 BOX = re.compile(r' viewBox="[-\d.]+ ([-\d.]+) [-\d.]+ ([-\d.]+)"')  # its top over the baseline, its height
+SHAPE = re.compile(r'<symbol id="([^"]+)" viewBox="([^"]+)">(.*?)</symbol>', re.DOTALL)
+PLACE = r' x="([-\d.]+)" y="([-\d.]+)" width="([\d.]+)" height="([\d.]+)" '
+USE = re.compile(rf'<use href="#([^"]+)"{PLACE}(fill="[^"]*") ?/>')
 DEEPEST = 24  # px below the baseline that the stylesheet knows
 CACHED = 4096
 
@@ -51,9 +54,24 @@ class Line:
     @property
     def address(self) -> str:
         """The picture as an address that holds it, in the ink and the size of paper."""
-        drawn = self.svg.replace('fill="black"', f'fill="{light("ink")}"')
+        drawn = flattened(self.svg).replace('fill="black"', f'fill="{light("ink")}"')
         drawn = EXTENT.sub(lambda found: f' {found[1]}="{float(found[2]) * PAPER:.2f}"', drawn, count=2)
         return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode("ascii")
+
+
+def flattened(svg: str) -> str:
+    """The picture without letters that are referred to: the PDF writer misplaces those of one that it draws again."""
+    shapes = {name: (box.split(), shape) for name, box, shape in SHAPE.findall(svg)}
+
+    def placed(found: re.Match[str]) -> str:
+        (left, top, wide, high), shape = shapes[found[1]]
+        x, y, width, height = map(float, found.groups()[1:5])
+        scale = min(width / float(wide), height / float(high))
+        across = x + (width - scale * float(wide)) / 2 - scale * float(left)
+        down = y + (height - scale * float(high)) / 2 - scale * float(top)
+        return f'<g transform="translate({across:.3f} {down:.3f}) scale({scale:.5f})" {found[6]}>{shape}</g>'
+
+    return USE.sub(placed, SHAPE.sub("", svg))
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
     for curve in curves:
         alike.setdefault((curve.what, curve.regime, curve.source, curve.held_out), []).append(curve)
     rows = tuple(calibration_row(group) for group in alike.values())
-    return Table("Calibrations and their errors", columns, rows, 24) if rows else None
+    return Table("Calibrations and their errors", columns, rows, 12) if rows else None
 
 
 def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:

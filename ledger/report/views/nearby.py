@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PRINTED = 16  # rows of each table on paper
 STEP = "time.step"
 COLUMNS = (
-    Column("what", "code"),
+    Column("what", "tag"),
     Column("measured on"),
     Column("predicted", "number"),
     Column("measured", "number"),
