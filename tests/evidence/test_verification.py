@@ -16,6 +16,7 @@ from ledger.evidence.verification.checks import compared, judges
 from ledger.evidence.verification.depth import samples, weighted, with_counts
 from ledger.evidence.verification.outcome import JudgeOrigin, Verification
 from ledger.evidence.verification.peaks import HEAD
+from ledger.evidence.verification.stages import told
 from ledger.evidence.verification.verdicts import (
     EXACT,
     HALF_PERCENT,
@@ -215,6 +216,12 @@ def test_a_record_holds_what_the_compiler_says_today(case: Case) -> None:
     said = {
         key: size for judge in judges(plan) if not judge.reason(plan) for key, size in judge.tells(compiled).items()
     }
+    if plan.parallelism.pipeline > 1:
+        for role, figures in told(compiled).items():
+            said |= {f"{key}/{role}": size for key, size in figures.items()}
+            backward = max(size for key, size in figures.items() if key.startswith("backward/"))
+            assert kept[f"memory.backward/{role}"] == backward
+            assert kept[f"memory.static/{role}"] == figures["static"]
     counts = {key: size for key, size in kept.items() if not key.startswith("memory.")}
     assert counts == {key: said.get(key, 0) for key in counts}
     if "memory.backward" in kept:

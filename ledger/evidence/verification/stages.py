@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ledger.books.closed import Books, close
@@ -46,6 +46,21 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Ve
             yield replace(verdict, account=f"{verdict.account}/{book.role.name}")
 
 
+def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
+    """What the ledger says of every role: its moments, and what it sends."""
+    books = close(compiled.plan, roles(compiled.plan))
+    return {book.role.name: {**_moments(compiled, book), **_sends(compiled, book)} for book in books}
+
+
+def _moments(compiled: Compiled, book: Books) -> predicted.Figures:
+    (role,) = (one for one in compiled.roles if one.name == book.role.name)
+    return predicted.moments(book, role.moments)
+
+
+def _sends(compiled: Compiled, book: Books) -> predicted.Figures:
+    return predicted.collectives(compiled, book.role.name)
+
+
 def unjudged(plan: Plan) -> str:
     """Why no device of this pipeline can be run; empty where one can."""
     layout = plan.parallelism
@@ -71,15 +86,14 @@ def _step(plan: Plan, book: Books) -> ShardedStep:
 
 
 def _held(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
-    (role,) = (one for one in compiled.roles if one.name == book.role.name)
-    mine = predicted.moments(book, role.moments)
     explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
-    found = reached(mine, step.moments, explained, ORIGIN.format(place=role.stages[0]))
+    origin = ORIGIN.format(place=book.role.stages[0])
+    found = reached(_moments(compiled, book), step.moments, explained, origin)
     yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
 
 
 def _sent(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
-    mine = predicted.collectives(compiled, book.role.name)
+    mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
     theirs = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
         for sent in step.collectives
@@ -87,7 +101,6 @@ def _sent(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdic
     }
     for name in sorted({*mine, *theirs}):
         unit = "" if name.endswith(".count") else "B"
-        origin = ORIGIN.format(place=book.role.stages[0])
         yield Verdict(name, unit, mine.get(name, 0), theirs.get(name, 0), EXACT, origin)
 
 
