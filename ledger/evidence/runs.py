@@ -15,8 +15,10 @@ from ledger.spec.load import load_plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse_any
 from ledger.spec.reader import read
+from ledger.spec.sources import from_file
+from ledger.spec.validate import findings
 
-STEP = "time.step"
+STEP, PEAK = "time.step", "memory.peak"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,12 @@ class Score:
         """Predicted over measured, minus one."""
         return self.predicted / self.measured - 1
 
+    @property
+    def memory_error(self) -> float | None:
+        """The same of peak memory; None where none was measured."""
+        measured = self.run.measured.get(PEAK)
+        return self.peak / measured - 1 if measured else None
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -65,10 +73,15 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
 
     Raises SpecError where the file cannot be read safely, or has no runs.
     """
-    text = path.read_text(encoding="utf-8")
-    read(text, str(path))
+    text = from_file(path).text
+    node = read(text, str(path))
+    if "evidence" in node.fields:
+        problems = [finding.problem for finding in findings(node, "evidence")]
+        if problems:
+            raise SpecError(problems, {str(path): text})
     document = yaml.load(text, Loader=yaml.CSafeLoader)
-    records = [record for record in document.get("records", ()) if record.get("what") == what]
+    known = document.get("records", ()) if "evidence" in node.fields else ()
+    records = [record for record in known if record.get("what") == what and "error" not in record]
     if not records or "plan" not in document:
         message = f"holds no whole runs: it needs a `plan` and records of `what: {what}`"
         raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
@@ -78,7 +91,7 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
 
 def holds(path: Path, what: str) -> bool:
     """Whether an evidence file has records of a kind; raises SpecError where it cannot be read safely."""
-    text = path.read_text(encoding="utf-8")
+    text = from_file(path).text
     records = read(text, str(path)).fields.get("records")
     kinds = (item.fields.get("what") for item in records.items) if records else ()
     return any(kind is not None and kind.value == what for kind in kinds)
@@ -99,7 +112,7 @@ def scored(runs: Iterable[Run], overrides: Sequence[str] = ()) -> Iterator[Score
     for run in runs:
         totals = compile_plan(load_plan(run.plan, (*run.overrides, *overrides))).totals
         band = float(totals["time.step.low"]), float(totals["time.step.high"])
-        yield Score(run, float(totals[STEP]), band, float(totals["memory.peak"]))
+        yield Score(run, float(totals[STEP]), band, float(totals[PEAK]))
 
 
 def summary(scores: Sequence[Score]) -> Summary:
@@ -112,6 +125,7 @@ def contract(scores: Sequence[Score]) -> dict[str, Any]:
     """The object of the published contract `ledger-score/1`; memory is null where none was published."""
     sources = {score.run.source for score in scores}
     whole = summary(scores)
+    memory = [abs(error) for score in scores if (error := score.memory_error) is not None]
     return {
         "schema": "ledger-score/1",
         "rows": [_row(score) for score in scores],
@@ -122,9 +136,9 @@ def contract(scores: Sequence[Score]) -> dict[str, Any]:
         "overall": {
             "time_mape": whole.absolute,
             "time_bias": whole.signed,
-            "mem_mape": None,
+            "mem_mape": fmean(memory) if memory else None,
             "time_rows": whole.rows,
-            "mem_rows": 0,
+            "mem_rows": len(memory),
             "skipped": 0,
         },
     }
@@ -137,6 +151,6 @@ def _row(score: Score) -> dict[str, Any]:
         "predicted_step_s": score.predicted,
         "time_error": score.error,
         "predicted_peak_mem_gib": score.peak / 2**30,
-        "mem_error": None,
+        "mem_error": score.memory_error,
         "skipped": None,
     }

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from ledger.cli import main
-from ledger.evidence.runs import Run, Score, read_runs, scored, summary
+from ledger.evidence.bench.plans import plan
+from ledger.evidence.bench.records import head
+from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 
@@ -57,6 +60,25 @@ def test_a_summary_keeps_signs_and_sizes_apart() -> None:
     assert found.absolute == pytest.approx(0.15)
     assert found.signed == pytest.approx(-0.05)
     assert found.worst == pytest.approx(-0.2)
+
+
+def test_measured_steps_of_a_device_are_scored(tmp_path: Path) -> None:
+    """Time and memory of what ran; a step that ran out of memory has neither and is left out."""
+    sizes = "run.micro_batch: 2, run.global_batch: 2"
+    text = head(
+        {"spec": "ledger/1", "evidence": "a GPU", "device": "h100-sxm", "source": "a test", "origin": {"a": "b"}}
+    )
+    text = text.replace("records:", yaml.safe_dump({"plan": plan("cuda", "h100-sxm")}) + "records:")
+    text += f"  - {{what: step, id: small, set: {{{sizes}}}, measured: {{time.step: 20 ms, memory.peak: 2 GB}}}}\n"
+    text += f"  - {{what: step, id: large, set: {{{sizes}}}, error: out of memory}}\n"
+    path = tmp_path / "steps.yaml"
+    path.write_text(text, encoding="utf-8")
+    (found,) = scored(read_runs(path))
+    assert found.error == pytest.approx(found.predicted / 20e-3 - 1)
+    assert found.memory_error == pytest.approx(found.peak / 2e9 - 1)
+    published = contract([found])
+    assert published["rows"][0]["mem_error"] == found.memory_error
+    assert published["overall"]["mem_rows"] == 1
 
 
 def test_evidence_without_runs_is_refused() -> None:
