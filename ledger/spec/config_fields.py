@@ -25,6 +25,8 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh",
 }
+LARGEST = 10**9  # of any size; a model spec has none above
+DEEPEST = 100_000  # layers
 SLIDING = ("full_attention", "sliding_attention")
 CHUNKED = ("full_attention", "chunked_attention")
 
@@ -46,6 +48,12 @@ def size(default: int) -> Field:
 def size_or_null(default: int | None) -> Field:
     """A whole number of at least 1, or null."""
     return Field(default, lambda value: value is None or _is_whole(value, 1), "a whole number of at least 1, or null")
+
+
+def layers(default: int) -> Field:
+    """How many layers there are."""
+    must = f"a whole number from 1 to {DEEPEST}"
+    return Field(default, lambda value: _is_whole(value, 1) and value <= DEEPEST, must)
 
 
 def layer_index(default: int) -> Field:
@@ -132,13 +140,15 @@ def rotary_parameters(partial: bool) -> Field:
     def accepts(value: Any) -> bool:
         rotated = value.get("partial_rotary_factor", 1) if isinstance(value, dict) else 1
         known = _is_number(rotated) and (0 <= rotated <= 1 if partial else rotated == 1)
+        of_kinds = [value[kind] for kind in SLIDING if kind in value] if isinstance(value, dict) else []
+        known = known and all(isinstance(one, dict) and _is_number(one.get("rope_theta", 1)) for one in of_kinds)
         return value is None or (isinstance(value, dict) and known)
 
     return Field(None, accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
 
 
 def _is_number(value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.spec.config_fields import Field, activation, dropout, flag, only, rotary_parameters, size, size_or_null
+from ledger.spec.config_fields import layers as layer_count
 
 ROTARY = {
     "rope_parameters": rotary_parameters(partial=False),
@@ -16,7 +17,7 @@ def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int
     """The fields that every decoder has."""
     return {
         "hidden_size": size(width),
-        "num_hidden_layers": size(layers),
+        "num_hidden_layers": layer_count(layers),
         "num_attention_heads": size(heads),
         "max_position_embeddings": size(positions),
         "vocab_size": size(vocabulary),

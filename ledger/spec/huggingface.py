@@ -96,9 +96,11 @@ def _mismatches(config: Node, family: Family) -> Iterator[Problem]:
         yield Problem(written.get("num_key_value_heads", by_heads), message, "a divisor of the number of query heads")
     if values.get("num_experts_per_tok", heads) is None:
         yield Problem(config.where, "no `num_experts_per_tok`", "how many experts a token uses")
-    types, layers = values.get("layer_types"), values["num_hidden_layers"]
-    if types is not None and len(types) != layers:
-        yield Problem(written["layer_types"], f"{len(types)} layer types for {layers} layers", "one for each layer")
+    layers = values["num_hidden_layers"]
+    for key, what in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
+        listed = values.get(key)
+        if listed and len(listed) != layers:
+            yield Problem(written[key], f"{len(listed)} {what} for {layers} layers", "one for each layer")
 
 
 def _title(config: Node, file: str) -> str:

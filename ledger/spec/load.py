@@ -75,6 +75,13 @@ TELLING: Mapping[str, str] = {
     "evidence": "evidence",
     "layers": "model",
     "peak": "accelerator",
+    "scaleout": "cluster",
+    "compute": "precision",
+    "matmul": "precision",
+    "flops": "optimizer",
+    "update": "optimizer",
+    "overlap": "stack",
+    "date": "stack",
 }
 
 
@@ -102,6 +109,13 @@ def load_cluster(given: str | Path, *, library: Library | None = None) -> Cluste
 def load_model(given: str | Path, *, library: Library | None = None) -> Model:
     """The model of a name or a file; raises SpecError."""
     return _load(given, "model", build_model.model, library or default_library())
+
+
+def read_model(text: str, file: str) -> Model:
+    """The model that the text of a spec describes, wherever it is from; raises SpecError."""
+    library, source = default_library(), Source(file, text, Path(file).stem)
+    part = resolve(read(text, file), "model", source, library)
+    return _held(part, "model", build_model.model, library)
 
 
 def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
@@ -189,7 +203,10 @@ def _part(given: str | Path, kind: str, library: Library) -> Part:
 
 def _load(given: str | Path, kind: str, make: Callable[[View, str], Built], library: Library) -> Built:
     """A part by itself, held to its kind's schema and to the rules that read nothing else."""
-    part = _part(given, kind, library)
+    return _held(_part(given, kind, library), kind, make, library)
+
+
+def _held(part: Part, kind: str, make: Callable[[View, str], Built], library: Library) -> Built:
     whole, unsized = evaluated(Node({kind: part.node}, part.node.where))
     found = [
         *findings(whole.fields[kind], kind),

@@ -16,6 +16,7 @@ LARGEST = 1_000_000  # bytes of a text; the longest real spec has a hundredth of
 DEEPEST = 40
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")  # also of direction
 TAB_INDENT = re.compile(r"[ ]*\t[ \t]*(?=[^\s#])")
 
 # YAML 1.2.2, section 10.3.2.
@@ -144,6 +145,7 @@ class _Composer:
     def node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
         where = self.place(event)
         self.refuse_indirection(event, where)
+        self.refuse_controls(getattr(event, "value", None), where)
         if depth > DEEPEST:
             raise SpecError([Problem(where, f"nested more than {DEEPEST} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):
@@ -188,6 +190,7 @@ class _Composer:
             self.problems.append(Problem(where, "a key that is no text", "a key is one word"))
             return None
         self.refuse_indirection(event, where)
+        self.refuse_controls(event.value, where)
         if event.value == "<<" and event.implicit[0]:
             self.refuse("a merge key", where, "`base: NAME` takes a named part and overrides single values")
             return None
@@ -208,6 +211,11 @@ class _Composer:
             return float(text)
         self.problems.append(Problem(where, "a number beyond reason", "no size of a training run is that large"))
         return None
+
+    def refuse_controls(self, text: object, where: Location) -> None:
+        """Escapes within quotes can write what a terminal or a page would obey instead of showing."""
+        if isinstance(text, str) and CONTROLS.search(text):
+            self.refuse("a control character", where, "a spec is plain text in UTF-8")
 
     def refuse_indirection(self, event: yaml.Event, where: Location) -> None:
         if isinstance(event, yaml.AliasEvent):

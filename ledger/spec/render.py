@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import LARGEST, lines
 
+MOST = 100  # problems that are told; who has more has one cause
 WIDTH = 160  # characters of a source line that are shown
 
 
 def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> str:
-    """Every problem as `file:line:column: message`, its line with a caret, and `help:`; blank lines between."""
-    return "\n\n".join(_problem(problem, sources or {}) for problem in problems)
+    """The problems as `file:line:column: message`, their line with a caret, and `help:`; blank lines between."""
+    told = tuple(problems)
+    shown = told[:MOST]
+    texts = sources or {}
+    split = {
+        file: lines(texts[file] if file in texts else _file_text(file))
+        for file in {problem.where.file for problem in shown}
+    }
+    rest = [f"and {len(told) - MOST} further problems"] if len(told) > MOST else []
+    return "\n\n".join([*(_problem(problem, split[problem.where.file]) for problem in shown), *rest])
 
 
-def _problem(problem: Problem, sources: Mapping[str, str]) -> str:
-    parts = [str(problem), *_excerpt(problem.where, sources)]
+def _problem(problem: Problem, text: Sequence[str]) -> str:
+    parts = [str(problem), *_excerpt(problem.where, text)]
     if problem.help:
         parts.append(f"help: {problem.help}")
     return "\n".join(parts)
 
 
-def _excerpt(where: Location, sources: Mapping[str, str]) -> list[str]:
-    found = lines(sources[where.file] if where.file in sources else _file_text(where.file))
+def _excerpt(where: Location, found: Sequence[str]) -> list[str]:
     if where.line > len(found) or not found[where.line - 1].strip():
         return []
     line = found[where.line - 1]

@@ -45,7 +45,7 @@ def exists(typed: str) -> bool:
     """Whether something has that path; what can be no path has none."""
     try:
         return Path(typed).exists()
-    except OSError:
+    except (OSError, ValueError):
         return False
 
 

@@ -63,3 +63,12 @@ def test_a_branch_is_no_account(run: Callable[..., Result]) -> None:
     result = run("explain", "tiny.yaml", "decoder/mlp")
     assert result.exit_code == 2
     assert "decoder/mlp/up" in result.stderr
+
+
+def test_a_bubble_of_nothing_says_why(command_line: Callable[..., Result]) -> None:
+    """Without a pipeline nobody waits, and the schedule that would follow is not told as if somebody did."""
+    text = command_line("explain", "8b", "time.bubble").stdout
+    assert text.startswith("time.bubble = 0 s\n")
+    assert text.endswith("nobody waits: with pipeline = 1 there is one stage, and each device runs all layers\n")
+    assert "1f1b: one forward" not in text
+    assert "interleaved: one forward" in command_line("explain", "405b", "time.bubble").stdout

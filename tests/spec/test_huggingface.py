@@ -506,6 +506,20 @@ def test_layer_types_are_one_for_each_layer() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "llama4_text", "no_rope_layers": [0, 1]}, "2 marks of rotation for 48 layers"),
+        ({"model_type": "gemma3_text", "rope_parameters": {"sliding_attention": 3}}, "`rope_parameters` is"),
+        ({"model_type": "gemma2", "num_hidden_layers": 10**9}, "`num_hidden_layers` is 1000000000"),
+        ({"model_type": "llama", "hidden_size": 10**12}, "`hidden_size` is 1000000000000"),
+    ],
+)
+def test_sizes_beyond_reason_and_lists_of_another_length_are_refused(config: Mapping[str, Any], said: str) -> None:
+    """No list of a thousand million layers is made, and no layer is left without its mark."""
+    assert refused(config).problems[0].message.startswith(said)
+
+
 def test_an_unknown_family_is_met_with_the_known_ones() -> None:
     """The help names every family, the nearest first."""
     (problem,) = refused({"model_type": "gemma_2"}).problems

@@ -415,3 +415,44 @@ def test_every_argument_that_is_left_out_is_told(tmp_path: Path) -> None:
         "`--distribute-saved-activations` is not carried over",
         "`--optimizer-cpu-offload` is not carried over",
     ]
+
+
+SIZES = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 128"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--num-experts 4 --moe-layer-freq ([0]*3+[1]*99999999)", "`--moe-layer-freq` is `([0]*3+[1]*99999999)`"),
+        ("--num-experts 4 --moe-layer-freq [1,1]", "`--moe-layer-freq` is `[1,1]`, for 4 layers"),
+        ("--num-experts 4 --moe-layer-freq ([0]*", "`--moe-layer-freq` is `([0]*`, for 4 layers"),
+        ("--num-experts 4 --moe-layer-freq 0", "`--moe-layer-freq` is `0`, for 4 layers"),
+        ("--window-size (a,b)", "`--window-size` is `(a,b)`"),
+        ("--rotary-percent 1e999", "`--rotary-percent` is `1e999`"),
+        ("--hidden-dropout 5", "`--hidden-dropout` is `5`"),
+        ("--tensor-model-parallel-size 0", "`--tensor-model-parallel-size` is `0`"),
+        ("--num-layers 99999999", "`--num-layers` is `99999999`"),
+        ("--hidden-size $((1/0))", "`--hidden-size` is `$((1/0))`"),
+    ],
+)
+def test_a_value_that_no_script_can_have_is_a_problem(tmp_path: Path, given: str, said: str) -> None:
+    """With its place, and without a traceback or a list of a hundred million layers."""
+    (problem,) = refused(tmp_path, f"{SIZES} {given}").problems
+    assert problem.message.startswith(said)
+    assert problem.where.column > len(SIZES)
+    assert problem.help
+
+
+def test_a_script_that_says_little_is_a_plan_that_holds(tmp_path: Path) -> None:
+    """Three stages are no part of a node of 8; fp32 has no fused attention; MXFP8 runs on no H100."""
+    odd = load_plan(made(tmp_path, f"{SIZES} --num-layers 6 --pipeline-model-parallel-size 3", "a.sh").text)
+    assert (odd.cluster.devices, odd.parallelism.data, odd.kernels.attention) == (3, 1, "fused_softmax")
+    narrow = load_plan(made(tmp_path, f"{SIZES} --bf16 --fp8-format e4m3 --fp8-recipe mxfp8", "a.sh").text)
+    assert (narrow.accelerator.name, narrow.precision.name) == ("b200", "mxfp8")
+
+
+def test_what_the_model_of_a_file_breaks_is_told(tmp_path: Path) -> None:
+    """A configuration that transformers takes, and no device could run: 256 experts in 7 equal groups."""
+    (tmp_path / "config.json").write_text('{"model_type": "deepseek_v3", "n_group": 7}')
+    (note,) = imported(tmp_path / "config.json").notes
+    assert note.message.startswith("the model does not hold as it is: 256 experts of `experts` are no 7 equal groups")

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from time import perf_counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.spec.problems import Location, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import DEEPEST, LARGEST, read, read_value
+from ledger.spec.render import render_problems
 
 
 def refusal(text: str) -> list[str]:
@@ -98,3 +100,23 @@ def test_any_text_is_a_node_or_a_problem(text: str) -> None:
     """No text makes the reader fail in a way of its own."""
     with suppress(SpecError):
         assert read_value(text, Location("x")).where.file == "x"
+
+
+@pytest.mark.parametrize("written", ['"\\e[31mred"', '"a\\0b"', '"\\u202Eabc"', '"\\x9Bm"'])
+def test_text_that_a_terminal_would_obey_is_refused(written: str) -> None:
+    """Escapes within quotes can spell control characters, which a report or a terminal would act on."""
+    with pytest.raises(SpecError) as caught:
+        read(f"plan: {written}\n", "x")
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.where.column) == ("a control character, which specs do not use", 7)
+
+
+def test_thousands_of_problems_are_told_in_a_second() -> None:
+    """A file of another kind may break a rule in every line; a reader is shown the first hundred."""
+    text = "spec: ledger/1\n" + "".join(f"key_{number}: 1\n" for number in range(3000))
+    problems = [Problem(Location("x", number + 2), "no field") for number in range(3000)]
+    started = perf_counter()
+    told = render_problems(problems, {"x": text})
+    assert told.count("no field") == 100
+    assert told.endswith("and 2900 further problems")
+    assert perf_counter() - started < 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.spec.config_fields import DEEPEST
 from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.megatron_arguments import (
     ALIASES,
@@ -20,7 +21,7 @@ from ledger.spec.imports.megatron_arguments import (
     WHOLE,
 )
 from ledger.spec.imports.megatron_effects import APART, BY_HAND, KNOWN, WHY, WITHOUT_EFFECT
-from ledger.spec.imports.megatron_model import model
+from ledger.spec.imports.megatron_model import layer_marks, model
 from ledger.spec.imports.megatron_plan import plan
 from ledger.spec.imports.shell import Argument, arguments
 from ledger.spec.imports.text import model_text, plan_text
@@ -42,7 +43,17 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "attention-backend": ("flash", "fused", "unfused", "local", "auto"),
     "cp-comm-type": ("p2p", "a2a", "allgather"),
 }
-PATTERN = re.compile(r"\d+|[\[\]()\d\s,+*]+")  # of a layer frequency: 2, or ([0]*3+[1]*58)
+WINDOW = re.compile(r"\(?\s*\d{1,9}\s*,\s*-?\d{1,9}\s*\)?")
+TOTAL = 10**9  # of any size or count
+LARGEST = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
+DIVISORS = frozenset(
+    """
+    num-layers hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings seq-length
+    make-vocab-size-divisible-by num-experts moe-router-topk tensor-model-parallel-size pipeline-model-parallel-size
+    context-parallel-size expert-model-parallel-size num-layers-per-virtual-pipeline-stage micro-batch-size
+    global-batch-size recompute-num-layers nnodes nproc-per-node
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
+)
 
 
 @dataclass(frozen=True)
@@ -125,14 +136,26 @@ def _misfits(one: Argument, kind: str) -> Iterator[Problem]:
         yield Problem(one.where, message, "the script does not set this variable" if unset else f"{kind} is due")
     elif one.name in CHOICES and one.value not in CHOICES[one.name]:
         yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"understood is {', '.join(CHOICES[one.name])}")
-    elif one.name == "moe-layer-freq" and not PATTERN.fullmatch(" ".join(one.values)):
-        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "a whole number, or a list such as ([0]*3+[1]*58)")
+    elif kind == WHOLE and int(one.value) > LARGEST.get(one.name, TOTAL):
+        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"at most {LARGEST.get(one.name, TOTAL)}")
+    elif kind == WHOLE and one.name in DIVISORS and not int(one.value):
+        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "at least 1")
 
 
 def _value(one: Argument, kind: str) -> Any:
     if kind == SWITCH:
         return True
     return int(one.value) if kind == WHOLE else float(one.value) if kind == NUMBER else " ".join(one.values)
+
+
+def _marks_fit(frequency: str, layers: int) -> bool:
+    """Whether a frequency says of every layer whether it has experts."""
+    if re.fullmatch(r"\d{1,9}", frequency):
+        return int(frequency) > 0
+    try:
+        return len(layer_marks(frequency)) == layers
+    except (ValueError, RecursionError):
+        return False
 
 
 def _together(read: Read) -> Iterator[Problem]:
@@ -144,6 +167,20 @@ def _together(read: Read) -> Iterator[Problem]:
 
     if not (values["vocab-size"] or values["padded-vocab-size"]):
         yield Problem(Location(read.file), "no --vocab-size", "add `--vocab-size N`, the rows of your tokenizer")
+    frequency = values["moe-layer-freq"]
+    if not _marks_fit(frequency, values["num-layers"]):
+        message = f"`--moe-layer-freq` is `{frequency}`, for {values['num-layers']} layers"
+        yield Problem(where("moe-layer-freq"), message, "a whole number, or a list such as ([0]*3+[1]*58): one a layer")
+    chunk, pipeline = values["num-layers-per-virtual-pipeline-stage"], values["pipeline-model-parallel-size"]
+    if chunk and values["num-layers"] % (pipeline * chunk):
+        message = f"{values['num-layers']} layers do not split into chunks of {chunk} on {pipeline} stages"
+        yield Problem(where("num-layers-per-virtual-pipeline-stage"), message, "a divisor of the layers of a stage")
+    window = values["window-size"]
+    if window is not None and not WINDOW.fullmatch(window):
+        yield Problem(where("window-size"), f"`--window-size` is `{window}`", "two whole numbers: (4095, 0)")
+    for name in ("hidden-dropout", "attention-dropout", "rotary-percent"):
+        if not 0 <= values[name] <= 1:
+            yield Problem(where(name), f"`--{name}` is `{values[name]:g}`", "a number from 0 to 1")
     if values["multi-latent-attention"] and not values["qk-layernorm"]:
         message = "latent attention without `--qk-layernorm` has no norms of its latents"
         yield Problem(where("multi-latent-attention"), message, "add `--qk-layernorm`, as DeepSeek's models have it")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.spec.config_builders import Part, arranged, stated
+from ledger.spec.config_fields import DEEPEST
 
 Values = Mapping[str, Any]
 
@@ -132,19 +133,35 @@ def _kinds(values: Values) -> list[str]:
     frequency = values["moe-layer-freq"]
     if frequency.isdigit():
         return ["dense" if layer % int(frequency) else "experts" for layer in range(layers)]
-    marks = _listed(ast.parse(frequency.strip(), mode="eval").body)
-    return ["experts" if mark else "dense" for mark in marks]
+    return ["experts" if mark else "dense" for mark in layer_marks(frequency)]
+
+
+def layer_marks(text: str) -> list[Any]:
+    """A list that is written with + and *, such as [0]*3+[1]*58; raises ValueError for anything else."""
+    try:
+        found = _listed(ast.parse(text.strip(), mode="eval").body)
+    except SyntaxError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(found, list):
+        raise ValueError("no list")  # noqa: TRY004 - of a text
+    return found
 
 
 def _listed(node: ast.expr) -> Any:
-    """A list that is written with + and *, such as [0]*3+[1]*58."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _listed(node.left) + _listed(node.right)
     if isinstance(node, ast.BinOp):
-        return _listed(node.left) * _listed(node.right)
-    if isinstance(node, ast.List):
+        left, right = _listed(node.left), _listed(node.right)
+        if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        lengths = [len(side) if isinstance(side, list) else side for side in (left, right)]
+        if isinstance(node.op, ast.Mult) and isinstance(left, list) != isinstance(right, list):
+            if lengths[0] * lengths[1] <= DEEPEST:
+                return left * right
+            raise ValueError("a list beyond reason")
+    elif isinstance(node, ast.List):
         return [_listed(item) for item in node.elts]
-    return node.value if isinstance(node, ast.Constant) else 0
+    elif isinstance(node, ast.Constant):
+        return node.value
+    raise ValueError("no sum of lists")
 
 
 def _short(value: float) -> float | int:

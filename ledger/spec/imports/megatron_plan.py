@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,10 @@ def plan(
         values["tensor-model-parallel-size"] * values["pipeline-model-parallel-size"] * values["context-parallel-size"]
     )
     known = devices or _devices(values, variables)
-    devices = known if known and known % replica == 0 else -(-replica // NODE) * NODE
-    cluster = {"base": "h100-400g", "devices": devices}
+    whole = -(-replica // NODE) * NODE
+    devices = known if known and known % replica == 0 else whole if whole % replica == 0 else replica
+    node = {"devices_per_node": math.gcd(devices, NODE)} if devices > NODE and devices % NODE else {}
+    cluster = {"base": "h100-400g", "devices": devices, **node}
     data = max(devices // replica, 1)
     run, open_run = _run(values, data)
     stated_parts = {
@@ -38,7 +41,8 @@ def plan(
         **stated(kernels=_kernels(values)),
         **({} if open_run else {"run": run}),
     }
-    assumed = {"accelerator": "h100-sxm", "cluster": cluster, **({"run": run} if open_run else {})}
+    accelerator = "b200" if stated_parts["precision"] == "mxfp8" else "h100-sxm"
+    assumed = {"accelerator": accelerator, "cluster": cluster, **({"run": run} if open_run else {})}
     return stated_parts, assumed
 
 
@@ -123,7 +127,7 @@ def _kernels(values: Values) -> Mapping[str, str]:
     backend = "flash" if values["use-flash-attn"] else values["attention-backend"]
     engine = not _local(values)
     return stated(
-        attention=KERNELS.get(backend),
+        attention=KERNELS.get(backend, "fused_softmax" if engine and _precision(values) == "fp32" else None),
         loss="softmax_in_place" if engine and not values["cross-entropy-loss-fusion"] else None,
         rotary="eager" if engine and values["no-rope-fusion"] else None,
         activation="fused" if engine and values["no-bias-swiglu-fusion"] else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.spec.huggingface import import_config
@@ -10,7 +9,7 @@ from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.megatron import import_script
 from ledger.spec.imports.torchtitan import import_job
 from ledger.spec.library import default_library
-from ledger.spec.load import load_plan
+from ledger.spec.load import load_plan, read_model
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.sources import from_file
 
@@ -25,7 +24,7 @@ def imported(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> Im
         if as_plan:
             message = "a config.json says nothing of a run"
             raise SpecError([Problem(Location(str(file)), message, "leave `--plan` out; `ledger init` starts a plan")])
-        return Imported(import_config(file))
+        return _told(Imported(import_config(file)), str(file), as_plan=False)
     text = from_file(file).text
     if file.suffix != ".toml":
         made = import_script(text, str(file), as_plan=as_plan, devices=devices)
@@ -33,16 +32,21 @@ def imported(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> Im
         name, made = import_job(text, str(file), devices)
         if not as_plan:
             return Imported(_of_the_library(name))
-    return Imported(made.text, (*made.notes, *_refused(made.text, str(file)))) if as_plan else made
+    return _told(made, str(file), as_plan=as_plan)
 
 
-def _refused(plan: str, file: str) -> Iterator[Problem]:
-    """What `ledger check` will say against a plan that was made of a file."""
+def _told(made: Imported, file: str, *, as_plan: bool) -> Imported:
+    """The same, with what the rules will say against a spec that was made of a file."""
     try:
-        load_plan(plan)
+        load_plan(made.text) if as_plan else read_model(made.text, file)
     except SpecError as error:
-        for problem in error.problems:
-            yield Problem(Location(file), f"the plan does not hold as it is: {problem.message}", problem.help)
+        what = "plan" if as_plan else "model"
+        notes = (
+            Problem(Location(file), f"the {what} does not hold as it is: {problem.message}", problem.help)
+            for problem in error.problems
+        )
+        return Imported(made.text, (*made.notes, *notes))
+    return made
 
 
 def _of_the_library(name: str) -> str:

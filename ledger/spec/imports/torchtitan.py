@@ -103,7 +103,7 @@ def _plan(job: Job, name: str, mesh: Mesh) -> dict[str, Any]:
     batch, length = batch if batch > 0 else local * mesh.data, job.whole("training.seq_len", 2048)
     return {
         "spec": "ledger/1",
-        "plan": job.word("job.description", Path(job.file).stem),
+        "plan": "".join(filter(str.isprintable, job.word("job.description"))) or Path(job.file).stem,
         "model": name,
         "precision": precision(job),
         "optimizer": _optimizer(job),
@@ -159,7 +159,7 @@ def _optimizer(job: Job) -> str:
 
 def _kernels(job: Job) -> Mapping[str, str]:
     """What the job says of kernels beyond its stack."""
-    components = job.settings.get("compile.components", ["loss"])
+    components = str(job.settings.get("compile.components", ["loss"]))
     update = job.choice("optimizer.implementation", UPDATES, "fused") if _stated(job, "implementation") else None
     if update is None and _stated(job, "fused"):
         update = "fused" if job.flag("optimizer.fused") else "foreach"
