@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from ledger.books.lecture import answers
 from ledger.cli import main
 from ledger.report.lecture import FORMATS, write_lecture
-from ledger.report.views.lecture import page, spoken, written
+from ledger.report.views.lecture import page
+from ledger.report.views.wording import spoken, written
 from ledger.spec.lecture import Lecture, load_lecture
 
 FOLDER = Path(__file__).resolve().parents[2] / "specs" / "lecture"

@@ -28,7 +28,7 @@ KINDS = (  # how the name of a resource begins, what its table is called
     ("", "Other resources"),
 )
 STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share
-WHAT = Column("what")
+WHAT = Column("what", "place")
 COLUMNS = (
     Column("account, and its rule", "code"),
     WHAT,

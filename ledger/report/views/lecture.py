@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from ledger import numbers
 from ledger.books.lecture.answers import Amount, Answer, Curve, Figure, Grid, Outcome, Value
@@ -12,13 +11,10 @@ from ledger.report.charts import curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Column, Table, figure
 from ledger.report.views.parts import Figure as Chart
+from ledger.report.views.wording import ROUNDED_FROM, difference, spoken, written
 from ledger.spec.lecture import Chapter, Lecture, Question
 
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
-DIGITS = 6
-SPELT_OUT = 1e-3, 1e6  # numbers between these are written without a power of ten
-ROUNDED_FROM = 10**9
-SAME = 0.0005  # a smaller relative change is called none
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}
 
 
@@ -169,68 +165,12 @@ def by_hand(question: Question) -> Iterable[Line]:
         yield Line(name.replace("_", " "), formula_cell(formula), given, "")
 
 
-def spoken(value: str) -> str:
-    """A number of a formula as people write it; one with a unit stays as it is."""
-    try:
-        number = Fraction(value)
-    except ValueError:
-        return value
-    whole = number.denominator == 1 and abs(number) < ROUNDED_FROM
-    return numbers.integer(number) if whole else range_end(number)
-
-
 def checked(outcomes: Sequence[Outcome]) -> str:
     """Expectations in a line: how many agree, or which do not."""
     missed = [outcome for outcome in outcomes if not outcome.holds]
     if missed:
         return "; ".join(f"{o.expected.figure} should be {o.expected.text}" for o in missed)
     return f"{len(outcomes)} expected values agree" if len(outcomes) > 1 else "agrees" if outcomes else ""
-
-
-# --- numbers as text ----------------------------------------------------------------------------
-
-
-def written(value: Value | Amount, unit: str) -> str:
-    """A value in its unit, for people."""
-    if isinstance(value, Amount):
-        return written(value.value, value.unit)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    form = FORMS.get(unit)
-    return form(value) if form else numbers.written(value, unit)
-
-
-def several(value: numbers.Number) -> str:
-    """Up to six figures, without zeros at the end."""
-    return numbers.trimmed(numbers.plain(value, DIGITS))
-
-
-def range_end(value: numbers.Number) -> str:
-    """A number of any size."""
-    low, high = SPELT_OUT
-    if low <= abs(float(value)) < high or value == 0:
-        return several(value)
-    mantissa, _, power = numbers.scientific(value, digits=4).partition("×")
-    return f"{numbers.trimmed(mantissa)}×{power}"
-
-
-FORMS = {
-    "B each": lambda value: f"{several(value) if value > Fraction(1, 100) else numbers.plain(value)}{numbers.THIN}B",
-    "GiB": lambda value: f"{several(value)}{numbers.THIN}GiB",
-    "FLOP/s": lambda value: numbers.si(value, "FLOP/s", 4),
-    "FLOP/B": lambda value: f"{numbers.trimmed(numbers.plain(value, 5))}{numbers.THIN}FLOP/B",
-    "FLOP/day": lambda value: numbers.scientific(value, "FLOP a day"),
-    "parameters": numbers.count,
-    "tokens": numbers.count,
-    "tokens/s": numbers.rate,
-    "x": lambda value: f"{numbers.plain(value)} times",
-    "plain": range_end,
-}
-
-
-# --- tables and curves --------------------------------------------------------------------------
 
 
 def table(grid: Grid) -> Table:
@@ -248,11 +188,6 @@ def cell(value: Value | Amount, unit: str) -> Cell:
     text = written(value, unit)
     note = difference(value.change) if isinstance(value, Amount) and value.change is not None else ""
     return Cell(text.replace("_", " ") if unit == "" else text, note=note, status=text if unit == "status" else "")
-
-
-def difference(change: numbers.Number) -> str:
-    """A relative change in words."""
-    return numbers.change(change) if abs(float(change)) >= SAME else "the same"
 
 
 def chart(found: Curve) -> Chart:
