@@ -78,7 +78,8 @@ LETTERS = (
     Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | {"redone", "segment", "hosted"}
+COUNTED = {"redone", "segment", "hosted", "in_flight"}  # of the layers of one group, though the path names no group
+PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | COUNTED
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
 

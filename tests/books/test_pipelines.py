@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 
+import ledger
 from ledger.books.memory import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.schedule import micro_batches, roles, schedule
@@ -16,6 +19,7 @@ from tests.model import plans
 from tests.model.pipelined import pipelines
 from tests.model.strategies import alone
 
+PUBLISHED = Path(__file__).resolve().parents[2] / "specs" / "deepseek-v3.yaml"
 MESH = {"data": 1, "pipeline": 4}
 FOUR = {
     "model": {**plans.layer(plans.LLAMA, repeat=8), "vocab": 212},
@@ -126,3 +130,28 @@ def test_stages_hold_what_the_spec_says(mesh: dict[str, object], layers: list[in
     assert [sum(held[stage].layers) for stage in range(4)] == layers
     assert [held[stage].first for stage in range(4)] == [True, False, False, False]
     assert [held[stage].last for stage in range(4)] == [False, False, False, True]
+
+
+def test_each_group_of_layers_waits_for_its_own_micro_batches() -> None:
+    """DeepSeek-V3's first device of 16 holds stages 0 and 15: three dense layers 16 times, two of experts once.
+
+    Stage s holds P - s micro-batches from its own end (DualPipe, arXiv 2412.19437, table 2: P + 1 for both stages).
+    """
+    published = ledger.compile(str(PUBLISHED))
+    ends, inner = roles(published.plan)
+    assert (ends.layers, ends.flying) == ((3, 2), (16, 1))
+    assert inner.held(1) == Fraction(16 + 1, 2)
+    most: dict[str, int] = {}
+    for row in published.accounts:
+        if row.role == "ends":
+            most[row.account] = max(row.times, most.get(row.account, 0))
+    assert most["dense/stream.in_flight"] == 3 * 15
+    assert not most.get("experts/stream.in_flight")
+    assert not most.get("multi_token/head/logits.in_flight")  # its backward pass follows at once
+
+
+def test_the_published_run_fits() -> None:
+    """DeepSeek-V3 ran on H800s of 80 GB, and would not without what sections 3.2.3 and 3.3.2 rebuild and narrow."""
+    assert ledger.compile(str(PUBLISHED)).verdict.fits
+    wide = "precision={base: fp8-block, gradients: fp32, states: bf16}"
+    assert not ledger.compile(str(PUBLISHED), [wide, "recompute=none"]).verdict.fits
