@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ledger.evidence.calibration.calibrate import Fitted
     from ledger.evidence.measured import Evidence
 
+SPECS = (".yaml", ".yml")
+
 
 @click.command()
 @click.argument("evidence", nargs=-1, required=True)
@@ -27,6 +29,8 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
     states its error on measurements the fit had not seen. With --out FILE.yaml the spec goes to the file, and FILE.html
     beside it draws predicted against measured. --table and --json take files of several devices.
     """
+    if out is not None and out.suffix not in SPECS:
+        raise click.UsageError(f"--out is the spec, and its page goes beside it: {out.with_suffix(SPECS[0])}")
     from ledger.evidence.calibration.calibrate import fit_all, read_all
 
     files = read_all(list({path.resolve(): path for text in evidence for path in _found(text)}.values()))

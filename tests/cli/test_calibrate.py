@@ -93,3 +93,11 @@ def test_bad_records_leave_what_was_there(command_line: Ledger, tmp_path: Path) 
     assert result.exit_code == 2
     assert "bad.yaml:7" in result.stderr
     assert (tmp_path / "mine.yaml").read_text(encoding="utf-8") == "mine\n"
+
+
+def test_the_spec_and_its_page_are_two_files(command_line: Ledger) -> None:
+    """A page's name for the spec would have one overwrite the other."""
+    result = command_line("calibrate", "h100-sxm-send", "--out", "mine.html")
+    assert result.exit_code == 2
+    assert "mine.yaml" in result.stderr
+    assert not Path("mine.html").exists()

@@ -108,6 +108,19 @@ def test_a_device_that_nobody_knows_is_refused_with_near_misses(tmp_path: Path) 
     assert "h100-sxm" in problem.help
 
 
+def test_a_group_larger_than_a_domain_is_priced_as_one_between_domains(tmp_path: Path) -> None:
+    """Eight H100 share a domain, sixteen do not: their all-reduce is another class."""
+    body = "\n".join(
+        f"  - {{what: all_reduce, ranks: {ranks}, bytes: {size}, value: {size / 1e5 + 20}, unit: us}}"
+        for ranks in (8, 16)
+        for size in (10**5, 10**7, 10**9)
+    )
+    path = _write(tmp_path / "one.yaml", "h100-sxm", f"records:\n{body}\n")
+    (fitted,) = fit_all(read_all([path]))
+    made = {(one.series.kind.what, one.series.kind.ranks) for one in fitted.found}
+    assert made == {("all_reduce", 8), ("all_reduce.scaleout", 16)}
+
+
 def test_a_named_accelerator_stands_in_for_an_unknown_device(tmp_path: Path) -> None:
     """--accelerator says which data sheet measurements are held against."""
     path = _write(tmp_path / "one.yaml", "a-cloud-h100", f"series:\n{_copies(2.0e12)}\n")

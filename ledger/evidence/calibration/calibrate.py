@@ -11,7 +11,7 @@ from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, 
 from ledger.evidence.calibration.device import Device, device
 from ledger.evidence.calibration.sets import Series, sets
 from ledger.evidence.measured import Evidence, read_evidence
-from ledger.evidence.samples import form_of
+from ledger.evidence.samples import COLLECTIVES, form_of
 from ledger.spec.plan import Accelerator, Curve
 from ledger.spec.problems import Problem, SpecError
 
@@ -75,8 +75,17 @@ def fit_all(files: Sequence[Evidence], named: str = "", progress: Progress = lam
         name = named or evidence.device
         devices.setdefault(name, device(evidence, named))
         under = devices[name].accelerator
-        found.setdefault(name, []).extend(calibrated(one, under) for one in series if peaked(one, under))
+        placed = (beyond(one, under) for one in series if peaked(one, under))
+        found.setdefault(name, []).extend(calibrated(one, under) for one in placed)
     return tuple(Fitted(devices[name], tuple(found[name])) for name in found)
+
+
+def beyond(series: Series, accelerator: Accelerator) -> Series:
+    """The set under the class of transfers between domains, where its ranks are more than one domain joins."""
+    what, joined = series.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
+    if what not in COLLECTIVES or not 0 < joined < series.kind.ranks:
+        return series
+    return replace(series, kind=replace(series.kind, what=f"{what}.scaleout"))
 
 
 def peaked(series: Series, accelerator: Accelerator) -> bool:
