@@ -55,7 +55,7 @@ def nearest(compiled: Compiled) -> tuple[Nearby, ...]:
         return ()
     found: dict[tuple[str, str, int], Nearby] = {}
     slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
-    for kernel in sorted(slowest.kernels, key=lambda one: -one.seconds * one.times):
+    for kernel in _alike(sorted(slowest.kernels, key=lambda one: -one.seconds * one.times)):
         match = min(_matches(kernel, plan, measured), key=lambda one: one.distance, default=None)
         if match is None or match.distance > NEAR:
             continue
@@ -66,6 +66,16 @@ def nearest(compiled: Compiled) -> tuple[Nearby, ...]:
         if len(found) == MOST:
             break
     return tuple(found.values())
+
+
+def _alike(kernels: Iterable[KernelTime]) -> Iterator[KernelTime]:
+    """The first of the kernels that are of one class and size."""
+    seen = set()
+    for kernel in kernels:
+        size = (kernel.kind, kernel.flops, kernel.bytes, kernel.payload)
+        if size not in seen:
+            seen.add(size)
+            yield kernel
 
 
 def _measured(device: str) -> tuple[Measured, ...]:

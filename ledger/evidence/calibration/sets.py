@@ -16,7 +16,10 @@ POWERED = ("matmul", "grouped", "attention")  # forms whose rate falls at the po
 REGIMES = ("burst", "sustained")
 WITH_MORE = {"matmul": "casting", "attention": "module"}  # forms of a kernel that is timed with others
 # Sizes by which a measurement is told from others, in this order.
-NAMED = ("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "groups", "rows", "width", "ranks", "bytes")
+NAMED = (
+    *("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "experts", "top_k"),
+    *("groups", "rows", "width", "d_ff", "ranks", "bytes"),
+)
 UNREAD = "pageable"  # host memory that no training framework copies from
 
 
