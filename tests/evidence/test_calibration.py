@@ -97,6 +97,21 @@ def test_a_processor_without_a_data_sheet_is_what_it_was_measured_at_best(tmp_pa
     assert fitted.spec.count("measured: the fastest") == 3  # peak, bandwidth, and the link that is the same memory
 
 
+@pytest.mark.parametrize(
+    ("body", "more", "message"),
+    [
+        (_copies(2e10), CPU, "no matmul"),
+        (_matmul_rows(1e11), CPU, "no kernel that moves bytes"),
+        (_matmul_rows(1e11), "hardware: {kind: cpu, memory: 8 GiB}\n", "hardware says no cache, threads"),
+    ],
+)
+def test_a_processor_that_is_not_fully_measured_is_refused(tmp_path: Path, body: str, more: str, message: str) -> None:
+    """Its spec would have holes, so what is missing is said."""
+    path = _write(tmp_path / "cpu.yaml", "a-cpu", f"series:\n{body}\n", more)
+    with pytest.raises(SpecError, match=message):
+        fit_all(read_all([path]))
+
+
 def test_a_device_that_nobody_knows_is_refused_with_near_misses(tmp_path: Path) -> None:
     """Without a data sheet there is no peak, so `h100-sxn` is told with its line and what it may mean."""
     path = _write(tmp_path / "one.yaml", "h100-sxn", f"series:\n{_copies(2.0e12)}\n")

@@ -16,6 +16,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse, write
 
 CPU = "cpu"
+SAID = ("memory", "cache", "threads")  # what a spec needs of a processor's description
 ALONE = {"bandwidth": "0 GB/s", "domain": "1"}  # one processor is joined to no other
 DIGITS = 4
 
@@ -51,8 +52,12 @@ def _unknown(evidence: Evidence, name: str, known: tuple[str, ...]) -> Problem:
 def measured(evidence: Evidence) -> Device:
     """A processor without a data sheet: what it computes and moves at best is what was measured, and says so.
 
-    Raises SpecError where no matmul, or no kernel that memory limits, was measured.
+    Raises SpecError where no matmul, or no kernel that memory limits, was measured, or the device is not described.
     """
+    lost = [key for key in SAID if key not in evidence.hardware]
+    if lost:
+        where = evidence.node.fields["hardware"].where
+        raise SpecError([Problem(where, f"hardware says no {', '.join(lost)}", "`ledger bench` writes all of them")])
     rates, best = peaks(evidence.records), fastest(evidence.records)
     if not rates or not best:
         lacking = "no matmul" if not rates else "no kernel that moves bytes"
