@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     rules_experts.balance_sees_all_layers,
     rules_experts.imbalance_is_possible,
     rules_pipeline.layers_fill_the_stages,
+    rules_pipeline.stages_have_layers,
     rules_pipeline.stages_are_stated_once,
     rules_pipeline.interleave_needs_pipeline,
     rules_pipeline.schedule_needs_pipeline,

@@ -56,6 +56,14 @@ def _closest(rest: int, inner: int) -> str:
     return "fewer layers at the ends"
 
 
+def stages_have_layers(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Of a bare parameter count there are no layers to place."""
+    if model.bare and parallelism.stages != Stages():
+        key = "ends" if parallelism.stages == Stages(ends=parallelism.stages.ends) else "stages"
+        message = f"`{key}` of a model of which only a count is known: it has no layers to place"
+        yield Problem(at(f"parallelism.{key}"), message, f"leave `{key}` out, or a model with layers")
+
+
 def stages_are_stated_once(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """A list of stages says what the ends hold."""
     stated = parallelism.stages

@@ -94,8 +94,10 @@ def loss_chunks_are_equal(
             message = f"`loss_chunks` with `loss: {kernels.loss}`, which takes the sequence as one"
             yield Problem(at("kernels.loss_chunks"), message, f"`loss: {' | '.join(KINDS)}`, or leave it out")
         return
+    if model.bare:
+        return
     parts, tokens = chunks(kernels, model, run, parallelism), run.seq_len // parallelism.context
-    if not model.bare and tokens % parts:
+    if tokens % parts:
         message = f"{tokens} tokens of a sequence do not split into {parts} parts for the loss"
         yield Problem(at("kernels.loss_chunks"), message, f"`loss_chunks:` one of the {divisors(tokens)}")
 

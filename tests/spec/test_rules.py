@@ -162,6 +162,11 @@ CASES = [
     (["recompute={components: [core, core]}"], "`recompute.components` has `core` twice"),
     (["train={only: [mlp], frozen: [head]}"], "`train` has `only` and `frozen`, of which one is due"),
     (["parallelism.reshard=maybe"], "`parallelism.reshard` cannot be `maybe`"),
+    ([*BARE, "parallelism={data: 4, pipeline: 2, ends: own}"], "`ends` of a model of which only a count is known"),
+    (
+        [*BARE, "parallelism={data: 4, pipeline: 2, stages: [1, 1]}"],
+        "`stages` of a model of which only a count is known",
+    ),
     (["parallelism={data: 4, pipeline: 2, ends: own}"], "4 layers do not split into 0 equal chunks (ends = own)"),
     (
         ["parallelism={data: 4, pipeline: 2, stages: [2, 2], ends: own}"],
@@ -260,6 +265,12 @@ def test_each_rule_says_what_is_wrong_in_the_users_numbers(settings: list[str], 
     found = [problem for problem in problems(*settings) if problem.message.startswith(said)]
     assert len(found) == 1
     assert found[0].help
+
+
+def test_a_count_has_no_loss_to_take_in_parts() -> None:
+    """Kernels of a model without a vocabulary are told as idle, and divide nothing by it."""
+    warnings = loaded(*BARE, "parallelism={data: 8}", "kernels={loss: fused_linear}").warnings
+    assert [warning.message.partition(":")[0] for warning in warnings] == ["`kernels` has no effect"]
 
 
 def test_a_sparse_peak_is_known_without_a_base() -> None:
