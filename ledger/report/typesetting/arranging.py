@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ledger.report.typesetting.trees import added, children, factors, is_sum, multiplied, rebuilt, terms
+from ledger.report.typesetting.trees import Key, added, children, factors, is_sum, key, multiplied, rebuilt, terms
 from ledger.report.typesetting.widths import LETTER, width
 
 LETTERS = "nmgq"  # for what recurs; none of them is in the table of symbols
@@ -32,7 +32,7 @@ def arranged(tree: ast.expr) -> Arranged:
         found = _recurring(tree)
         if found is None:
             break
-        tree = _replaced(tree, ast.unparse(found), ast.Name(letter))
+        tree = _replaced(tree, key(found), ast.Name(letter))
         definitions.append((letter, found))
     named = tuple((letter, _slashed(_shortened(meaning))) for letter, meaning in definitions)
     return Arranged(_slashed(_factored(_gathered(tree), SHARED)), named)
@@ -43,11 +43,11 @@ def arranged(tree: ast.expr) -> Arranged:
 
 def _recurring(tree: ast.expr) -> ast.expr | None:
     """The divisor, or else the sum or rounded quotient, whose name saves most; None where none is worth it."""
-    nodes = list(_nameable(tree))
-    counts = Counter(ast.unparse(node) for node, _ in nodes)
-    saved = [(below, (counts[ast.unparse(node)] - 1) * width(node), node) for node, below in nodes]
-    worth = [one for one in saved if one[1] - counts[ast.unparse(one[2])] * LETTER > COSTS]
-    return max(worth, key=lambda one: one[:2])[2] if worth else None
+    nodes = [(node, below, key(node)) for node, below in _nameable(tree)]
+    counts = Counter(name for _, _, name in nodes)
+    saved = [(below, (counts[name] - 1) * width(node), counts[name], node) for node, below, name in nodes]
+    worth = [one for one in saved if one[1] - one[2] * LETTER > COSTS]
+    return max(worth, key=lambda one: one[:2])[-1] if worth else None
 
 
 def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
@@ -60,10 +60,10 @@ def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         yield from _nameable(child)
 
 
-def _replaced(node: ast.expr, text: str, name: ast.Name) -> ast.expr:
-    if ast.unparse(node) == text:
+def _replaced(node: ast.expr, found: Key, name: ast.Name) -> ast.expr:
+    if key(node) == found:
         return name
-    return rebuilt(node, lambda child: _replaced(child, text, name))
+    return rebuilt(node, lambda child: _replaced(child, found, name))
 
 
 # --- what is shared -----------------------------------------------------------------------------
@@ -162,12 +162,12 @@ def _quotient(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
 
 def _cancelled(below: list[ast.expr]) -> Iterator[ast.expr]:
     """Divisors without one that is divided out again: `a/b/(c/b)` is a over c."""
-    undone = [ast.unparse(one.right) for one in below if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
+    undone = [key(one.right) for one in below if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
     for one in below:
         match one:
-            case ast.BinOp(left=left, op=ast.Div(), right=right) if ast.unparse(right) in map(ast.unparse, below):
+            case ast.BinOp(left=left, op=ast.Div(), right=right) if key(right) in map(key, below):
                 yield left
-            case _ if ast.unparse(one) in undone:
-                undone.remove(ast.unparse(one))
+            case _ if key(one) in undone:
+                undone.remove(key(one))
             case _:
                 yield one

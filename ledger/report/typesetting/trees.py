@@ -93,3 +93,22 @@ def rebuilt(node: ast.expr, change: Callable[[ast.expr], ast.expr]) -> ast.expr:
             return ast.Call(func, [change(argument) for argument in arguments], [])
         case _:
             return node
+
+
+Key = str | int | float | tuple["Key", ...]
+
+
+def key(node: ast.expr) -> Key:
+    """What equal trees have in common and others do not."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return type(op).__name__, key(left), key(right)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return name, *map(key, arguments)
+        case ast.UnaryOp(operand=operand):
+            return "minus", key(operand)
+    return ast.unparse(node)
