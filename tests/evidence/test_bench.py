@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -305,3 +307,69 @@ def test_the_plan_of_a_file_compiles_on_a_published_accelerator(tmp_path: Path) 
             compiled(str(path), [f"{key}={value}" for key, value in case.keys["set"].items()]).totals["time.step"] > 0
         )
     assert json.loads(identity(case.record))["id"] == case.keys["id"]
+
+
+class Events:
+    """Stands in for torch.cuda where there is none: every launch takes so long on a device that falls to its limit."""
+
+    def __init__(self, seconds: float, settled: int, *, records: bool = True) -> None:
+        self.seconds, self.settled, self.records = seconds, settled, records
+        self.launches = self.graphs = 0
+        self.now = 0.0
+
+    def launch(self, _: int) -> None:
+        """One kernel: slower after so many of them."""
+        self.launches += 1
+        self.now += self.seconds * (2 if self.launches > self.settled else 1)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In the places where timing looks for them."""
+        import torch
+
+        device = self
+
+        class Event:
+            def __init__(self, **_: bool) -> None:
+                self.at = 0.0
+
+            def record(self) -> None:
+                self.at = device.now
+
+            def elapsed_time(self, other: Event) -> float:
+                return (other.at - self.at) * 1e3
+
+        class Graph:
+            def replay(self) -> None:
+                for _ in range(self.inner):
+                    device.launch(0)
+
+        @contextmanager
+        def graph(recorded: Graph) -> Iterator[None]:
+            if not device.records:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            before, now = device.launches, device.now
+            yield
+            recorded.inner, device.launches, device.now = device.launches - before, before, now
+            device.graphs += 1
+
+        for name, stub in (("Event", Event), ("CUDAGraph", Graph), ("graph", graph), ("synchronize", lambda: None)):
+            monkeypatch.setattr(torch.cuda, name, stub)
+
+
+@pytest.mark.parametrize(("records", "timer"), [(True, "device events, CUDA graph"), (False, "device events")])
+def test_short_kernels_are_replayed_from_a_graph(monkeypatch: pytest.MonkeyPatch, *, records: bool, timer: str) -> None:
+    """A kernel of 5 us ends before the host has sent the next; one that cannot be recorded is launched one by one."""
+    device = Events(5e-6, 10**9, records=records)
+    device.install(monkeypatch)
+    found = timing.on_cuda(timing.Work(device.launch), 0.0)
+    assert found.value == pytest.approx(5e-6)
+    assert (found.timer, device.graphs) == (timer, int(records))
+
+
+def test_long_kernels_are_launched_and_the_settled_half_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of 3 ms needs no graph; what it takes once the device is at its limit is what is written."""
+    device = Events(3e-3, 8)
+    device.install(monkeypatch)
+    found = timing.on_cuda(timing.Work(device.launch), 0.05)
+    assert found.value == found.low == found.high == pytest.approx(6e-3)
+    assert device.graphs == 0

@@ -52,10 +52,14 @@ def _with_weights(count: int, weights: int) -> Callable[[Rig, int, int, str], Bu
     )
 
 
-def _statistics(rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
-    """Input, upstream gradient, weight, and the two numbers of each row that forward has saved."""
-    given: Buffers = _with_weights(2, 1)(rig, rows, width, dtype)
-    return (*given, rig.random(rows, 1), rig.random(rows, 1).abs())
+def _saved_by(norm: Callable[..., Any]) -> Callable[[Rig, int, int, str], Buffers]:
+    """Input, upstream gradient, weight, and the numbers of each row that this forward kernel saves."""
+
+    def given(rig: Rig, rows: int, width: int, dtype: str) -> Buffers:
+        x, upstream, weight = _with_weights(2, 1)(rig, rows, width, dtype)
+        return (x, upstream, weight, *norm(x, weight)[1:])
+
+    return given
 
 
 def _labelled(rig: Rig, rows: int, width: int, _: str) -> Buffers:
@@ -91,13 +95,21 @@ def _nll(logs: torch.Tensor, labels: torch.Tensor, upstream: torch.Tensor) -> ob
     return loss, _aten().nll_loss_backward(upstream, logs, labels, None, 1, -100, total)
 
 
+def _layer_norm(x: Any, weight: Any) -> Any:
+    return _aten().native_layer_norm(x, [x.shape[-1]], weight, weight, 1e-5)
+
+
 def _layer_norm_backward(x: Any, upstream: Any, weight: Any, mean: Any, deviation: Any) -> object:
     return _aten().native_layer_norm_backward(
         upstream, x, [x.shape[-1]], mean, deviation, weight, weight, [True, True, True]
     )
 
 
-def _rms_norm_backward(x: Any, upstream: Any, weight: Any, _: Any, deviation: Any) -> object:
+def _rms_norm(x: Any, weight: Any) -> Any:
+    return _aten()._fused_rms_norm(x, [x.shape[-1]], weight, 1e-5)  # noqa: SLF001
+
+
+def _rms_norm_backward(x: Any, upstream: Any, weight: Any, deviation: Any) -> object:
     return _aten()._fused_rms_norm_backward(upstream, x, [x.shape[-1]], deviation, weight, [True, True])  # noqa: SLF001
 
 
@@ -119,14 +131,14 @@ STREAMS = (
     Stream(
         "norm.forward",
         "layer_norm",
-        _with_weights(1, 2),
-        lambda x, weight, bias: _aten().native_layer_norm(x, [x.shape[-1]], weight, bias, 1e-5),
+        _with_weights(1, 1),
+        _layer_norm,
         lambda r, w, size: 2 * r * w * size + 8 * r,
     ),
     Stream(
         "norm.backward",
         "layer_norm",
-        _statistics,
+        _saved_by(_layer_norm),
         _layer_norm_backward,
         lambda r, w, size: 3 * r * w * size + 8 * r,
     ),
@@ -134,14 +146,14 @@ STREAMS = (
         "norm.forward",
         "rms_norm",
         _with_weights(1, 1),
-        lambda x, weight: _aten()._fused_rms_norm(x, [x.shape[-1]], weight, 1e-5),  # noqa: SLF001
+        _rms_norm,
         lambda r, w, size: 2 * r * w * size + 4 * r,
         on="cuda",
     ),
     Stream(
         "norm.backward",
         "rms_norm",
-        _statistics,
+        _saved_by(_rms_norm),
         _rms_norm_backward,
         lambda r, w, size: 3 * r * w * size + 4 * r,
         on="cuda",
