@@ -99,7 +99,8 @@ def loss_chunks_are_equal(
     parts, tokens = chunks(kernels, model, run, parallelism), run.seq_len // parallelism.context
     if tokens % parts:
         message = f"{tokens} tokens of a sequence do not split into {parts} parts for the loss"
-        yield Problem(at("kernels.loss_chunks"), message, f"`loss_chunks:` one of the {divisors(tokens)}")
+        where = at("kernels.loss_chunks" if "kernels.loss_chunks" in at.origins else "kernels.loss")
+        yield Problem(where, message, f"`loss_chunks:` one of the {divisors(tokens)}")
 
 
 def fused_linear_runs(model: Model, kernels: Kernels, parallelism: Parallelism, at: Places) -> Iterator[Problem]:

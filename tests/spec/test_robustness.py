@@ -72,3 +72,53 @@ def test_a_spoilt_plan_is_a_plan_or_a_problem(path: tuple[Any, ...], value: Any,
         owner[path[-1]] = value
     with suppress(SpecError):
         assert loaded(text=json.dumps(plan) + "\n").digest
+
+
+DEGREES = st.sampled_from([1, 1, 2, 3, 4, 8])
+LAYOUTS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(
+            ("data", "tensor", "pipeline", "context", "expert", "interleave", "replicate", "shard"), DEGREES
+        ),
+        "zero": st.integers(0, 3),
+        "reshard": st.sampled_from([True, False, "layers"]),
+        "wrap": st.sampled_from(["layer", "model", {"every": 2}]),
+        "reduce": st.sampled_from(["micro_batch", "step"]),
+        "bucket": st.sampled_from(["1 MiB", "1 GB"]),
+        "offload": st.lists(st.sampled_from(["optimizer", "weights", "activations"]), min_size=1, unique=True),
+        "sequence": st.sampled_from(["off", "save_gathered", "regather"]),
+        "schedule": st.sampled_from(["gpipe", "1f1b", "interleaved", "zero_bubble", "zero_bubble_h2", "dual_pipe"]),
+        "stages": st.one_of(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.just({"first": 1})),
+        "ends": st.sampled_from(["shared", "layer", "own"]),
+        "context_exchange": st.sampled_from(["all_gather", "ring", "all_to_all"]),
+        "context_balance": st.sampled_from(["zigzag", "none"]),
+    },
+)
+CHOICES = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.sampled_from(["tiny", {"parameters": 7e9}]),
+        "recompute": st.sampled_from(["full", {"every": 5}, {"segment": 3}, {"components": ["experts"]}]),
+        "kernels": st.sampled_from(
+            [{"loss": "fused_linear"}, {"loss": "chunked", "loss_chunks": 7}, {"experts": "eager"}]
+        ),
+        "train": st.sampled_from(
+            [{"only": ["head"]}, {"frozen": ["embedding"]}, {"lora": {"rank": 900, "targets": ["q"]}}]
+        ),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LAYOUTS, CHOICES)
+def test_a_layout_that_cannot_be_is_told_with_a_place_and_a_way_out(layout: Any, choices: Any) -> None:
+    """Whatever keys contradict each other: each problem stands below the first line, with what to write instead."""
+    plan: Any = {**read(SMALL, "x").plain(), "parallelism": layout, **choices}  # type: ignore[dict-item]
+    lines = [f"{key}: {json.dumps(value)}" for key, value in plan.items()]
+    try:
+        loaded(text="\n".join(lines) + "\n")
+    except SpecError as error:
+        for problem in error.problems:
+            assert problem.help, problem.message
+            assert problem.where.line > 1, problem.message
