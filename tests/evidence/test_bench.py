@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ledger import compile as compiled
-from ledger.evidence.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing
+from ledger.evidence.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing, worker
 from ledger.evidence.bench.attention import ATTENTION
 from ledger.evidence.bench.cases import Case, Kind, Limits, identity
 from ledger.evidence.bench.launches import LAUNCH
@@ -248,6 +248,21 @@ def test_a_device_that_disappears_ends_the_suite_and_keeps_what_there_is(
         one.case.keys["operation"] for _, one in runner.bench(settings, lambda _: path, begin=lambda *_: None) if one
     ]
     assert left == ["module", "training"]
+
+
+def test_a_busy_device_is_a_record_and_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others do on a GPU would be measured as ours: its cases say so, and --retry makes them later."""
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("About", (), {"uuid": "1-2"}))
+    monkeypatch.setattr(machine, "IDLE", 0.0)
+    monkeypatch.setattr(gpu, "utilisation", lambda *_: 0.87)
+    found = machine.Machine("h100-sxm", "H100", "cuda:0", {}, {}, H100)
+    cases = list(LAUNCH.cases(CPU))[:2]
+    assert list(worker.measured(cases, RIG, found)) == [
+        (index, {"error": "the device is busy: 87% used by others"}) for index in range(2)
+    ]
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
