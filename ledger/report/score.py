@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,7 @@ def figures(scores: Sequence[Scored]) -> list[Figure]:
         "Each point is a run; on the line prediction and measurement are equal, between the broken lines within 10 %."
     )
     return [
-        figure(title, said, lambda width, points=points, unit=unit, title=title: chart(points, unit, title, width))
+        figure(title, said, partial(chart, points, unit, title))
         for title, points, unit in (("Step time", time, "s"), ("Peak memory", held, "B"))
         if points
     ]
