@@ -199,12 +199,12 @@ def signed(text: str) -> str:
 
 def signed_duration(value: Number) -> str:
     """A change in seconds, in the unit a person would use; nothing has no sign."""
-    return signed(f"{MINUS if value < 0 else ''}{duration(magnitude(value))}")
+    return signed(f"{MINUS}{duration(-value)}" if value < 0 else duration(value))
 
 
 def signed_money(value: Number) -> str:
     """A change in dollars."""
-    return signed(f"{MINUS if value < 0 else ''}{money(magnitude(value))}")
+    return signed(f"{MINUS}{money(-value)}" if value < 0 else money(value))
 
 
 def rate(value: Number) -> str:
