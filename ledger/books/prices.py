@@ -12,8 +12,8 @@ from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
 UNCALIBRATED_ERROR = 0.25
 # Where nothing was measured, what measured devices reach of their data sheets: the medians over specs/accelerators of
-# sustained matmuls (0.54 to 0.85), flash attention (0.30 to 0.62), copies (0.73 to 0.93) and collectives in a domain.
-TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.5, 0.87, 0.77
+# sustained matmuls (0.54 to 0.85), flash attention (0.16 to 0.62), copies (0.73 to 0.93) and collectives in a domain.
+TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.32, 0.87, 0.77
 # An error of a fit is a mean absolute one; of a normal distribution, that is sqrt(2/pi) of its standard deviation.
 DEVIATION = 1.2533
 
