@@ -197,14 +197,18 @@ def signed(text: str) -> str:
     return text if text.startswith(MINUS) else f"+{text}"
 
 
+def _unsigned(value: Number) -> Number:
+    return abs(value) if isinstance(value, float) else -value if value < 0 else value
+
+
 def signed_duration(value: Number) -> str:
     """A change in seconds, in the unit a person would use; nothing has no sign."""
-    return signed(f"{MINUS}{duration(-value)}" if value < 0 else duration(value))
+    return signed(f"{MINUS if value < 0 else ''}{duration(_unsigned(value))}")
 
 
 def signed_money(value: Number) -> str:
     """A change in dollars."""
-    return signed(f"{MINUS}{money(-value)}" if value < 0 else money(value))
+    return signed(f"{MINUS if value < 0 else ''}{money(_unsigned(value))}")
 
 
 def rate(value: Number) -> str:

@@ -77,7 +77,7 @@ def test_no_kernel_hides_two_transfers() -> None:
     rows = [
         row("moe/mlp/experts", "matmul.bf16", 3.0),
         row("moe/attention/core", "attention.flash.forward", 2.0),
-        row("moe/x.all_gather", "all_gather.tensor", 2.0),
+        row("moe/mlp/x.all_gather", "all_gather.tensor", 2.0),
         row("moe/tokens", "all_to_all.expert", 9.0),
     ]
     assert dict(hidden("forward", rows, plan)) == {"tensor": 2.0, "context": 0.0, "expert": 3.0}
