@@ -198,7 +198,8 @@ def signed(text: str) -> str:
 
 
 def _unsigned(value: Number) -> Number:
-    return abs(value) if isinstance(value, float) else -value if value < 0 else value
+    """The size of a change; a zero of either sign is plain zero."""
+    return -value if value < 0 else value + 0
 
 
 def signed_duration(value: Number) -> str:
