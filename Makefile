@@ -11,7 +11,7 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants fix schema bench-compile bench-cpu lock clean
+.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ neighbours: $(runnable) ## write what the compiler says today of the published r
 
 constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
 	@$(python) -m ledger.evidence.published constants
+
+worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
+	@$(python) -m ledger.evidence.published worth
 
 calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
 	@$(python) -m ledger.evidence.calibration docs/accuracy.md

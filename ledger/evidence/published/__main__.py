@@ -1,15 +1,19 @@
-"""`python -m ledger.evidence.published predicted | constants`: refresh what the library says of the runs it carries."""
+"""`python -m ledger.evidence.published predicted | constants | worth`: what the library says of the runs it carries."""
 
 from __future__ import annotations
 
 import sys
 
+from ledger.evidence.published import worth
 from ledger.evidence.published.carried import PREDICTED, folder, predictions, written
 from ledger.evidence.published.constants import lines, trials
 
 
 def main() -> None:
-    """Writes the table of predictions, or prints the fit of the stacks' common constant."""
+    """Writes the table of predictions, or prints the fit of the stacks' constant, or what mechanisms are worth."""
+    if sys.argv[1:] == ["worth"]:
+        sys.stdout.writelines(f"{line}\n" for line in worth.lines())
+        return
     if sys.argv[1:] == ["constants"]:
         sys.stdout.writelines(f"{line}\n" for line in lines(trials()))
         return
