@@ -89,12 +89,12 @@ def test_other_depths(plan: Path, depth: tuple[str, ...]) -> None:
 
 
 def test_what_cannot_be_judged_is_said(plan: Path) -> None:
-    """A pipeline has no judge: its step is not checked, with the reason, and the rest is."""
-    layout = ["cluster.devices=5", "parallelism.pipeline=5"]
+    """A split sequence has no judge: its step is not checked, with the reason, and the rest is."""
+    layout = ["cluster.devices=2", "parallelism.context=2", "run.seq_len=36"]
     result = run(plan, "--json", *(word for text in layout for word in ("--set", text)))
     (open_,) = (check for check in json.loads(result.stdout)["checks"] if check["status"] == "not checked")
     assert result.exit_code == 0
-    assert "pipeline = 5" in open_["reason"]
+    assert "context = 2" in open_["reason"]
 
 
 def test_the_same_in_python(plan: Path) -> None:
