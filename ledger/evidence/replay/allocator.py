@@ -21,6 +21,8 @@ MEDIUM = 10 << 20  # larger requests get a segment of their own size
 MEDIUM_SEGMENT = 20 << 20
 GRAIN = 2 << 20
 
+Name = str | int
+
 
 @dataclass(slots=True, eq=False)
 class Block:
@@ -62,16 +64,14 @@ class Pool:
 
     def give(self, block: Block) -> None:
         """Frees a block and joins it with free neighbours."""
-        for other in (block.before, block.after):
-            if other is not None and other.free:
-                self._remove(other)
-        if block.before is not None and block.before.free:
-            block.before.size += block.size
-            self._unlink(block)
-            block = block.before
-        if block.after is not None and block.after.free:
-            block.size += block.after.size
-            self._unlink(block.after)
+        before, after = block.before, block.after
+        if after is not None and after.free:
+            self._remove(after)
+            self._join(block, after)
+        if before is not None and before.free:
+            self._remove(before)
+            self._join(before, block)
+            block = before
         block.free = True
         insort(self.blocks, (block.size, block.serial, block))
 
@@ -135,13 +135,14 @@ class Pool:
     def _remove(self, block: Block) -> None:
         del self.blocks[bisect_left(self.blocks, (block.size, block.serial))]
 
-    def _unlink(self, block: Block) -> None:
-        if block.before is not None:
-            block.before.after = block.after
-        if block.after is not None:
-            block.after.before = block.before
-        if self.last is block:
-            self.last = block.before
+    def _join(self, block: Block, after: Block) -> None:
+        """A block takes in the one after it."""
+        block.size += after.size
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
+        if self.last is after:
+            self.last = block
 
 
 class Allocator:
@@ -159,18 +160,19 @@ class Allocator:
         self.expandable = expandable
         self.capacity = capacity
         self.pools: dict[tuple[str, bool], Pool] = {}
-        self.held: dict[str, tuple[Pool, Block]] = {}
+        self.held: dict[Name, tuple[Pool, Block]] = {}
         self.used: deque[tuple[float, Pool, Block]] = deque()  # blocks of other streams, and when each is free
         self.allocated = 0
         self.peak = 0
         self.reserved = 0
         self.asked = 0
 
-    def allocate(self, name: str, size: int, stream: str = "") -> None:
+    def allocate(self, name: Name, size: int, stream: str = "") -> None:
         """A storage of `size` bytes; one of no bytes is none."""
         if size <= 0:
             return
-        self._settle()
+        if self.used:
+            self._settle()
         rounded = -(-size // ROUND) * ROUND
         small = rounded <= SMALL
         pool = self.pools.get((stream, small))
@@ -181,7 +183,7 @@ class Allocator:
         self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
 
-    def free(self, name: str, *, used: bool = False) -> None:
+    def free(self, name: Name, *, used: bool = False) -> None:
         """Frees what has this name, if there is such a storage; `used`: another stream may still be at work on it."""
         found = self.held.pop(name, None)
         if found is not None:

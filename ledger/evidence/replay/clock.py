@@ -18,13 +18,16 @@ class Clock:
     device: float = 0.0
     pending: deque[float] = field(default_factory=deque)  # when the device will have run each of the last kernels
 
-    def launch(self, host: float, device: float) -> None:
-        """One more kernel, which takes the host and the device so many seconds."""
-        self.host += host
-        if len(self.pending) == QUEUE:
-            self.host = max(self.host, self.pending.popleft())
-        self.device = max(self.device, self.host) + device
-        self.pending.append(self.device)
+    def launch(self, host: float, device: float, kernels: int = 1) -> None:
+        """So many more kernels, each of which takes the host and the device so many seconds."""
+        now, done, pending = self.host, self.device, self.pending
+        for _ in range(kernels):
+            now += host
+            if len(pending) == QUEUE:
+                now = max(now, pending.popleft())
+            done = max(done, now) + device
+            pending.append(done)
+        self.host, self.device = now, done
 
     def wait(self) -> None:
         """The host waits until the device has run all that was launched."""

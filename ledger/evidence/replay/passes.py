@@ -21,6 +21,7 @@ from ledger.model.wrapping import ENDS
 Value = Callable[[sympy.Expr], Exact]
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
 LAUNCH: Request = ("", 0)  # the host launches a kernel
+OUTPUT, GRADIENT = "output", "gradient"  # what neighbours have one name for
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,13 @@ class UnitPasses:
     @cached_property
     def shared(self) -> Mapping[str, tuple[int, str]]:
         """What neighbours have one name for: which layer's it is, counted from this one, and the name."""
-        known = {self.upstream: (0, "gradient"), self.downstream: (-1, "gradient")}
-        known |= {self.output: (0, "output"), self.entry: (-1, "output")}
+        known = {self.upstream: (0, GRADIENT), self.downstream: (-1, GRADIENT)}
+        known |= {self.output: (0, OUTPUT), self.entry: (-1, OUTPUT)}
         return known | {name: (0, name) for name in self.weights}
 
-    def storage(self, name: str, batch: int, index: int) -> str:
-        """The storage that a name stands for in layer `index`."""
-        shift, known = self.shared.get(name, (0, name))
-        return f"{batch} {index + shift} {known}"
+    def known(self, name: str) -> tuple[int, str]:
+        """Which layer's a storage is, counted from this one, and its name there."""
+        return self.shared.get(name, (0, name))
 
 
 def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> UnitPasses:

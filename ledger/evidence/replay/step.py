@@ -9,8 +9,9 @@ from ledger.books.closed import Books
 from ledger.evidence.replay import flat
 from ledger.evidence.replay.allocator import Allocator
 from ledger.evidence.replay.clock import Clock
-from ledger.evidence.replay.pace import UNPRICED, paces
-from ledger.evidence.replay.passes import LAUNCH, Request, UnitPasses, unit_passes
+from ledger.evidence.replay.numbered import FIRST, Numbered, NumberedPasses, numbered
+from ledger.evidence.replay.pace import UNPRICED, Pace, paces
+from ledger.evidence.replay.passes import GRADIENT, unit_passes
 from ledger.evidence.replay.weights import sets, weights_held
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
@@ -53,7 +54,8 @@ class _Run:
         self.memory = Allocator(self.clock, expandable=plan.stack.expandable, capacity=capacity)
         passes = [unit_passes(unit, self.value, plan.stack.beside) for unit in self.program.units]
         self.paces = paces(plan, book, passes)
-        self.instances: list[UnitPasses] = [one for one in passes for _ in range(one.count)]
+        self.stride, units = numbered(passes, plan.stack)
+        self.instances = [one for unit, one in zip(passes, units, strict=True) for _ in range(unit.count)]
         self.sharded = self.program.sharding.splits("weights")
         self.whole = {
             name: (
@@ -63,7 +65,7 @@ class _Run:
             for name, weights in sets(plan, self.program)
         }
         self.weights = tuple(weights_held(plan, self.program, self.value))
-        self.fresh: set[str] = set()  # gradients of weights that wait for the update
+        self.fresh: set[int] = set()  # gradients of weights that wait for the update
 
     # --- what lasts ---
 
@@ -112,9 +114,10 @@ class _Run:
         self.gather(ROOT)
         for index, one in enumerate(self.instances):
             self.gather(one.name)
-            self._requests(batch, index, one, one.forward)
-            if index and one.entry and one.entry not in one.kept:
-                self.memory.free(one.storage(one.entry, batch, index))
+            begin = self._begin(batch, index)
+            self._requests(begin, one.forward, self.paces["forward", one.name])
+            if index and one.spent is not None:
+                self.memory.free(begin + one.spent)
             if one.name == OUTPUT:  # a head that moves by itself stays for its backward
                 self.memory.free(f"flat {OUTPUT}")
             else:
@@ -128,37 +131,31 @@ class _Run:
         for index in reversed(range(len(self.instances))):
             one = self.instances[index]
             self.gather(one.name)
-            self._requests(batch, index, one, one.backward)
-            self.memory.free(one.storage(one.upstream, batch, index))
+            begin = self._begin(batch, index)
+            self._requests(begin, one.backward, self.paces["backward", one.name])
+            self.memory.free(begin + one.upstream)
             self.reduce(batch, index, one)
             self.reshard(one.name)
-        self.memory.free(f"{batch} -1 gradient")
+        self.memory.free(self._begin(batch, -1) + FIRST[GRADIENT])
         if self.plan.stack.accumulation == "after_backward":
             self._accumulate()
         self.reshard(ROOT)
         self._pass_on(last=self.role.first)
 
-    def _requests(self, batch: int, index: int, one: UnitPasses, requests: Sequence[Request]) -> None:
-        """The requests of one pass.
+    def _begin(self, batch: int, index: int) -> int:
+        """Where the numbers of a layer's storages begin; layer -1 is whatever comes before the first."""
+        return (batch * (len(self.instances) + 1) + index + 1) * self.stride
 
-        What is gathered goes into buffers that last, where the framework has these: one of them for gradients.
-        """
-        stack = self.plan.stack
-        pace = self.paces["forward" if requests is one.forward else "backward", one.name]
-        for request in requests:
-            name, size = request
-            if request is LAUNCH:
-                self.clock.launch(*pace)
-            elif stack.gather_buffers and name in one.gathered:
-                self._new("gathered gradients" if name.endswith(".gradient") else "gathered", size)
-            elif size:
-                self._new(one.storage(name, batch, index), size)
-            else:
-                self.memory.free(one.storage(name, batch, index), used=stack.recorded and name in one.sent)
-
-    def _new(self, name: str, size: int) -> None:
-        if name not in self.memory.held:
-            self.memory.allocate(name, size)
+    def _requests(self, begin: int, requests: Sequence[Numbered], pace: Pace) -> None:
+        """The requests of one pass over a layer whose numbers begin there."""
+        memory, held, launch = self.memory, self.memory.held, self.clock.launch
+        for kernels, storage, size, used, buffer in requests:
+            if kernels:
+                launch(*pace, kernels)
+            elif not size:
+                memory.free(begin + storage, used=used)
+            elif (name := buffer or begin + storage) not in held:
+                memory.allocate(name, size)
 
     def _accumulate(self) -> None:
         """Gradients of all weights are added to their sums, a kernel each."""
@@ -166,8 +163,7 @@ class _Run:
         self._forget()
 
     def _launch(self, kernels: int) -> None:
-        for _ in range(kernels):
-            self.clock.launch(0.0, UNPRICED)
+        self.clock.launch(0.0, UNPRICED, kernels)
 
     def _pass_on(self, *, last: bool) -> None:
         """A stage gets or sends what another one needs; hosts that ask the device for shapes wait for it."""
@@ -188,16 +184,18 @@ class _Run:
             self.memory.free(f"whole {name}")
             self.memory.free(f"flat {name}")
 
-    def reduce(self, batch: int, index: int, one: UnitPasses) -> None:
+    def reduce(self, batch: int, index: int, one: NumberedPasses) -> None:
         """The gradients of a unit's weights: kept as they are, added to what is there, or scattered."""
-        self.fresh.update(f"{batch} {index} {name}" for name in one.weights)
+        begin = self._begin(batch, index)
+        made = [begin + weight for weight in one.weights]
+        self.fresh.update(made)
         if self.plan.stack.accumulation == "after_backward":
             return
         if self.sharded:
             own = one.name in self.whole
             self._scatter(one.name if own else ROOT, wanted=own or index == 0)
         if self._main_gradients() or self.sharded or batch:
-            self._forget([f"{batch} {index} {name}" for name in one.weights])
+            self._forget(made)
 
     def _scatter(self, name: str, *, wanted: bool) -> None:
         """Whole gradients are copied into one buffer, which waits for the next one's turn."""
@@ -211,7 +209,7 @@ class _Run:
                 if f"g {weight}" not in self.memory.held:
                     self.memory.allocate(f"g {weight}", held.gradient, "reduce")
 
-    def _forget(self, names: Sequence[str] = ()) -> None:
+    def _forget(self, names: Sequence[int] = ()) -> None:
         for name in names or tuple(self.fresh):
             self.memory.free(name)
         self.fresh.difference_update(names or tuple(self.fresh))
