@@ -57,14 +57,13 @@ def command(
 
     installed("what is measured is PyTorch on this device")
     from ledger.evidence.bench.runner import DeviceError, Settings, bench
-    from ledger.spec.library import default_library
 
     chosen = _device() if device == "auto" else device
     times: dict[str, float] = dict(SHORTER) if quick else {}
     if seconds is not None:
         times["seconds"] = seconds
     settings = Settings(chosen, threads or 0, quick, only=only, **times)
-    folder = default_library().folder("evidence")
+    folder = _folder()
     log = Log()
     with log:
         try:
@@ -78,6 +77,14 @@ def command(
                 click.echo(f"stopped; what was measured is in {log.path}, and the same command goes on", err=True)
             raise
     _tell(log, as_json=as_json)
+
+
+def _folder() -> Path:
+    """Where evidence is kept: in a checkout its library, elsewhere a folder of that name here."""
+    from ledger.spec.library import default_library
+
+    folder = default_library().folder("evidence")
+    return Path("specs", "evidence") if "_data" in folder.parts else folder
 
 
 def _device() -> str:
