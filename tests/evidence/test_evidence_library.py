@@ -17,7 +17,8 @@ from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
 
 SPECS = Path(__file__).parents[2] / "specs"
-EVIDENCE = sorted((SPECS / "evidence").glob("*.yaml"))
+# What `ledger bench` left there of this machine is nobody's publication.
+EVIDENCE = sorted(path for path in (SPECS / "evidence").glob("*.yaml") if "\nhardware:" not in path.read_text("utf-8"))
 ACCELERATORS = sorted(path.stem for path in (SPECS / "accelerators").glob("*.yaml"))
 ROUNDING = 0.005  # the stated error has a tenth of a percent, the parameters four digits
 MEASURED = [series for path in EVIDENCE for series in sets(read_evidence(path))]
