@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import sympy
 
 from ledger.books import memory, posting
 from ledger.books.bindings import bindings
-from ledger.books.entries import Ledger, nonzero
+from ledger.books.entries import Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Exact, exact
 from ledger.books.timeline import Timeline
 from ledger.books.visits import timeline
@@ -49,7 +49,7 @@ def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:
     written: dict[object, tuple[Program, Ledger, Timeline]] = {}
     found = []
     for role in roles:
-        key = (role.layers, role.first, role.last, role.sends > 0, role.returns > 0)
+        key = _kind(role)
         value = exact(bindings(plan, role))
         if key not in written:
             mine = program(plan, role)
@@ -59,6 +59,24 @@ def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:
         mine, ledger, line = written[key]
         found.append(Books(role, mine, ledger, value, line))
     return tuple(found)
+
+
+def restocked(plan: Plan, books: Iterable[Books]) -> Iterator[Books]:
+    """Books with stocks of this plan: which step is the fullest was chosen for the sizes they were closed for."""
+    written: dict[object, tuple[Ledger, Timeline]] = {}
+    for book in books:
+        role, key = book.role, _kind(book.role)
+        if key not in written:
+            line = timeline(book.program, plan, role, book.value)
+            stocks = nonzero(memory.stocks(book.program, plan, book.value, line))
+            flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
+            written[key] = Ledger(role.name, flows + stocks), line
+        ledger, line = written[key]
+        yield replace(book, ledger=ledger, line=line)
+
+
+def _kind(role: Role) -> object:
+    return role.layers, role.first, role.last, role.sends > 0, role.returns > 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import sympy
 
@@ -45,13 +45,19 @@ def stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterat
     for point in moments.points:
         key = point.phase, point.unit
         if key not in fullest:
-            sizes = {tensor: value(tensor.bytes()) for alive in moments.alive(point) for tensor in alive.tensors}
-            fullest[key] = max(moments.alive(point), key=lambda alive: sum(sizes[tensor] for tensor in alive.tensors))
+            fullest[key] = _fullest(moments.alive(point), value)
         step = max(moments.steps(point, (fullest[key],)), key=filled)
         index = line.points.index(point)
         for held in step.held:
             why = f"{held.why}; fullest while {step.name}"
             yield Entry(held.account, stock(held.category), Lifetime(index, index), held.amount, held.times, why)
+
+
+def _fullest(steps: Sequence[Alive], value: Value) -> Alive:
+    """The step with most bytes alive; what lives through many steps is valued once."""
+    tensors = {id(tensor): tensor for alive in steps for tensor in alive.tensors}
+    sizes = {key: value(tensor.bytes()) for key, tensor in tensors.items()}
+    return max(steps, key=lambda alive: sum(sizes[id(tensor)] for tensor in alive.tensors))
 
 
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:

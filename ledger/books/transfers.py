@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import sympy
 
@@ -59,8 +60,11 @@ class Buffers:
 
     def whole(self, name: str) -> Held:
         """Weights of a set, put together."""
-        amount = self.sets[name].whole(self.program.sharding, sent(self.plan))
-        return Held(f"{name}/weights.whole", CATEGORY, amount, "gathered weights of the set that runs")
+        return Held(f"{name}/weights.whole", CATEGORY, self._amounts[name], "gathered weights of the set that runs")
+
+    @cached_property
+    def _amounts(self) -> dict[str, sympy.Expr]:
+        return {name: wrap.whole(self.program.sharding, sent(self.plan)) for name, wrap in self.sets.items()}
 
     def gathered(self, name: str, which: str = "") -> Held:
         """The output of an all-gather, before and while it is copied out."""

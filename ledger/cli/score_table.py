@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 EVERY = 50  # rows between two signs of progress
 MANY = 300  # rows that are worth several processes
 PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
+UNTOUCHED = 200_000  # new objects before garbage is looked for: books are made of many, and stay
 
 
 def with_progress(path: Path, overrides: tuple[str, ...]) -> tuple[Scored, ...]:
@@ -43,7 +45,7 @@ def _scored(rows: Sequence[Row], overrides: tuple[str, ...]) -> Iterator[Scored]
         yield from _portion(rows, overrides)
         return
     portions = [rows[start : start + PORTION] for start in range(0, len(rows), PORTION)]
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions))) as pool:
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(portions)), None, gc.set_threshold, (UNTOUCHED,)) as pool:
         for found in pool.map(_portion, portions, repeat(overrides)):
             yield from found
 

@@ -124,8 +124,8 @@ class Operation:
 
 def gradient(tensor: Tensor, dtype: str = "") -> Tensor:
     """The gradient of a tensor: same dims and split."""
-    name = f"{tensor.name}.gradient"
-    return replace(tensor, name=name, dtype=dtype or tensor.dtype, role="gradient", view_of="", frozen=False)
+    found = tensor.gradient
+    return replace(found, dtype=dtype) if dtype and dtype != found.dtype else found
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

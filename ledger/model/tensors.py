@@ -75,6 +75,11 @@ class Tensor:
     def _bytes(self) -> sympy.Expr:
         return sized(self.dtype, self._elements)
 
+    @cached_property
+    def gradient(self) -> Tensor:
+        """Its gradient, in its own dtype: same dims and split."""
+        return replace(self, name=f"{self.name}.gradient", role="gradient", view_of="", frozen=False)
+
     def elements(self) -> sympy.Expr:
         """Elements on one device: a product of dims."""
         return self._elements

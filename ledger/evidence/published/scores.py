@@ -11,7 +11,7 @@ import yaml
 
 from ledger.books.alternatives import structure
 from ledger.books.bindings import bindings
-from ledger.books.closed import Books, close
+from ledger.books.closed import Books, close, restocked
 from ledger.books.compiler import peak_bytes, reserved_bytes
 from ledger.books.evaluate import exact
 from ledger.books.repricing import step_time
@@ -94,8 +94,8 @@ def _scored(row: Row, library: Library, overrides: tuple[str, ...], shelf: Shelf
         return replace(blank, skipped=str(error))
     except SpecError as error:
         return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
-    if not own and typed.measured_peak_mem_gib is None:  # its peak is asked of the books, so they must be its own
-        books = close(plan, roles(plan))
+    if not own and typed.measured_peak_mem_gib is None:  # its peak is asked of the books
+        books = tuple(restocked(plan, books))
     return _compared(blank, typed, made, plan, books)
 
 

@@ -48,19 +48,19 @@ class Pool:
     reserved: int = 0
     serial: int = 0
     last: Block | None = None  # the end of an expandable segment
+    least: int = field(init=False)  # bytes that are worth a block of their own
 
-    def take(self, size: int) -> Block:
-        """The block of a request of `size` rounded bytes."""
+    def __post_init__(self) -> None:
+        self.least = ROUND if self.small or self.expandable else SMALL + 1
+
+    def take(self, size: int) -> Block | None:
+        """The smallest free block of at least so many rounded bytes, cut to them; None where there is none."""
         index = bisect_left(self.blocks, (size,))
-        if index < len(self.blocks):
-            block = self.blocks.pop(index)[2]
-        else:
-            block = self._grown(size) if self.expandable else self._segment(size)
-        block.free = False
-        left = block.size - size
-        if left >= ROUND if self.small or self.expandable else left > SMALL:
-            self._split(block, size)
-        return block
+        return self._cut(self.blocks.pop(index)[2], size) if index < len(self.blocks) else None
+
+    def ask(self, size: int) -> Block:
+        """A block of so many rounded bytes in a segment that the device is asked for."""
+        return self._cut(self._grown(size) if self.expandable else self._segment(size), size)
 
     def give(self, block: Block) -> None:
         """Frees a block and joins it with free neighbours."""
@@ -74,10 +74,6 @@ class Pool:
             block = before
         block.free = True
         insort(self.blocks, (block.size, block.serial, block))
-
-    def has(self, size: int) -> bool:
-        """Whether a free block holds so many bytes."""
-        return bool(self.blocks) and self.blocks[-1][0] >= size
 
     def release(self) -> None:
         """Gives back segments that are free from end to end; of an expandable one, its free end."""
@@ -122,15 +118,20 @@ class Pool:
         self.serial += 1
         return Block(size, self.serial)
 
-    def _split(self, block: Block, size: int) -> None:
-        rest = self._new(block.size - size)
-        rest.free, rest.before, rest.after = True, block, block.after
-        if block.after is not None:
-            block.after.before = rest
-        block.after, block.size = rest, size
-        if self.last is block:
-            self.last = rest
-        insort(self.blocks, (rest.size, rest.serial, rest))
+    def _cut(self, block: Block, size: int) -> Block:
+        """A block that is free no more; what is left of it beyond `size` bytes is, where that is worth a block."""
+        block.free = False
+        left = block.size - size
+        if left >= self.least:
+            self.serial += 1
+            rest = Block(left, self.serial, True, block, block.after)
+            if block.after is not None:
+                block.after.before = rest
+            block.after, block.size = rest, size
+            if self.last is block:
+                self.last = rest
+            insort(self.blocks, (left, rest.serial, rest))
+        return block
 
     def _remove(self, block: Block) -> None:
         del self.blocks[bisect_left(self.blocks, (block.size, block.serial))]
@@ -171,14 +172,14 @@ class Allocator:
         """A storage of `size` bytes; one of no bytes is none."""
         if size <= 0:
             return
-        if self.used:
+        if self.used and self.used[0][0] <= self.clock.host:
             self._settle()
         rounded = -(-size // ROUND) * ROUND
         small = rounded <= SMALL
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)
-        block = pool.take(rounded) if pool.has(rounded) else self._more(pool, rounded)
+        block = pool.take(rounded) or self._more(pool, rounded)
         self.held[name] = pool, block
         self.allocated += block.size
         self.peak = max(self.peak, self.allocated)
@@ -214,7 +215,7 @@ class Allocator:
         if wanted > self.capacity:
             self.asked = max(self.asked, wanted)
             self._empty()
-        block = pool.take(size)
+        block = pool.take(size) or pool.ask(size)
         self.reserved = max(self.reserved, self.segments)
         self.asked = max(self.asked, self.reserved)
         return block

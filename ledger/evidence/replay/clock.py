@@ -23,9 +23,9 @@ class Clock:
         now, done, pending = self.host, self.device, self.pending
         for _ in range(kernels):
             now += host
-            if len(pending) == QUEUE:
-                now = max(now, pending.popleft())
-            done = max(done, now) + device
+            if len(pending) == QUEUE and (ran := pending.popleft()) > now:
+                now = ran
+            done = now + device if now > done else done + device
             pending.append(done)
         self.host, self.device = now, done
 

@@ -63,7 +63,8 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) 
     def requests(given: Sequence[Request]) -> Iterator[Numbered]:
         for (name, size), alike in groupby(given):
             if (name, size) == LAUNCH:
-                yield Numbered(sum(1 for _ in alike), 0, 0, False, "")
+                if stack.recorded:  # else nothing waits for the device but the end of a step
+                    yield Numbered(sum(1 for _ in alike), 0, 0, False, "")
             elif not stack.gather_buffers or name not in unit.gathered:
                 yield Numbered(0, number(name), size, stack.recorded and name in unit.sent, "")
             elif size:
