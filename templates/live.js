@@ -226,23 +226,22 @@ function stretch(name, unit, rows, count, rates) {
   const blocks = [...new Set(hiding.map((row) => row.block))];
   const behindMatmul = sum(blocks.map((block) => Math.min(of(hiding, block), of(matmuls, block))));
   const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));
-  const room = stack.hides[name] && unit !== PLAN.root ? device - behindMatmul : 0;
-  const behindUnit = Math.min(shown.data, room);
   shown.tensor -= behindMatmul;
+  const launch = Math.max(0, launches - device - network(shown) + shown.data);
+  const room = stack.hides[name] && unit !== PLAN.root ? device + launch - behindMatmul : 0;
+  const behindUnit = Math.min(shown.data, room);
   shown.data -= behindUnit;
-  return {
-    name, device, launch: Math.max(0, launches - device), tax: stack.overlap_tax * (behindMatmul + behindUnit), ...shown,
-  };
+  return { name, device, launch, tax: stack.overlap_tax * (behindMatmul + behindUnit), ...shown };
 }
 
 // Transfers once a step: gradients after the last backward, weights before the next forward.
 function finish(moved, passes) {
-  const device = (name) => sum(passes.filter((pass) => pass.name === name).map((pass) => pass.device));
+  const taken = (name) => sum(passes.filter((pass) => pass.name === name).map((pass) => pass.device + pass.launch));
   const late = moved.filter((row) => row.when !== "optimizer");
   let gradients = spent(late), weights = spent(moved.filter((row) => row.when === "optimizer"));
   if (PLAN.stack.gradients_hide)
-    gradients = Math.max(0, ...late.map((row) => row.seconds), gradients - device("backward"));
-  if (PLAN.stack.weights_hide) weights = Math.max(0, weights - device("forward"));
+    gradients = Math.max(0, ...late.map((row) => row.seconds), gradients - taken("backward"));
+  if (PLAN.stack.weights_hide) weights = Math.max(0, weights - taken("forward"));
   return gradients + weights;
 }
 

@@ -120,8 +120,11 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     for kind, sheltered in hidden(name, rows, plan):
         shown[kind] -= sheltered / count
         behind += sheltered / count
-    room = max(0.0, device - behind) if weights_hide(name, plan) and unit != ROOT else 0.0
-    behind_unit = min(shown["data"], room)
+    open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
+    ahead = 0.0 if plan.accelerator.kind == "cpu" else device + open_ones  # a CPU launches nothing while it computes
+    launch = max(0.0, launches - ahead)
+    taken = device + launch  # what transfers of weights and gradients may hide behind
+    behind_unit = min(shown["data"], max(0.0, taken - behind)) if weights_hide(name, plan) and unit != ROOT else 0.0
     shown["data"] -= behind_unit
     copied = [row for row in rows if moves(row) and cargo(row) == HOST]
     if unit == ROOT or plan.stack.overlap.host == "none":
@@ -129,11 +132,10 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     else:
         waited = [row for row in copied if sums_on_host(plan) and row.account.endswith(f"{OF_GRADIENTS}.{DOWN}")]
         beside = [row for row in copied if row not in waited]
-        shown[HOST] = seconds(waited) + _beside(beside, seconds, device, device - behind_unit)
+        shown[HOST] = seconds(waited) + _beside(beside, seconds, taken, taken - behind_unit)
     tax = slowed(plan) * (behind + behind_unit)
     weights = seconds(row for row in compute if row.account.endswith(WEIGHT_GRADIENT))
-    ahead = 0.0 if plan.accelerator.kind == "cpu" else device  # a CPU launches nothing while it computes
-    return Stretch(device, max(0.0, launches - ahead), shown, tax, weights)
+    return Stretch(device, launch, shown, tax, weights)
 
 
 def _beside(
@@ -159,17 +161,17 @@ def weights_hide(name: str, plan: Plan) -> bool:
 
 def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
-    device = {name: sum(stretch.device for (p, _), stretch in passes.items() if p == name) for name in PASSES}
+    taken = {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
     moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
     late = [row for row in moved if row.when != "optimizer"]
     gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
     if plan.stack.overlap.data == "backward":  # the last unit's gradients have nothing left to hide behind
-        gradients = max(max((row.seconds for row in late), default=0.0), gradients - device["backward"])
+        gradients = max(max((row.seconds for row in late), default=0.0), gradients - taken["backward"])
     if plan.stack.overlap.gather == "layer":
-        weights = max(0.0, weights - device["forward"])
+        weights = max(0.0, weights - taken["forward"])
     copied = [row for row in rows if moves(row) and row.per == STEP and cargo(row) == HOST]
-    host = _host(copied, bool(late), device["backward"], plan)
+    host = _host(copied, bool(late), taken["backward"], plan)
     return {"data": gradients + weights, HOST: host}
 
 

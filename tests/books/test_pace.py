@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from ledger.books import compile_plan
 from ledger.books.repricing import FASTER, FIXED, LIMITS, PRICES
 from ledger.books.results import Compiled
 from ledger.books.sensitivity import sensitivities
+from ledger.spec.load import load_plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 
@@ -27,6 +29,29 @@ def test_parts_are_a_whole_step(compiled: Compiled) -> None:
     parts = {pace: float(compiled.totals[pace]) for pace in LIMITS}
     assert sum(parts.values()) == pytest.approx(1, rel=1e-12)
     assert all(0 <= part <= 1 for part in parts.values()), parts
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_better_resource_never_lengthens_a_step(seed: int) -> None:
+    """Small models and large ones, hosts that are ahead and hosts that are not: transfers hide behind either."""
+    draw = Random(seed)  # noqa: S311 - plans, not secrets
+    name = draw.choice(("gpt2.yaml", "8b.yaml", "7b-8xh100.yaml"))
+    data, tensor = draw.choice((8, 16, 64)), 1 if name == "gpt2.yaml" else draw.choice((1, 2, 4, 8))
+    plan = load_plan(
+        SPECS / name,
+        (
+            f"stack={draw.choice(('nanotron-2024', 'torchtitan-2024', 'fms-fsdp-2024', 'pytorch-fsdp2-2025'))}",
+            f"cluster.devices={data * tensor}",
+            f"parallelism={{data: {data}, tensor: {tensor}, zero: {draw.choice((0, 1, 3))}}}",
+            f"run.micro_batch={draw.choice((1, 2, 4))}",
+            f"run.global_batch={data * 16}",
+            f"run.seq_len={draw.choice((256, 512, 1024))}",
+        ),
+    )
+    hurried = replace(plan, stack=replace(plan.stack, launch=draw.choice((0.0, 5e-6, 2e-5, 1e-4))))
+    totals = compile_plan(hurried).totals
+    parts = {pace: float(totals[pace]) for pace in LIMITS}
+    assert all(part >= -1e-9 for part in parts.values()), parts
 
 
 def test_the_limit_buys_most_when_the_plan_is_compiled_anew(compiled: Compiled) -> None:
