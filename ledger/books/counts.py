@@ -22,6 +22,7 @@ from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]
 DAY = 86400
+CORE = "attention/core"
 
 
 def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
@@ -68,6 +69,7 @@ def counters(plan: Plan) -> Totals:
     model = whole(plan)
     forward = sum(_counted(model, unit, unit.forward) for unit in model.units)
     yield "flops.counter.forward", forward
+    yield "flops.unmasked", unmasked(plan)
     later = sum(_counted(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
     yield "flops.counter.step", forward + later  # parts of a loss are rebuilt under any policy
     everything: Exact = 0
@@ -82,6 +84,21 @@ def counters(plan: Plan) -> Totals:
         else:
             once.update({name: size for name, (size, _) in sizes.items()})
     yield "saved.total", everything + sum(once.values())
+
+
+def unmasked(plan: Plan) -> int:
+    """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
+    model, length = whole(plan), plan.run.seq_len
+    reach = {group.name: group.attention.reach(length) for group in plan.model.groups}
+    last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
+    found: Exact = 0
+    for unit in model.units:
+        core = [one for one in unit.forward if one.region.endswith(CORE)]
+        rest = [one for one in unit.forward if not one.region.endswith(CORE)]
+        share = Fraction(reach[unit.name if unit.name in reach else last], length)
+        found += share * Fraction(_counted(model, unit, core))
+        found += model.value(unit.count * total(one.times * one.useful() for one in rest))
+    return int(found)
 
 
 def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:

@@ -41,7 +41,7 @@ class Meaning:
 
 
 PEAK = "model FLOPs over what all devices could do at the dense peak of the matmul dtype in the time of a step"
-CHOWDHERY = "Chowdhery et al. 2022 (PaLM), appendix B: model FLOPs only, attention counted as if unmasked"
+CHOWDHERY = "Chowdhery et al. 2022 (PaLM), appendix B: model FLOPs only, attention without its causal mask"
 RAJBHANDARI = "Rajbhandari et al. 2020 (ZeRO), section 3.1: state is bytes per parameter, split as the ZeRO stage says"
 KAPLAN = "Kaplan et al. 2020, section 2.1: 6 FLOPs a parameter and token, forward and backward"
 LIFETIMES = "every stock with its lifetime; a role's peak is the fullest moment, and the worst role is reported"
@@ -78,7 +78,9 @@ MEANINGS: tuple[Meaning, ...] = (
             "two products for each of forward: the gradients of the input and of the weight, where each has one",
             ("flops.forward",)),
     Meaning("flops.recompute", "sum over roles of devices x matmul FLOPs that are run again before backward",
-            "Chen et al. 2016: what is not kept is rebuilt", ("flops.forward", "recompute.policy")),
+            "Chen et al. 2016: what is not kept is rebuilt; where nothing is asked for,"
+            " backward of flash attention still rebuilds the scores (Dao et al. 2022)",
+            ("flops.forward", "recompute.policy")),
     Meaning("flops.model", "flops.forward + flops.backward", "what the model needs, without recomputation",
             ("flops.forward", "flops.backward"), exact=True),
     Meaning("flops.step", "flops.forward + flops.backward + flops.recompute", "what the devices do in a step",
@@ -87,6 +89,9 @@ MEANINGS: tuple[Meaning, ...] = (
             ("flops.step", *BATCH), exact=True),
     Meaning("flops.update", "sum over devices of matmul FLOPs of the optimizer's update", "5 iterations of 3 products"
             " a matrix (Jordan et al. 2024, Muon); no part of flops.step", ("optimizer.name",)),
+    Meaning("flops.unmasked", "matmul FLOPs of one micro-batch's forward pass, a query attending to min(run.seq_len,"
+            " window) keys", "Chowdhery et al. 2022 (PaLM), appendix B, leaves out the causal mask and no more: a layer"
+            " with a window, or chunks, counts those keys", (*SHAPE, "model")),
     Meaning("flops.counter.forward", "matmul FLOPs of one micro-batch, unsharded and unmasked",
             "as torch.utils.flop_counter counts: attention in full, whatever its mask", SHAPE),
     Meaning("flops.counter.step", "flops.counter.forward + those of backward, which attention kernels enlarge",
@@ -96,10 +101,11 @@ MEANINGS: tuple[Meaning, ...] = (
             "as torch.autograd.graph.saved_tensors_hooks sees them; unsharded, no recompute", SHAPE),
     Meaning("saved.total", "sum over groups of layers x saved bytes + those of input, output and loss",
             "as torch.autograd.graph.saved_tensors_hooks sees them; tables that layers share count once", SHAPE),
-    Meaning("napkin.max_parameters", STATE, RAJBHANDARI,
+    Meaning("napkin.max_parameters", STATE, "state bytes only, all devices, everything sharded, labelled"
+            " capacity, whatever the ZeRO stage of the plan (Rajbhandari et al. 2020, section 3.1)",
             ("accelerator.memory.labelled", "cluster.devices", *FORMATS), exact=True),
-    Meaning("napkin.flops.run", "6 * parameters.active * run.tokens", KAPLAN,
-            ("parameters.active", "run.tokens"), exact=True),
+    Meaning("napkin.flops.run", "6 * parameters.active * run.tokens", f"{KAPLAN}, as if every weight were trained:"
+            " a frozen one needs 4, or 2 where no gradient passes it", ("parameters.active", "run.tokens"), exact=True),
     Meaning("napkin.time.run", "napkin.flops.run / (cluster.devices * accelerator.peak.<rate> * assumptions.mfu)",
             f"{KAPLAN}; at an assumed MFU",
             ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
@@ -134,10 +140,10 @@ MEANINGS: tuple[Meaning, ...] = (
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
     Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",
             ("accelerator.memory.driver",), exact=True),
-    Meaning("kv_cache", "width x layers x run.micro_batch x run.seq_len x bytes of an element; width = 2 x kv_heads x"
-            " head_dim, or kv_rank + rope_head_dim where attention is latent",
-            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write",
-            SHAPE),
+    Meaning("kv_cache", "width x layers x run.micro_batch x min(run.seq_len, window) x bytes of an element; width = 2 x"
+            " kv_heads x head_dim, or kv_rank + rope_head_dim where attention is latent",
+            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write; a"
+            " layer with a window, or chunks, keeps those positions only", (*SHAPE, "model")),
     Meaning("comm.<collective>.<axis>.bytes", "sum of the bytes one device gives to <collective> over <axis> in a step",
             "of the role that moves most; Rajbhandari et al. 2020 (data), Korthikanti et al. 2022 (tensor)",
             ("parallelism.<axis>", *SHAPE)),
@@ -194,9 +200,10 @@ MEANINGS: tuple[Meaning, ...] = (
             (*JOB, "time.step"), exact=True),
     Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",
             ("tokens_per_second", "cluster.devices"), exact=True),
-    Meaning("mfu", "flops.counter.forward * flops.model / flops.forward * run.global_batch"
-            f" / (run.micro_batch * {DEVICE_TIME})", f"{CHOWDHERY}; model over forward FLOPs is 3 where all is trained",
-            ("flops.counter.forward", "flops.model", "flops.forward", "run.global_batch", "run.micro_batch",
+    Meaning("mfu", "flops.unmasked * flops.model / flops.forward * run.global_batch"
+            f" / (run.micro_batch * {DEVICE_TIME})", f"{CHOWDHERY}; model over forward FLOPs is 3 where all is trained;"
+            " unlike hfu and mfu.causal it counts scores that the mask throws away, so it can exceed hfu",
+            ("flops.unmasked", "flops.model", "flops.forward", "run.global_batch", "run.micro_batch",
              *AVAILABLE), exact=True),
     Meaning("mfu.causal", f"flops.model / ({DEVICE_TIME})",
             f"{PEAK}; causal masks at their exact density", ("flops.model", *AVAILABLE), exact=True),

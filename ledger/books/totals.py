@@ -60,11 +60,11 @@ def memory(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult]) -> T
 
 
 def _kv_cache(plan: Plan) -> int:
-    """Keys and values of one micro-batch of full sequences in all layers, in the dtype that matmuls write."""
+    """Keys and values of one micro-batch of full sequences, as far as layers look back, in the dtype matmuls write."""
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
-    tokens = plan.run.micro_batch * plan.run.seq_len
-    widths = sum(group.repeat * group.attention.cached for group in plan.model.groups)
-    return int(widths * tokens * dtypes.size(dtype))
+    length = plan.run.seq_len
+    kept = sum(group.repeat * group.attention.cached * group.attention.reach(length) for group in plan.model.groups)
+    return int(kept * plan.run.micro_batch * dtypes.size(dtype))
 
 
 def traffic(books: Sequence[Books]) -> Totals:
@@ -114,7 +114,7 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
     yield "tokens_per_second_per_device", rate / plan.cluster.devices
     available = time.estimate * plan.cluster.devices * peak(plan)
     passes = Fraction(known["flops.model"]) / Fraction(known["flops.forward"])  # 3 where every weight is trained
-    square = passes * int(known["flops.counter.forward"]) * plan.run.global_batch / plan.run.micro_batch
+    square = passes * int(known["flops.unmasked"]) * plan.run.global_batch / plan.run.micro_batch
     yield "mfu", float(square) / available
     yield "mfu.causal", float(known["flops.model"]) / available
     yield "hfu", float(known["flops.step"]) / available

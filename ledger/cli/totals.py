@@ -102,6 +102,8 @@ def flow_parts(compiled: Compiled, resource: str) -> Breakdown:
         if leaf.resource == resource and leaf.unit == "B":
             role = moved.setdefault(leaf.role, {})
             role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
+    if not moved:
+        return Breakdown("nothing is moved")
     busiest = max(moved, key=lambda role: sum(moved[role].values()))
     return Breakdown(f"per device of role {busiest}, in a step", descending(moved[busiest].items()))
 
@@ -114,6 +116,8 @@ def hosted_parts(compiled: Compiled) -> Breakdown:
             role = held.setdefault(leaf.role, {})
             category = leaf.resource.removeprefix("host.")
             role[category] = role.get(category, 0) + leaf.amount * leaf.times
+    if not held:
+        return Breakdown("nothing is held")
     most = max(held, key=lambda role: sum(held[role].values()))
     cluster = compiled.plan.cluster
     count = min(cluster.devices, cluster.devices_per_node)

@@ -72,3 +72,10 @@ def test_a_bubble_of_nothing_says_why(command_line: Callable[..., Result]) -> No
     assert text.endswith("nobody waits: with pipeline = 1 there is one stage, and each device runs all layers\n")
     assert "1f1b: one forward" not in text
     assert "interleaved: one forward" in command_line("explain", "405b", "time.bubble").stdout
+
+
+def test_a_plan_whose_host_updates_nothing_moves_nothing_there(command_line: Callable[..., Result]) -> None:
+    """Activations alone wait in host memory: no update runs there, and the total explains itself as zero."""
+    found = command_line("explain", "gpt2", "traffic.host", "--set", "parallelism.offload=[activations]")
+    assert found.exit_code == 0
+    assert "nothing is moved" in found.stdout

@@ -56,7 +56,11 @@ RUN = (
     ("energy.run", "energy", "at the devices' rated power"),
 )
 CONVENTIONS = (
-    ("mfu", "MFU, full attention", "forward and backward, attention counted as if not causal, as most papers do"),
+    (
+        "mfu",
+        "MFU, full attention",
+        "forward and backward, attention as if not causal, within windows, as most papers do",
+    ),
     ("mfu.causal", "MFU, causal attention", "forward and backward, only the half of attention that is computed"),
     ("hfu", "hardware utilisation", "recomputation counted as well"),
 )
