@@ -72,7 +72,8 @@ def reference_model(
 ) -> Any:
     """The transformers model on `device` in `dtype`, training; raises `NoReferenceError`.
 
-    Of `precision` it has what is quantised and what is stored narrow. Build it on `meta` or inside a fake mode: parameters are allocated at full size.
+    Of `precision` it has what is quantised and what is stored narrow. Build it on `meta` or inside a fake mode:
+    parameters are allocated at full size.
     """
     import torch
     import transformers
