@@ -43,19 +43,20 @@ class Gathering:
             yield from self.reductions(point, unit, alive[-1])
 
     def forward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
-        """The gather before a set runs: the output of the one before it is still there."""
+        """The gather and the copy before a set runs: the output of the gather before is freed when both are over.
+
+        FSDPParamGroup.wait_for_unshard drops the shared reference to it before the copy, but has one of its own.
+        """
         mine = self.buffers.of(point.unit)
         if mine == ROOT and point.unit == INPUT:
             yield "the root is gathered", (*self.buffers.arriving(ROOT), *self.buffers.accumulated(ROOT))
         elif mine != ROOT and point.beside.inside == 0:
             last = point.beside.before or (ROOT if self.root.there else "")
             earlier = (self.buffers.gathered(last, ".before"),) if last else ()
-            held = (*self.root.beside(point), *earlier, *self.buffers.arriving(mine))
-            yield f"weights of {mine} are gathered", held
-            apart = tuple(self.buffers.apart(mine))
-            if apart:
-                whole = (self.buffers.gathered(mine), self.buffers.whole(mine), *apart)
-                yield f"weights of {mine} are copied out", (*self.root.beside(point), *earlier, *whole)
+            held = (*self.root.beside(point), *earlier)
+            yield f"weights of {mine} are gathered", (*held, *self.buffers.arriving(mine))
+            whole = (self.buffers.gathered(mine), self.buffers.whole(mine), *self.buffers.apart(mine))
+            yield f"weights of {mine} are copied out", (*held, *whole)
 
     def backward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""

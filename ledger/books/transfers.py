@@ -1,8 +1,8 @@
 """What weights held split occupy while they are used: PyTorch's fully_shard (FSDP2), buffer by buffer.
 
 Forward gathers a set of weights into a buffer and copies it out into the weights; the buffer is freed when the next
-one has arrived. Backward gathers one set ahead and frees each buffer at the copy. After a set's backward its whole
-gradients are copied into the input of the reduction, which is held until the next set gets there
+one has arrived and is copied out. Backward gathers one set ahead and frees each buffer at the copy. After a set's
+backward its whole gradients are copied into the input of the reduction, which is held until the next set gets there
 (torch/distributed/fsdp/_fully_shard, torch 2.13: _fsdp_param_group.py, _fsdp_collectives.py).
 """
 
