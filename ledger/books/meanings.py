@@ -175,7 +175,7 @@ MEANINGS: tuple[Meaning, ...] = (
             "nothing is hidden", ("time.comm", "time.bubble", "time.optimizer")),
     Meaning("time.compute", "sum over kernels of both passes of time x times in a step", SLOWEST, JOB),
     Meaning("time.comm", "sum over transfers of time x times in a step, hidden or not", SLOWEST,
-            ("accelerator.scaleup.bandwidth", "cluster.scaleout.bandwidth")),
+            ("accelerator.scaleup.bandwidth", "cluster.scaleout.bandwidth", "accelerator.host_link")),
     Meaning("time.exposed", "the part of time.comm that nothing hides", "the stack's rules of overlap, kind by kind",
             ("time.comm", *OVERLAP)),
     Meaning("time.bubble", "what the slowest device waits while the others fill and drain the pipeline",

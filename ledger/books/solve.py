@@ -19,6 +19,8 @@ from ledger.books.inversion import closed_forms, first_limit
 from ledger.books.results import Number
 from ledger.books.trial import BARE, Trial, totals
 from ledger.books.unknowns import FINE, Unknown, unknown
+from ledger.books.verdict import HEADROOM
+from ledger.numbers import said
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Plan
 
@@ -263,8 +265,22 @@ def _asides(trial: Trial, blank: Solution, rank: int) -> Iterator[str]:
     if blank.path == "cluster.devices" and after != before:
         yield f"micro_batch is lowered from {before} to {after} for this many devices, global_batch is kept"
     ended = blank.goal == SMALLEST if blank.value is None else blank.goal != SMALLEST and rank == trial.sought.last
+    yield from _unasked(trial, blank, rank)
     if trial.sought.cap and ended:
         yield trial.sought.cap if blank.value is None else f"the bound of the spec binds: {trial.sought.cap}"
+
+
+def _unasked(trial: Trial, blank: Solution, rank: int) -> Iterator[str]:
+    """What was no condition and yet bounds the value: memory to keep free, and the length the model was made for."""
+    plan, found = trial.with_value(rank), trial(rank)
+    if blank.value is None or found is None:
+        return
+    wanted = HEADROOM[plan.assumptions.headroom]
+    free = float(plan.accelerator.memory) - float(found.get("memory.reserved", 0))
+    if free < wanted and "memory.reserved" in found:
+        yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {plan.assumptions.headroom} headroom"
+    if blank.path == "run.seq_len" and 0 < plan.model.max_seq_len < plan.run.seq_len:
+        yield f"the model was made for {plan.model.max_seq_len} tokens"
 
 
 def _bound(one: Condition, trial: Trial, ranks: tuple[int, int | None], *, binds: bool) -> Bound:

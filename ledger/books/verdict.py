@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
+from ledger.books.counts import peak
 from ledger.books.repricing import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.books.time import StepTime
 from ledger.model import dtypes
-from ledger.numbers import machine, said
+from ledger.numbers import THIN, integer, machine, said
 from ledger.spec.plan import Plan
 
 GB = 1e9
@@ -17,6 +18,7 @@ GB = 1e9
 HEADROOM: Mapping[str, float] = {"minimum": 0.0, "typical": 10 * GB, "production": 20 * GB, "cloud": 40 * GB}
 # Share of the step that data sheets may price before a verdict stops being called calibrated.
 MOSTLY, BARELY = 0.10, 0.90
+ASTRAY = 1.5  # times the napkin's length of the run, or as small a part of it, from where a person should look
 
 
 def verdict(
@@ -83,7 +85,10 @@ def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequen
         napkin = said(totals["napkin.time.run"], "s")
         detail = f"the napkin (6ND at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
-        yield Check("run", "FLOPs and days of the run", "pass", figure, detail)
+        ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
+        near = 1 / ASTRAY <= ratio <= ASTRAY
+        detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_astray(plan, totals)}"
+        yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
     matmuls = [row for row in rows if row.flops and row.kind.startswith(("matmul", "grouped"))]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
@@ -91,18 +96,28 @@ def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequen
         status = "pass" if intensity >= ridge else "warn"
         title, detail = "Arithmetic intensity of the matmuls", f"the device needs {ridge:.0f}"
         yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)
-    mfu, assumed = float(totals["mfu"]), plan.assumptions.mfu
-    status = "pass" if mfu >= assumed * 0.9 else "warn"
-    yield Check(
-        "mfu",
-        "Expected MFU against the assumed one",
-        status,
-        said(mfu, "%"),
-        f"the napkin assumes {said(assumed, '%')}",
-    )
+    yield _utilisation(plan, totals)
     share = f"{said(1 - time.uncalibrated, '%')} of the step is priced by measured curves"
     status = "pass" if time.uncalibrated <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(time), share)
+
+
+def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """What sets the run apart from its napkin: its work beside 6ND, and its rate beside the one that is assumed."""
+    work = float(totals["flops.run"]) / float(totals["napkin.flops.run"])
+    rate = said(float(totals["hfu"]), "%")
+    return f"{said(work, '1')} times its FLOPs, at {rate} of the peak instead of {said(plan.assumptions.mfu, '%')}"
+
+
+def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
+    """The napkin's utilisation, 6 FLOPs a parameter and token over the peak, beside the one that it assumes."""
+    assumed, devices = plan.assumptions.mfu, plan.cluster.devices * peak(plan)
+    tokens = plan.run.global_batch * plan.run.seq_len
+    reached = 6 * int(totals["parameters.active"]) * tokens / (float(totals["time.step"]) * devices)
+    status = "pass" if reached >= assumed * 0.9 else "warn"
+    detail = f"6ND over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
+    detail += f"with attention {said(totals['mfu'], '%')}"
+    return Check("mfu", "Expected MFU against the assumed one", status, said(reached, "%"), detail)
 
 
 # Roles whose range makes a policy risky, with the dtypes that do.
@@ -139,6 +154,12 @@ def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
         holds = found is not None and (
             isclose(found, wanted.value, rel_tol=wanted.tolerance) if wanted.tolerance else found == wanted.value
         )
-        figure = "not reported for this plan" if found is None else machine(found)
-        detail = f"expected {machine(wanted.value)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
+        figure = "not reported for this plan" if found is None else _grouped(found)
+        detail = f"expected {_grouped(wanted.value)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
         yield Check(f"expect.{wanted.key}", f"Expected {wanted.key}", "pass" if holds else "fail", figure, detail)
+
+
+def _grouped(value: Number) -> str:
+    """Every digit, those of a whole number in groups."""
+    whole = float(value).is_integer()
+    return integer(value).replace(THIN, " ") if whole else machine(value)

@@ -13,10 +13,12 @@ NONE = "none"  # the specs' word for what a plan does without
 
 def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
     """The formula, the rule, and every input that this plan has; empty for a total without a row."""
+    from ledger.books.links import LINKS, links
     from ledger.books.meanings import meanings
 
+    unused = LINKS - links(compiled) if key == "time.comm" else frozenset()
     for row in meanings(compiled.plan, key):
-        inputs = [record for name in row.inputs if (record := input_record(compiled, name))]
+        inputs = [record for name in row.inputs if name not in unused and (record := input_record(compiled, name))]
         return {"formula": row.formula, "basis": row.basis, "inputs": inputs}
     return {"formula": "", "basis": "", "inputs": []}
 

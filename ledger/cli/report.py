@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
         paths = lecture_paths(spec, overrides, out, formats)
     else:
         compiled = ledger.compile(spec, overrides)
+        typesets(formats)
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
@@ -56,12 +58,22 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
         click.echo(path)
 
 
+def typesets(formats: tuple[str, ...]) -> None:
+    """Raises a usage error where a format shows formulas as pictures and what draws them is not installed."""
+    if {"html", "pdf"} & {*formats} and find_spec("ziamath") is None:
+        raise click.UsageError(
+            "ziamath is not installed, and html and pdf show formulas with it; `pip install ziamath` installs it, and "
+            "`--format md,json` does without"
+        )
+
+
 def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tuple[str, ...]) -> list[Path]:
     """The files of a lecture, whose questions hold their own overrides."""
     if overrides:
         raise click.UsageError(
             "--set changes a plan, and a lecture holds many; write `set:` beside the plan it is about"
         )
+    typesets(formats)
     from ledger.spec.lecture import load_lecture
 
     lecture = load_lecture(spec)

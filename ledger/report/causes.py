@@ -24,6 +24,11 @@ class Cause:
     alone: Number
     last: Number
 
+    @property
+    def mean(self) -> Number:
+        """Of first and last: the Shapley value where there are two causes."""
+        return (self.alone + self.last) / 2
+
     def __neg__(self) -> Cause:
         return Cause(self.inputs, -self.last, -self.alone)
 

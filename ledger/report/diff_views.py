@@ -22,6 +22,7 @@ SCHEMA = "ledger-diff/1"
 SAME = "No difference."
 NONE = "–"
 BARELY = 0.0005  # shares below this are printed as nothing
+UNDONE = 2.0  # shares above this say how small the change is, not what made it
 LONGEST = 40  # formulas that are printed; JSON has all
 CAPTIONS = {
     "": "What changes first",
@@ -130,12 +131,18 @@ def moved(by: Number, unit: str) -> str:
 
 
 def because(output: Output) -> str:
-    """The share of the change that each input makes alone, and what they make together; nothing where none is known."""
+    """The share of the change that each input makes, and what they make together; nothing where none is known.
+
+    An input's share is the mean of what it does first and last: of two inputs those are their Shapley values, which
+    leave nothing joint. Inputs that undo each other are named without shares of the little that is left.
+    """
     if not output.causes:
         return ""
-    shares = [(" with ".join(cause.inputs), share(cause.alone, output)) for cause in output.causes]
-    shares.append(("jointly", share(output.joint, output)))
+    shares = [(" with ".join(cause.inputs), share(cause.mean, output)) for cause in output.causes]
+    shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
+    if any(abs(part) > UNDONE for _, part in shares):
+        return f"{', '.join(' with '.join(cause.inputs) for cause in output.causes)}, which undo each other"
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
 
 

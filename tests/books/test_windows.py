@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ledger
+from ledger.books.links import links
 from ledger.books.results import Compiled
 
 LAYERS, TOKENS, WINDOW, HEADS, KV_HEADS, HEAD_DIM = 32, 8192, 4096, 32, 8, 128  # Jiang et al. 2023, Mistral 7B, table 1
@@ -42,3 +43,12 @@ def test_a_window_bounds_what_a_decoder_keeps(windowed: Compiled) -> None:
     full = ledger.compile(PLAN, FULL).totals
     assert full["kv_cache"] == 2 * LAYERS * KV_HEADS * HEAD_DIM * TOKENS * 2
     assert windowed.totals["decode.time_per_token"] < full["decode.time_per_token"]
+
+
+def test_only_links_with_bytes_on_them_are_named() -> None:
+    """Eight devices of a node talk over its own links; activations that wait on the host go over another."""
+    assert links(ledger.compile(PLAN)) == {"accelerator.scaleup.bandwidth"}
+    sixteen = ledger.compile(PLAN, ["cluster.devices=16", "parallelism.data=16", "run.global_batch=16"])
+    assert links(sixteen) == {"accelerator.scaleup.bandwidth", "cluster.scaleout.bandwidth"}
+    alone = ["cluster.devices=1", "parallelism={offload: [activations]}"]
+    assert links(ledger.compile(PLAN, alone)) == {"accelerator.host_link"}

@@ -49,3 +49,12 @@ def test_a_folder_that_cannot_be_made_is_told(command_line: CommandLine) -> None
     result = command_line("report", "gpt2", "--format", "md", "--out", "taken/below")
     assert result.exit_code == 2
     assert "taken" in result.stderr
+
+
+def test_a_missing_typesetter_is_said_in_a_line(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ziamath no page is begun: exit code 2 and how to get it; Markdown and JSON need none."""
+    monkeypatch.setattr("ledger.cli.report.find_spec", lambda _: None)
+    refused = command_line("report", "gpt2", "--format", "html")
+    assert refused.exit_code == 2
+    assert "ziamath is not installed" in refused.stderr
+    assert "Traceback" not in refused.output

@@ -12,7 +12,7 @@ from ledger.books.conditions import condition
 from ledger.books.results import Account, Check, Compiled, Verdict
 from ledger.report.causes import Cause
 from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
-from ledger.report.diff_views import FORMATS, text
+from ledger.report.diff_views import FORMATS, because, text
 from ledger.spec import load_plan
 from ledger.spec.inputs import changes, mixed, unit, violations
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
@@ -192,7 +192,7 @@ answer: fits → does not fit
 
 What changes first
 total         old     new       change  relative  caused by
-time.step  2.00 s  3.00 s      +1.00 s   +50.0 %  run.seq_len 75.0 %, run.micro_batch 20.0 %, jointly 5.0 %
+time.step  2.00 s  3.00 s      +1.00 s   +50.0 %  run.seq_len 75.0 %, run.micro_batch 25.0 %
 cost.run        –  $5.0 M            –         –
 mfu        50.0 %  40.0 %  −10.0 points   −20.0 %  run.seq_len
 
@@ -273,3 +273,17 @@ def test_a_total_that_vanishes_trips_its_gate(base: Plan) -> None:
 def test_limits_keep_their_precision() -> None:
     """A limit is a fraction: 0.1 s is a tenth."""
     assert condition("time.step <= 0.1 s", ["time.step"]).limit == Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        (300, "run.micro_batch 50.0 %, run.seq_len 50.0 %"),  # 2 x 5 -> 4 x 10: both halves of the joint 100 B
+        (1, "run.micro_batch, run.seq_len, which undo each other"),
+    ],
+)
+def test_shares_are_of_first_and_last(by: int, said: str) -> None:
+    """Two inputs share what they do together evenly, and none has a share of a change far smaller than its own."""
+    causes = tuple(Cause((name,), 100, 200) for name in ("run.micro_batch", "run.seq_len"))
+    row = Output("memory.peak", 100, 100 + by, causes)
+    assert because(row).replace("\u202f", " ") == said

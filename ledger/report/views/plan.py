@@ -192,7 +192,9 @@ def batch_line(chosen: Plan) -> str:
 
 def kernel_line(chosen: Plan) -> str:
     """Which implementation serves each part that the model has."""
-    absent = {"experts"} if not any(group.mlp.experts for group in chosen.model.groups) else set()
+    groups = chosen.model.groups
+    absent = set() if any(group.mlp.experts for group in groups) else {"experts", "weighing", "router"}
+    absent |= set() if any(group.attention.rotary or group.attention.rope_head_dim for group in groups) else {"rotary"}
     named = {
         part.name: getattr(chosen.kernels, part.name) for part in fields(chosen.kernels) if part.name not in absent
     }
@@ -205,7 +207,10 @@ def layout_line(chosen: Plan) -> str:
     degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in names if getattr(chosen.parallelism, name) > 1]
     zero = [f"ZeRO-{chosen.parallelism.zero}"] if chosen.parallelism.zero else []
     sequence = ["sequence parallel"] if chosen.parallelism.sequence != "off" else []
-    return ", ".join([*degrees, *zero, *sequence]) or "one device"
+    how = [chosen.parallelism.context_exchange.replace("_", "-")]
+    how += ["zigzag"] if chosen.parallelism.context_balance == "zigzag" else []
+    exchange = [f"context by {', '.join(how)}"] if chosen.parallelism.context > 1 else []
+    return "; ".join([", ".join([*degrees, *zero, *sequence]), *exchange]) or "one device"
 
 
 def precision_line(chosen: Plan) -> str:

@@ -98,7 +98,7 @@ def against(report: Report, key: str) -> str:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
     if key == "time.run" and "napkin.days" in values:
-        return f"napkin {numbers.days(values['napkin.days'])}"
+        return f"napkin {numbers.duration(values['napkin.time.run'])}"
     if key == "cost.run" and assumptions.price:
         return f"at {numbers.money(assumptions.price.per_device_hour)} per device and hour, {assumptions.price.date}"
     if key == "mfu" and "hfu" in values:
