@@ -9,7 +9,7 @@ The only module that imports torch at its top; others import it inside functions
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -164,6 +164,11 @@ WHOLE = {
 }
 
 
+def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
+    """`torch.nn.functional.dropout` as a GPU runs it: the mask is of one byte, not of the input's dtype."""
+    return torch.native_dropout(input, p, True)[0] if training and 0 < p < 1 else torch.dropout(input, p, training)
+
+
 @contextmanager
 def imaginary_gpu(*devices: str) -> Iterator[None]:
     """Within, meta and fake cuda tensors are treated as a CUDA build treats them; nothing changes where there is one.
@@ -182,6 +187,7 @@ def imaginary_gpu(*devices: str) -> Iterator[None]:
         mock.patch("torch.cuda.amp.common.amp_definitely_not_available", return_value=False),
         mock.patch("torch.cuda.is_bf16_supported", return_value=True),
         mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),  # grouped_mm asks for it
+        mock.patch("torch.nn.functional.dropout", _dropout) if devices else nullcontext(),
     ):
         try:
             yield

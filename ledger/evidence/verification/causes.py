@@ -14,6 +14,7 @@ from ledger.evidence.verification.layouts import sharded
 from ledger.evidence.verification.verdicts import Cause
 from ledger.model import dtypes
 from ledger.model.units import compute_precision
+from ledger.model.wrapping import OUTPUT as END
 from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Model, Plan
 
@@ -22,7 +23,7 @@ SCALAR = 4
 WIDE = 4  # bytes of an fp32
 
 STATIC, AFTER, OPTIMIZER = "static", "after forward", "optimizer"
-LOSS = "forward/loss"
+OUTPUT, LOSS = "forward/output", "forward/loss"
 COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused kernels read the step from the device
 
 
@@ -91,7 +92,8 @@ def _step_counts(at: Instant) -> int:
     if not beside or not counting(at.plan):
         return 0
     model = whole(at.plan)
-    return SCALAR * int(sum(model.value(count) * len(weights) for _, count, weights in wrapped(model.units)))
+    trained = ((count, sum(not weight.frozen for weight in weights)) for _, count, weights in wrapped(model.units))
+    return SCALAR * int(sum(model.value(count) * tensors for count, tensors in trained))
 
 
 def _positions(at: Instant) -> int:
@@ -100,8 +102,9 @@ def _positions(at: Instant) -> int:
     The judge of a sharded step hands them in from outside.
     """
     again = _rotated(at.plan.model) and at.plan.recompute.policy != "none"
-    given = again and (at.moment in (AFTER, LOSS) or at.in_layers)
-    positions = INDEX * at.plan.run.seq_len if sharded(at.plan) or given else 0
+    given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
+    counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
+    positions = INDEX * at.plan.run.seq_len if (sharded(at.plan) or given) and not counted else 0
     return positions + frequencies(at.plan.model)
 
 
@@ -150,6 +153,19 @@ def _parts(at: Instant) -> int:
     return int(rows * plan.model.d_model * dtypes.size(plan.precision.gradients))
 
 
+def _hidden_unsaved(at: Instant) -> int:
+    """A frozen head saves no input, but transformers' frame holds it until the loss is computed.
+
+    The judge of a sharded step computes the loss when that frame is gone.
+    """
+    precision = compute_precision(at.plan)
+    if sharded(at.plan) or precision.autocast or at.moment != LOSS:
+        return 0
+    ends = (weight for unit in whole(at.plan).units if unit.name == END for weight in unit.weights)
+    saved = any(not weight.frozen for weight in ends if len(weight.dims) == 2)
+    return 0 if saved else int(at.tokens * at.plan.model.d_model * dtypes.size(precision.activations))
+
+
 def _last_hidden(at: Instant) -> int:
     """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
     widened = compute_precision(at.plan).autocast
@@ -183,6 +199,7 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "rows of a split loss": _split_loss,
     "gradients that DTensor puts together": _parts,
     "the last hidden state in fp32": _last_hidden,
+    "the last hidden state, which a frozen head does not save": _hidden_unsaved,
     "the embedded tokens": _first_hidden,
     "the sum of a tied weight's two gradients": _tied_sum,
 }

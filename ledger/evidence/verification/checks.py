@@ -10,10 +10,10 @@ from ledger.books.results import Compiled
 from ledger.evidence.held import Held
 from ledger.evidence.transformers_config import NoReferenceError
 from ledger.evidence.verification import found, layouts, predicted, stages
-from ledger.evidence.verification.causes import INDEX, causes
+from ledger.evidence.verification.causes import INDEX, LOSS, OUTPUT, causes
 from ledger.evidence.verification.depth import Sample, weighted, with_counts
 from ledger.evidence.verification.peaks import reached
-from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, unchecked
+from ledger.evidence.verification.verdicts import EXACT, Cause, Verdict, total, unchecked
 from ledger.spec.plan import Plan
 
 Progress = Callable[[str], None]
@@ -116,7 +116,7 @@ def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, H
     counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
     held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
     if held:
-        explained = {name: _explained(compiled.plan, name, bytes_held) for name, bytes_held in held.items()}
+        explained = {name: _explained(compiled.plan, name, bytes_held, mine) for name, bytes_held in held.items()}
         yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
     for name in counts:
         found_here = theirs.get(name, Held()).bytes
@@ -139,6 +139,8 @@ def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
     return (Cause("labels padded and shifted", INDEX),) if longer else ()
 
 
-def _explained(plan: Plan, moment: str, held: Held) -> tuple[Cause, ...]:
-    """What the judge holds at a moment and no plan states."""
-    return (Cause("rounding of storages to 512 B", held.rounding), *causes(plan, moment))
+def _explained(plan: Plan, moment: str, held: Held, mine: Mapping[str, int]) -> tuple[Cause, ...]:
+    """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
+    found_here = {name: tuple(causes(plan, name)) for name in ((OUTPUT, LOSS) if moment == LOSS else (moment,))}
+    fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))
+    return (Cause("rounding of storages to 512 B", held.rounding), *found_here[fullest])
