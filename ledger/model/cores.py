@@ -86,8 +86,9 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
             value = tape.pointwise(f"{value.name}.padded", value, dims=wide, kernel="copy")
         batch, seq, heads, _ = query.dims
         out = tape.activation(name, (batch, seq, heads, value.dims[-1]), query.dtype, query.split)
-        rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(seq.symbol, kernel.rows))
-        sums = Tensor(f"{name}.logsumexp", (batch, heads, rows), "fp32", "statistic", query.split)
+        rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(query.local(seq), kernel.rows))
+        cut = tuple(pair for pair in query.split if pair[0] in (batch.name, heads.name, rows.name))
+        sums = Tensor(f"{name}.logsumexp", (batch, heads, rows), "fp32", "statistic", cut)
         words = Dim("words", sympy.Integer(kernel.random_state))
         state = Tensor(f"{name}.random_state", (words,), "bool", "statistic")
         extras = (sums, state)

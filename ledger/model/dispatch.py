@@ -113,7 +113,7 @@ def restored(tape: Tape, rows: Tensor, order: Sorted, routed: Routed) -> Tensor:
     """Rows by expert -> (batch seq top_k d_model)."""
     back = replace(order.order, name="mlp/restore.index")
     _record(tape, "mlp/restore.order", (order.order,), (back,))
-    return _placed(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]))
+    return _placed(tape, "mlp/restored", rows, back, (*routed.index.dims, rows.dims[-1]), routed.index.split)
 
 
 def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
@@ -146,9 +146,14 @@ def _arrival(rows: Tensor) -> Tensor:
     return Tensor("mlp/arrival.index", rows.dims[:2], "int64", "index", rows.split)
 
 
-def _placed(tape: Tape, name: str, x: Tensor, index: Tensor, dims: tuple[Dim, ...]) -> Tensor:
-    """Rows of x put in another order: an indexed copy, whose gradient adds up what was copied more than once."""
-    result = tape.activation(name, dims, x.dtype, index.split)
+def _placed(  # noqa: PLR0913 - the arguments are the facts of one copy
+    tape: Tape, name: str, x: Tensor, index: Tensor, dims: tuple[Dim, ...], split: Split | None = None
+) -> Tensor:
+    """Rows of x put in another order: an indexed copy, whose gradient adds up what was copied more than once.
+
+    The result is cut as its index is, or as `split` says where its dims are others.
+    """
+    result = tape.activation(name, dims, x.dtype, index.split if split is None else split)
     return tape.record(Pointwise(name, "copy", (x, index), (result,), (index,)))
 
 

@@ -154,7 +154,9 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     dims = dispatch.slots(tape, spec, received=False)
     held = tuple(("slots", axis) for _, axis in chosen.index.split)
     hits = Tensor("mlp/hits.index", (*dims, PAIR), "int64", "index", held)
-    one_hot = Tensor("mlp/one_hot.index", (*chosen.index.dims, *tape.dims("routes")), "int64", "index", held)
+    one_hot = Tensor(
+        "mlp/one_hot.index", (*chosen.index.dims, *tape.dims("routes")), "int64", "index", chosen.index.split
+    )
     tape.record(Pointwise(one_hot.name, "elementwise", (chosen.index,), (one_hot,), flops=0))
     loop = tape.repeated(dims[0].symbol)
     loop.record(Pointwise(hits.name, "reduction", (one_hot,), (hits,), flops=0))
