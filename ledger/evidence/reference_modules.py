@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch._subclasses.fake_tensor import FakeTensor
 
 aten = torch.ops.aten
@@ -164,6 +165,15 @@ WHOLE = {
 }
 
 
+def _layer_norm(
+    mode: Any, func: Any, hidden: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Shapes of the CUDA kernel, whose means and reciprocal deviations are fp32 whatever the input is."""
+    rows = [*hidden.shape[: hidden.ndim - len(shape)], *([1] * len(shape))]
+    mean, rstd = (hidden.new_empty(rows, dtype=torch.float32) for _ in range(2))
+    return torch.empty_like(hidden, memory_format=torch.contiguous_format), mean, rstd
+
+
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:  # noqa: A002
     """`torch.nn.functional.dropout` as a GPU runs it: the mask is of one byte, not of the input's dtype."""
     return torch.native_dropout(input, p, True)[0] if training and 0 < p < 1 else torch.dropout(input, p, training)
@@ -188,6 +198,7 @@ def imaginary_gpu(*devices: str) -> Iterator[None]:
         mock.patch("torch.cuda.is_bf16_supported", return_value=True),
         mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),  # grouped_mm asks for it
         mock.patch("torch.nn.functional.dropout", _dropout) if devices else nullcontext(),
+        mock.patch.dict(op_implementations_dict, {aten.native_layer_norm.default: _layer_norm} if devices else {}),
     ):
         try:
             yield
