@@ -43,6 +43,7 @@ COLLECTIVE = {
     "all_to_all": "parts to the devices that need them whole (tokens, heads, matrices), or back; bytes of the busiest",
     "send": "to the next device: the residual stream of a pipeline, blocks of a ring",
 }
+OF_EXPERTS = "tokens to their experts, or back; every device of `tensor` sends all, as in torchtitan; bytes of the busiest"
 
 
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
@@ -146,4 +147,6 @@ def matmul_dtype(operation: Operation) -> str:
 def _communication(account: str, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
     resource = flow(f"comm.{moved.collective}.{moved.axis}")
     times = _times(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
-    return Entry(account, resource, phase, moved.payload(), times, COLLECTIVE[moved.collective], per, moved)
+    to_experts = (moved.collective, moved.axis) == ("all_to_all", "expert")
+    basis = OF_EXPERTS if to_experts else COLLECTIVE[moved.collective]
+    return Entry(account, resource, phase, moved.payload(), times, basis, per, moved)
