@@ -43,7 +43,9 @@ COLLECTIVE = {
     "all_to_all": "parts to the devices that need them whole (tokens, heads, matrices), or back; bytes of the busiest",
     "send": "to the next device: the residual stream of a pipeline, blocks of a ring",
 }
-OF_EXPERTS = "tokens to their experts, or back; every device of `tensor` sends all, as in torchtitan; bytes of the busiest"
+OF_EXPERTS = (
+    "tokens to their experts, or back: all from every device of `tensor`, as in torchtitan; bytes of the busiest"
+)
 
 
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
