@@ -134,7 +134,8 @@ MEANINGS: tuple[Meaning, ...] = (
             " CUDA context and libraries outside it",
             ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
              "stack.allocator.context")),
-    Meaning("memory.host", "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
+    Meaning("memory.host",
+            "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
             " backward where that leaves, for the role with most",
             ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
