@@ -20,7 +20,7 @@ const microBatches = (chosen) => chosen.global_batch / (chosen.data * chosen.mic
 // Whole bytes: what is not whole to begin with is off by a third, a seventh or so, and rounding by far less.
 const whole = (bytes) => Math.floor(bytes + 1e-3);
 
-// --- the rules of a spec (ledger/spec/rules_layout.py) ---
+// --- the rules of a spec (ledger/spec/rules/layout.py) ---
 
 const nearest = (number, step) => `nearest multiples of ${step}: ${[0, step].map((more) => Math.floor(number / step) * step + more)
   .filter((multiple) => multiple > 0).join(" and ")}`;

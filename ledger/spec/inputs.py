@@ -12,7 +12,7 @@ from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
-from ledger.spec.rules import RULES, broken
+from ledger.spec.rules.table import RULES, broken
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books

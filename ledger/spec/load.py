@@ -20,7 +20,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
 from ledger.spec.render import render_problems
-from ledger.spec.rules import RULES, WARNINGS, broken
+from ledger.spec.rules.table import RULES, WARNINGS, broken
 from ledger.spec.sizes import evaluated
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.validate import findings

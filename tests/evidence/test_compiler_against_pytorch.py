@@ -13,7 +13,7 @@ import yaml
 from ledger.books.results import Compiled
 from ledger.evidence.flop_counts import flop_counts, parameter_count  # only where torch is installed
 from ledger.evidence.reference_model import workload
-from ledger.spec.huggingface import import_text
+from ledger.spec.imports.huggingface.config import import_text
 from tests.invented_configs import LLAMA_4
 from tests.model import plans
 

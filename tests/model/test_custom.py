@@ -13,7 +13,7 @@ import pytest
 from ledger.model.dims import LETTERS
 from ledger.spec import schema
 from ledger.spec.problems import SpecError
-from ledger.spec.rules_custom import GIVEN, TAKEN
+from ledger.spec.rules.custom import GIVEN, TAKEN
 from tests.model import plans
 from tests.model.plans import LLAMA, Mapped
 

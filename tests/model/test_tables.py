@@ -15,8 +15,8 @@ from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
 from ledger.spec import schema
 from ledger.spec.loss_chunks import KINDS as PART_BY_PART
-from ledger.spec.rules_attention import FOREIGN
-from ledger.spec.rules_pipeline import CHUNKS
+from ledger.spec.rules.attention import FOREIGN
+from ledger.spec.rules.pipeline import CHUNKS
 
 
 def choices(node: object, name: str) -> set[str]:

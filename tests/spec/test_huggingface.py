@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.spec.config_families import FAMILIES
-from ledger.spec.huggingface import import_config, import_text
+from ledger.spec.imports.huggingface.config import import_config, import_text
+from ledger.spec.imports.huggingface.families import FAMILIES
 from ledger.spec.load import load_model
 from ledger.spec.problems import Location, SpecError
 from tests.invented_configs import LLAMA_4

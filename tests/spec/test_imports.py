@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ledger.spec.imports.carried import Imported
-from ledger.spec.imports.shell import arguments
+from ledger.spec.imports.megatron.shell import arguments
 from ledger.spec.imports.tools import imported
 from ledger.spec.load import load_model, load_plan
 from ledger.spec.problems import SpecError

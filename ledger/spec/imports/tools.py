@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.spec.huggingface import import_config
 from ledger.spec.imports.carried import Imported
-from ledger.spec.imports.megatron import import_script
-from ledger.spec.imports.torchtitan import import_job
+from ledger.spec.imports.huggingface.config import import_config
+from ledger.spec.imports.megatron.script import import_script
+from ledger.spec.imports.torchtitan.plan import import_job
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, read_model
 from ledger.spec.problems import Location, Problem, SpecError

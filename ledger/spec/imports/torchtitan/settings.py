@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ledger.spec.imports.torchtitan_job import MESH, Job
+from ledger.spec.imports.torchtitan.job import MESH, Job
 from ledger.spec.problems import Problem
 
 CARRIED = frozenset(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledger.spec.config_builders import Part, arranged, attention_part, outside, stated
-from ledger.spec.config_fields import ACTIVATIONS, Values
+from ledger.spec.imports.huggingface.builders import Part, arranged, attention_part, outside, stated
+from ledger.spec.imports.huggingface.fields import ACTIVATIONS, Values
 
 # By whether the layer rotates, and whether its attention stays within a chunk.
 NAMES = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}

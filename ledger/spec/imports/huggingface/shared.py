@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from ledger.spec.config_fields import Field, activation, dropout, flag, only, rotary_parameters, size, size_or_null
-from ledger.spec.config_fields import layers as layer_count
+from ledger.spec.imports.huggingface.fields import (
+    Field,
+    activation,
+    dropout,
+    flag,
+    only,
+    rotary_parameters,
+    size,
+    size_or_null,
+)
+from ledger.spec.imports.huggingface.fields import layers as layer_count
 
 ROTARY = {
     "rope_parameters": rotary_parameters(partial=False),

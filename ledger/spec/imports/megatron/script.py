@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.config_fields import DEEPEST
 from ledger.spec.imports.carried import Imported
-from ledger.spec.imports.megatron_arguments import (
+from ledger.spec.imports.huggingface.fields import DEEPEST
+from ledger.spec.imports.megatron.arguments import (
     ALIASES,
     NUMBER,
     REFUSED,
@@ -20,10 +20,10 @@ from ledger.spec.imports.megatron_arguments import (
     UNDERSTOOD,
     WHOLE,
 )
-from ledger.spec.imports.megatron_effects import APART, BY_HAND, KNOWN, WHY, WITHOUT_EFFECT
-from ledger.spec.imports.megatron_model import layer_marks, model
-from ledger.spec.imports.megatron_plan import plan
-from ledger.spec.imports.shell import Argument, arguments
+from ledger.spec.imports.megatron.effects import APART, BY_HAND, KNOWN, WHY, WITHOUT_EFFECT
+from ledger.spec.imports.megatron.model import layer_marks, model
+from ledger.spec.imports.megatron.plan import plan
+from ledger.spec.imports.megatron.shell import Argument, arguments
 from ledger.spec.imports.text import model_text, plan_text
 from ledger.spec.problems import Location, Problem, SpecError
 

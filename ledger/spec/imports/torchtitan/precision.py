@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.spec.imports.torchtitan_job import Job
+from ledger.spec.imports.torchtitan.job import Job
 from ledger.spec.problems import Problem
 
 RECIPES = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise"}

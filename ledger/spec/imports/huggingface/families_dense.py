@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec import config_builders as build
-from ledger.spec.config_fields import (
+from ledger.spec.imports.huggingface import builders as build
+from ledger.spec.imports.huggingface.fields import (
     Family,
     activation,
     anything,
@@ -20,7 +20,7 @@ from ledger.spec.config_fields import (
     size,
     size_or_null,
 )
-from ledger.spec.config_shared import ROTARY, UNSHAPED, decoder, grouped
+from ledger.spec.imports.huggingface.shared import ROTARY, UNSHAPED, decoder, grouped
 
 # What the second and third Gemma have in common.
 GEMMA = {

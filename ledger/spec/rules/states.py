@@ -9,7 +9,7 @@ from ledger.spec.places import Places, multiples
 from ledger.spec.plan import Accelerator, Kernels, Model, Parallelism, Precision, Run
 from ledger.spec.problems import Problem
 from ledger.spec.recipe import WHOLE
-from ledger.spec.rules_device import peak_key
+from ledger.spec.rules.device import peak_key
 
 
 def update_exists(optimizer: Optimizer, kernels: Kernels, at: Places) -> Iterator[Problem]:

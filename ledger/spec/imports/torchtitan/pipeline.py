@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ledger.spec.imports.torchtitan_job import Job
+from ledger.spec.imports.torchtitan.job import Job
 from ledger.spec.problems import Problem
 
 # Schedules of torch.distributed.pipelining: a plan's word, and stages of a rank where the job does not say.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.config_builders import stated
+from ledger.spec.imports.huggingface.builders import stated
 
 Values = Mapping[str, Any]
 NODE = 8  # devices of a node, where a script does not say

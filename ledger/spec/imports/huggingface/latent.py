@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.config_builders import Part, arranged, outside, stated
-from ledger.spec.config_fields import ACTIVATIONS, Values
+from ledger.spec.imports.huggingface.builders import Part, arranged, outside, stated
+from ledger.spec.imports.huggingface.fields import ACTIVATIONS, Values
 
 
 def deepseek_v2(values: Values) -> Part:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.spec.config_builders import Part, arranged, attention_part, outside, stated
-from ledger.spec.config_fields import ACTIVATIONS, Values
+from ledger.spec.imports.huggingface.builders import Part, arranged, attention_part, outside, stated
+from ledger.spec.imports.huggingface.fields import ACTIVATIONS, Values
 
 
 def mixtral(values: Values) -> Part:

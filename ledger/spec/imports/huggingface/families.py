@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.config_families_dense import DENSE
-from ledger.spec.config_families_experts import EXPERTS
-from ledger.spec.config_fields import Family
+from ledger.spec.imports.huggingface.families_dense import DENSE
+from ledger.spec.imports.huggingface.families_experts import EXPERTS
+from ledger.spec.imports.huggingface.fields import Family
 
 FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS}
 # Models of text and more: where the decoder's own configuration is, and what it is.

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ledger.spec.config_families import FAMILIES, WRAPPED
-from ledger.spec.config_fields import Family
+from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
+from ledger.spec.imports.huggingface.fields import Family
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST, Node, read

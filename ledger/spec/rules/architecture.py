@@ -9,7 +9,7 @@ from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Kernels, Model, Precision
 from ledger.spec.problems import Problem
 from ledger.spec.recipe import WHOLE, Recipe
-from ledger.spec.rules_device import peak_key
+from ledger.spec.rules.device import peak_key
 
 
 @dataclass(frozen=True)

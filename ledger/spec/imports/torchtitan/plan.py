@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.config_builders import stated
 from ledger.spec.imports.carried import Imported
+from ledger.spec.imports.huggingface.builders import stated
 from ledger.spec.imports.text import plan_text
-from ledger.spec.imports.torchtitan_job import Job, read_job
-from ledger.spec.imports.torchtitan_pipeline import micro_batch, pipelined, schedule
-from ledger.spec.imports.torchtitan_precision import narrow, precision, told
-from ledger.spec.imports.torchtitan_settings import left_out
+from ledger.spec.imports.torchtitan.job import Job, read_job
+from ledger.spec.imports.torchtitan.pipeline import micro_batch, pipelined, schedule
+from ledger.spec.imports.torchtitan.precision import narrow, precision, told
+from ledger.spec.imports.torchtitan.settings import left_out
 from ledger.spec.problems import Problem, SpecError
 
 FLAVORS: Mapping[tuple[str, str], str] = {

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.config_builders import Part, arranged, stated
-from ledger.spec.config_fields import DEEPEST
+from ledger.spec.imports.huggingface.builders import Part, arranged, stated
+from ledger.spec.imports.huggingface.fields import DEEPEST
 
 Values = Mapping[str, Any]
 

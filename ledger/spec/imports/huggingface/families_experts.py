@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec import config_experts as experts
-from ledger.spec import config_latent as latent
-from ledger.spec.config_fields import (
+from ledger.spec.imports.huggingface import experts, latent
+from ledger.spec.imports.huggingface.fields import (
     CHUNKED,
     Family,
     activation,
@@ -23,8 +22,8 @@ from ledger.spec.config_fields import (
     size,
     size_or_null,
 )
-from ledger.spec.config_llama4 import llama4
-from ledger.spec.config_shared import ROTARY, UNSHAPED, decoder, grouped
+from ledger.spec.imports.huggingface.llama4 import llama4
+from ledger.spec.imports.huggingface.shared import ROTARY, UNSHAPED, decoder, grouped
 
 # What DeepSeek's configurations have in common: latent attention; and beside shapes the losses of routers, how experts
 # were spread, 8-bit weights.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from ledger.spec.config_fields import ACTIVATIONS, Values
+from ledger.spec.imports.huggingface.fields import ACTIVATIONS, Values
 
 Part = Mapping[str, Any]
 Windows = Sequence[int | None]  # of each layer, in tokens; None: it sees all that comes before

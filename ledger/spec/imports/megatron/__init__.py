@@ -1,0 +1,1 @@
+"""Megatron-LM's arguments: the model and the plan that they describe."""

@@ -1,0 +1,1 @@
+"""torchtitan's job files: the plan that they describe."""

@@ -1,0 +1,152 @@
+"""The rules between the parts of a plan, each a generator of problems; its parameters name the parts it reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ledger.spec.places import Places
+from ledger.spec.problems import Problem
+from ledger.spec.rules import (
+    architecture,
+    attention,
+    context,
+    custom,
+    device,
+    effects,
+    experts,
+    layout,
+    model,
+    offload,
+    pipeline,
+    sharding,
+    states,
+    training,
+)
+
+Rule = Callable[..., Iterator[Problem]]
+RULES: tuple[Rule, ...] = (
+    layout.devices_are_the_product,
+    layout.nodes_are_whole,
+    layout.heads_split,
+    layout.hidden_splits,
+    layout.vocabulary_splits,
+    layout.sequence_splits,
+    layout.batch_splits,
+    layout.zero_needs_replicas,
+    sharding.groups_multiply,
+    sharding.copies_are_of_something_split,
+    sharding.gathering_needs_zero_3,
+    sharding.wraps_are_full,
+    sharding.reduction_is_split,
+    sharding.buckets_are_of_replicas,
+    offload.host_updates_elements,
+    offload.host_weights_are_gathered,
+    offload.hosted_layers_are_alike,
+    offload.bare_models_keep_their_states,
+    offload.host_links_are_sends,
+    experts.experts_subdivide,
+    experts.experts_split,
+    experts.shared_experts_split,
+    experts.fields_belong_to_experts,
+    experts.tokens_find_experts,
+    experts.activations_exist,
+    experts.experts_have_a_kernel,
+    experts.dense_experts_are_scaled_before,
+    experts.scores_reach_the_activation,
+    experts.scores_are_zero_or_chosen,
+    experts.rows_are_aligned,
+    experts.balance_sees_all_layers,
+    experts.imbalance_is_possible,
+    pipeline.layers_fill_the_stages,
+    pipeline.stages_have_layers,
+    pipeline.stages_are_stated_once,
+    pipeline.interleave_needs_pipeline,
+    pipeline.schedule_needs_pipeline,
+    pipeline.schedule_fits_the_chunks,
+    pipeline.both_ends_share_the_work,
+    context.exchange_needs_context,
+    context.exchange_needs_a_fused_kernel,
+    context.rings_see_everything,
+    context.heads_split_over_context,
+    model.heads_share_keys,
+    model.rotary_is_even,
+    model.groups_have_names_of_their_own,
+    model.groups_take_turns,
+    attention.attention_has_its_own_keys,
+    attention.attention_sees_one_region,
+    attention.sinks_have_a_kernel,
+    attention.norms_find_their_heads,
+    attention.norms_fit_the_residual,
+    model.bare_models_have_no_layers,
+    custom.fields_belong_to_their_kind,
+    custom.custom_components_are_sound,
+    custom.custom_dims_split,
+    training.recompute_has_one_policy,
+    training.recompute_counts_equal_layers,
+    training.recompute_counts_what_there_is,
+    training.recomputed_components_exist,
+    training.predictions_are_rebuilt_whole,
+    training.counted_matmuls_are_kept,
+    training.loss_chunks_are_equal,
+    training.fused_linear_runs,
+    training.trained_parts_exist,
+    training.something_is_trained,
+    training.bare_models_train_whole,
+    training.adapters_find_their_matrices,
+    training.frozen_layers_move_alone,
+    model.sequences_are_stated,
+    model.positions_reach,
+    device.compute_has_a_peak,
+    device.flash_runs,
+    device.cpu_has_the_kernel,
+    architecture.attention_has_its_architecture,
+    architecture.operands_have_their_architecture,
+    device.memory_agrees,
+    device.peaks_are_dense,
+    device.pools_hold_what_is_allocated,
+    device.curves_are_complete,
+    states.update_exists,
+    states.every_weight_is_updated,
+    states.update_multiplies,
+    states.states_are_of_a_shape,
+    states.operands_are_aligned,
+    states.quantised_streams_are_saved,
+    states.recipes_fit_their_scales,
+    states.what_is_stored_narrow_is_wide,
+)
+WARNINGS: tuple[Rule, ...] = (
+    layout.sequence_needs_tensor,
+    experts.imbalance_has_an_effect,
+    offload.host_updates_take_time,
+    offload.host_sums_wait,
+    device.fp16_is_risky,
+    device.fp8_gradients_are_risky,
+    states.blocks_fit,
+    model.sequences_are_longer_than_the_model,
+    effects.kernels_find_their_parts,
+    effects.counts_run_no_kernels,
+    effects.failures_are_stated_whole,
+    effects.reductions_have_partners,
+    effects.groups_have_others,
+    effects.others_are_left,
+    effects.kept_names_exist,
+    effects.adapters_are_narrow,
+)
+
+
+def broken(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Iterator[Problem]:
+    """What the rules of a table find, as far as the parts they read could be built."""
+    known = {**built, "at": at}
+    for rule in table:
+        needs = inspect.signature(rule).parameters
+        if all(need in known for need in needs):
+            yield from map(_told, rule(**{need: known[need] for need in needs}))
+
+
+def _told(problem: Problem) -> Problem:
+    """A problem that is told where its value is not written says why."""
+    because = problem.where.because
+    return replace(problem, message=f"{problem.message} ({because})") if because else problem
