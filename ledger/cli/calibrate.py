@@ -11,7 +11,7 @@ from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
     from ledger.evidence.calibration.calibrate import Fitted
-    from ledger.evidence.measured import Evidence
+    from ledger.evidence.calibration.measured import Evidence
 
 SPECS = (".yaml", ".yml")
 

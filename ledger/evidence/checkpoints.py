@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from ledger.evidence.promises import Promises
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.plan import Recompute
 
 aten = torch.ops.aten

@@ -25,7 +25,7 @@ from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
 from ledger.evidence.sharded_step import ShardedStep, Stage
 from ledger.evidence.storage_meter import StorageMeter
-from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
+from ledger.evidence.transformers.config import NoReferenceError, family, layer_order
 
 ORDERS = {"1f1b": schedules.Schedule1F1B, "gpipe": schedules.ScheduleGPipe}
 PASSES = {"FORWARD": True, "FULL_BACKWARD": False}

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers.integrations import moe
 
 from ledger.evidence.reference_quantised import DTYPES
-from ledger.evidence.transformers_config import NoReferenceError
-from ledger.evidence.transformers_features import mlp_of
+from ledger.evidence.transformers.config import NoReferenceError
+from ledger.evidence.transformers.features import mlp_of
 from ledger.spec.plan import Kernels, Model
 from ledger.spec.recipe import WHOLE, Stored
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.transformers_config import NoReferenceError, family, transformers_config
-from ledger.evidence.transformers_features import mlp_of
+from ledger.evidence.transformers.config import NoReferenceError, family, transformers_config
+from ledger.evidence.transformers.features import mlp_of
 from ledger.spec.loss_chunks import KINDS, chunks
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.optimizer import DEFAULT, Optimizer
 from ledger.spec.plan import Precision
 

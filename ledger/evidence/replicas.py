@@ -28,7 +28,7 @@ from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
 from ledger.evidence.sharded_step import Replicas, ShardedStep
 from ledger.evidence.storage_meter import StorageMeter
-from ledger.evidence.transformers_config import family, layer_order
+from ledger.evidence.transformers.config import family, layer_order
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.reference_model import Workload, freeze, reference_model, torch_dtype, training_loss
 from ledger.evidence.storages import storage_of
-from ledger.evidence.transformers_config import family, with_layers
+from ledger.evidence.transformers.config import family, with_layers
 
 if TYPE_CHECKING:
     import torch

@@ -40,8 +40,8 @@ from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
 from ledger.evidence.sharded_step import ShardedStep, Sharding
 from ledger.evidence.storage_meter import StorageMeter
-from ledger.evidence.transformers_config import NoReferenceError, family, layer_order
-from ledger.evidence.transformers_features import mlp_of
+from ledger.evidence.transformers.config import NoReferenceError, family, layer_order
+from ledger.evidence.transformers.features import mlp_of
 
 AXES = ("replicate", "data", "tensor")
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root

@@ -17,7 +17,7 @@ from ledger.evidence.reference_model import (
     torch_dtype,
     training_loss,
 )
-from ledger.evidence.transformers_config import family, layer_order
+from ledger.evidence.transformers.config import family, layer_order
 
 
 @dataclass(frozen=True)

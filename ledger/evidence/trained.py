@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ledger.evidence.checkpoints import layers_of
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.plan import Lora, Train
 
 TARGETS = {  # by module and attribute, in the families' own words

@@ -13,7 +13,7 @@ from ledger.cli import main
 from ledger.cli.bench import KINDS
 from ledger.evidence.bench import runner
 from ledger.evidence.bench.table import BY_NAME
-from ledger.evidence.measured import read_evidence
+from ledger.evidence.calibration.measured import read_evidence
 
 TINY = ("bench", "--device", "cpu", "--threads", "1", "--quick", "--seconds", "0.002", "--only", "launch")
 

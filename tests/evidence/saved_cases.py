@@ -120,7 +120,7 @@ def packed(compiled: Compiled) -> dict[str, int]:
     """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
     from ledger.evidence.reference_model import workload
     from ledger.evidence.saved_tensors import saved_storages
-    from ledger.evidence.transformers_config import layer_order
+    from ledger.evidence.transformers.config import layer_order
 
     storages = saved_storages(workload(compiled.plan))
     found = {"total": sum(storage.bytes for storage in storages)}

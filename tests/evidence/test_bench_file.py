@@ -16,7 +16,7 @@ import yaml
 from ledger.evidence.bench.cases import Case, Limits, Measured, identity
 from ledger.evidence.bench.records import add, head, line, opened
 from ledger.evidence.bench.table import suite
-from ledger.evidence.measured import read_evidence
+from ledger.evidence.calibration.measured import read_evidence
 from ledger.spec.problems import SpecError
 
 FIELDS = {

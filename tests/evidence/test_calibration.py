@@ -15,10 +15,10 @@ from ledger.books.prices import Work
 from ledger.evidence.calibration.calibrate import Fitted, fit_all, read_all
 from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, curves
 from ledger.evidence.calibration.device import device
+from ledger.evidence.calibration.fitting import relative_errors
+from ledger.evidence.calibration.measured import read_evidence
 from ledger.evidence.calibration.sets import sets
 from ledger.evidence.calibration.table import AT_OR_UNDER, rewritten, rows
-from ledger.evidence.fitting import relative_errors
-from ledger.evidence.measured import read_evidence
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError

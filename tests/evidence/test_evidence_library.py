@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from ledger.evidence.calibration.curves import PASSES, roof
+from ledger.evidence.calibration.fitting import Roof, relative_errors
+from ledger.evidence.calibration.measured import read_evidence
+from ledger.evidence.calibration.samples import form_of, samples
 from ledger.evidence.calibration.sets import Series, sets
-from ledger.evidence.fitting import Roof, relative_errors
-from ledger.evidence.measured import read_evidence
-from ledger.evidence.samples import form_of, samples
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
 

@@ -9,7 +9,7 @@ import pytest
 from ledger.evidence.reference_model import workload
 from ledger.evidence.saved_tensors import saved_storages
 from ledger.evidence.step_memory import step_memory
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from tests.evidence.saved_cases import packed, predicted
 from tests.model import plans
 

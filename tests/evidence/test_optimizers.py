@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from ledger.evidence.reference_model import workload
 from ledger.evidence.reference_optimizers import CLASSES, KERNELS, reference_optimizer
 from ledger.evidence.step_memory import step_memory
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.model.update import PASSES
 from ledger.spec import load_optimizer
 from ledger.spec.plan import Precision

@@ -12,7 +12,7 @@ from ledger.evidence.reference_model import workload
 from ledger.evidence.reference_quantised import QuantisedLinear, quantise_layers
 from ledger.evidence.saved_tensors import saved_bytes
 from ledger.evidence.step_memory import step_memory
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec import load_precision
 from tests.model import plans
 

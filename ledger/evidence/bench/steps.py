@@ -26,7 +26,7 @@ from ledger.evidence.reference_model import (
     training_loss,
     workload,
 )
-from ledger.evidence.transformers_config import NoReferenceError, family
+from ledger.evidence.transformers.config import NoReferenceError, family
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from ledger.evidence.calibration import text
 from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, curves
 from ledger.evidence.calibration.device import Device, device
+from ledger.evidence.calibration.measured import Evidence, read_evidence
+from ledger.evidence.calibration.samples import COLLECTIVES, form_of
 from ledger.evidence.calibration.sets import Series, sets
-from ledger.evidence.measured import Evidence, read_evidence
-from ledger.evidence.samples import COLLECTIVES, form_of
 from ledger.spec.plan import Accelerator, Curve
 from ledger.spec.problems import Problem, SpecError
 

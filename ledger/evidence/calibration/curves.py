@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ledger.evidence.calibration.fitting import Fit, Roof, Sample, fit, relative_errors
+from ledger.evidence.calibration.samples import form_of, samples
 from ledger.evidence.calibration.sets import Kind, Series, Whole
-from ledger.evidence.fitting import Fit, Roof, Sample, fit, relative_errors
-from ledger.evidence.samples import form_of, samples
 from ledger.spec.plan import Accelerator, Curve
 
 DIGITS = 4  # of a parameter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ledger.evidence.calibration.measured import Evidence
+from ledger.evidence.calibration.samples import Record, form_of, priced, samples
 from ledger.evidence.calibration.text import quoted
-from ledger.evidence.measured import Evidence
-from ledger.evidence.samples import Record, form_of, priced, samples
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.near import nearest

@@ -12,11 +12,11 @@ from pathlib import Path
 from ledger.books import prices
 from ledger.books.results import Compiled, KernelTime
 from ledger.evidence.calibration.curves import PASSES, roof
+from ledger.evidence.calibration.fitting import Sample, relative_errors
+from ledger.evidence.calibration.measured import read_evidence
+from ledger.evidence.calibration.samples import COLLECTIVES, form_of, samples
 from ledger.evidence.calibration.sets import Series, named, sets
-from ledger.evidence.fitting import Sample, relative_errors
-from ledger.evidence.measured import read_evidence
 from ledger.evidence.nearby import Nearby
-from ledger.evidence.samples import COLLECTIVES, form_of, samples
 from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError

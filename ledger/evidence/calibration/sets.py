@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ledger.evidence.measured import Evidence
-from ledger.evidence.samples import Record, form_of, priced
+from ledger.evidence.calibration.measured import Evidence
+from ledger.evidence.calibration.samples import Record, form_of, priced
 from ledger.spec.library import default_library, shown
 from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node

@@ -10,9 +10,9 @@ import numpy as np
 
 from ledger.evidence.calibration.calibrate import Fitted
 from ledger.evidence.calibration.curves import Calibration
+from ledger.evidence.calibration.fitting import relative_errors
+from ledger.evidence.calibration.samples import form_of
 from ledger.evidence.calibration.sets import Whole
-from ledger.evidence.fitting import relative_errors
-from ledger.evidence.samples import form_of
 from ledger.evidence.verification.accuracy import table
 from ledger.spec.plan import Accelerator
 

@@ -37,7 +37,7 @@ def saved(plan: Plan) -> Found:
     Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
     """
     from ledger.evidence.saved_tensors import saved_storages
-    from ledger.evidence.transformers_config import layer_order
+    from ledger.evidence.transformers.config import layer_order
 
     storages = saved_storages(workload(plan))
     found = {"saved.total": Held(sum(storage.bytes for storage in storages))}

@@ -10,7 +10,7 @@ from ledger.books.results import Compiled
 from ledger.evidence.held import Held
 from ledger.evidence.reference_model import workload
 from ledger.evidence.sharded_step import ShardedStep, Stage, stage_step
-from ledger.evidence.transformers_config import NoReferenceError
+from ledger.evidence.transformers.config import NoReferenceError
 from ledger.evidence.verification import layouts, predicted
 from ledger.evidence.verification.causes import SCALAR, at_the_loss, counting, frequencies
 from ledger.evidence.verification.depth import with_counts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.evidence.bench.cases import identity
-from ledger.evidence.series import expanded
+from ledger.evidence.calibration.series import expanded
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file

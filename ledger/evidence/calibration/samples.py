@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ledger.evidence.fitting import Sample
+from ledger.evidence.calibration.fitting import Sample
 
 Record = Mapping[str, object]
 

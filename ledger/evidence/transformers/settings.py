@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.transformers_features import dense, layer_order, mlp_of
+from ledger.evidence.transformers.features import dense, layer_order, mlp_of
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.transformers_families import FAMILIES, Family
-from ledger.evidence.transformers_features import features, layer_order
+from ledger.evidence.transformers.families import FAMILIES, Family
+from ledger.evidence.transformers.features import features, layer_order
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model

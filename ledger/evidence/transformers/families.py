@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence import transformers_settings as settings
+from ledger.evidence.transformers import settings
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
