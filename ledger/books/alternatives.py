@@ -1,29 +1,28 @@
 """Other layouts of the same run on the same devices, and those of them that nothing beats in time and memory.
 
-Many layouts share one program: their books are closed once for each structure and valued for each layout, memory
-first, then the time of those that fit. What is returned was compiled on its own.
+Many layouts share one program: their books are written once for each structure and valued for each layout, memory
+first, then the time of those that fit. What is returned has books of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
-from ledger.books.bindings import bindings
-from ledger.books.closed import Books, close
-from ledger.books.compiler import compile_plan, reserved_bytes
-from ledger.books.counts import parameters, state_bytes
-from ledger.books.evaluate import exact
+from ledger.books.closed import Books, blank, close, flowing, holding, whole
+from ledger.books.compiler import peak_bytes, reserved_bytes
+from ledger.books.counts import state_bytes, whole_parameters
 from ledger.books.repricing import step_time
 from ledger.books.results import Number
+from ledger.books.totals import run
 from ledger.books.unknowns import divisors
+from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import said, violations
 from ledger.spec.plan import Plan, Recompute, Stages
 
 DEGREES = (1, 2, 4, 8, 16)
-BATCHES = 1  # micro-batches tried for each layout: the largest that fits, whose matmuls are largest
 LARGEST_BATCH = 32
 
 
@@ -44,21 +43,55 @@ class Candidate:
     seconds: float
 
 
-Shelf = dict[tuple[object, ...], Books]
+@dataclass(frozen=True)
+class Shelf:
+    """What layouts of one structure share: programs, and books with their stocks or their flows alone."""
+
+    programs: dict[object, Program] = field(default_factory=dict)
+    holding: dict[object, Books] = field(default_factory=dict)
+    flowing: dict[object, Books] = field(default_factory=dict)
+
+    def held(self, plan: Plan, role: Role) -> Books:
+        """The stocks of a role, valued under a plan."""
+        return self._valued(plan, role, self.holding, holding)
+
+    def spent(self, plan: Plan, role: Role) -> Books:
+        """The flows of a role, valued under a plan."""
+        return self._valued(plan, role, self.flowing, flowing)
+
+    def _valued(
+        self, plan: Plan, role: Role, known: dict[object, Books], write: Callable[[Plan, Books], Books]
+    ) -> Books:
+        key = structure(plan, role)
+        if key not in self.programs:
+            self.programs[key] = program(plan, role)
+        mine = blank(plan, role, self.programs[key])
+        if key not in known:
+            known[key] = write(plan, mine)
+        return replace(known[key], role=role, value=mine.value)
 
 
 def alternatives(plan: Plan, limit: int = 8) -> tuple[Alternative, ...]:
     """At most `limit` legal layouts that fit, fastest first: the Pareto front of step time and reserved memory."""
     if plan.model.bare:
         return ()
-    shelf: Shelf = {}
-    count = total_parameters(plan)
+    shelf = Shelf()
+    count = int(whole_parameters(whole(plan)))
     possible = (layout for layout in layouts(plan) if state(layout, count) <= plan.accelerator.memory)
     found = [candidate for layout in possible for candidate in fitting(layout, shelf)]
     chosen = [candidate for candidate in front(found) if changed(plan, candidate.plan)]
-    compiled = [(candidate.plan, compile_plan(candidate.plan)) for candidate in chosen[:limit]]
-    rows = [Alternative(changed(plan, other), books.totals) for other, books in compiled if books.verdict.fits]
-    return tuple(sorted(rows, key=lambda row: row.totals["time.step"]))
+    rows = [Alternative(changed(plan, one.plan), compared(one.plan)) for one in chosen[:limit]]
+    held = [row for row in rows if row.totals["memory.reserved"] <= row.totals["memory.capacity"]]
+    return tuple(sorted(held, key=lambda row: row.totals["time.step"]))
+
+
+def compared(plan: Plan) -> dict[str, Number]:
+    """The totals that layouts are compared by, as compiling the plan on its own gives them."""
+    books = close(plan, roles(plan))
+    step = step_time(plan, books)
+    worst = max(books, key=peak_bytes)
+    memory = {"memory.reserved": reserved_bytes(plan, worst), "memory.capacity": plan.accelerator.memory}
+    return {**memory, "time.step": step, **dict(run(plan, step))}
 
 
 def layouts(plan: Plan) -> Iterator[Plan]:
@@ -86,11 +119,6 @@ def layouts(plan: Plan) -> Iterator[Plan]:
                 yield other
 
 
-def total_parameters(plan: Plan) -> int:
-    """Parameters of the model."""
-    return int(dict(parameters(plan, close(plan, roles(plan))))["parameters"])
-
-
 def state(plan: Plan, count: int) -> float:
     """Bytes of state on one device if stages were equal: less than any of its moments holds."""
     mesh, rates = plan.parallelism, state_bytes(plan)
@@ -100,31 +128,18 @@ def state(plan: Plan, count: int) -> float:
 
 
 def fitting(layout: Plan, shelf: Shelf) -> Iterator[Candidate]:
-    """The layout with its largest micro-batches that fit."""
-    share = layout.run.global_batch // layout.parallelism.data
-    sizes = [size for size in divisors(share) if size <= LARGEST_BATCH]
-    tried = 0
-    for size in reversed(sizes):
+    """The layout with the largest micro-batch that fits, whose matmuls are largest: memory grows with it."""
+    share, best = layout.run.global_batch // layout.parallelism.data, None
+    for size in sorted(size for size in divisors(share) if size <= LARGEST_BATCH):
         plan = replace(layout, run=replace(layout.run, micro_batch=size))
-        books = valued(plan, shelf)
-        needed = max(reserved_bytes(plan, book) for book in (books[0], books[-1]))
-        if needed <= plan.accelerator.memory:
-            yield Candidate(plan, needed, step_time(plan, books))
-            tried += 1
-        if tried == BATCHES:
-            return
-
-
-def valued(plan: Plan, shelf: Shelf) -> tuple[Books, ...]:
-    """The books of a plan's roles, with programs and ledgers of the first plan of the same structure."""
-    return tuple(_valued(plan, role, shelf) for role in merged(roles(plan)))
-
-
-def _valued(plan: Plan, role: Role, shelf: Shelf) -> Books:
-    key = structure(plan, role)
-    if key not in shelf:
-        (shelf[key],) = close(plan, [role])
-    return replace(shelf[key], role=role, value=exact(bindings(plan, role)))
+        found = merged(roles(plan))
+        needed = max(reserved_bytes(plan, shelf.held(plan, role)) for role in {found[0], found[-1]})
+        if needed > plan.accelerator.memory:
+            break
+        best = plan, found, needed
+    if best:
+        plan, found, needed = best
+        yield Candidate(plan, needed, step_time(plan, [shelf.spent(plan, role) for role in found]))
 
 
 def merged(found: Sequence[Role]) -> tuple[Role, ...]:

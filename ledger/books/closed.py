@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -15,7 +15,7 @@ from ledger.books.evaluate import Exact, exact
 from ledger.books.timeline import Timeline
 from ledger.books.visits import timeline
 from ledger.model.program import Program, program, whole_program
-from ledger.model.schedule import Role
+from ledger.model.schedule import Role, roles
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.model.wrapping import wrapped
@@ -34,9 +34,7 @@ class Books:
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight this device has a part in, once, with how many layers hold one."""
-        for _, count, weights in wrapped(self.program.units):
-            for weight in weights:
-                yield count, weight
+        return _weights(self.program.units)
 
     def held(self, what: str) -> sympy.Expr:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
@@ -44,35 +42,67 @@ class Books:
         return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in mine])
 
 
-def close(plan: Plan, roles: Iterable[Role]) -> tuple[Books, ...]:
+def _weights(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
+    return ((count, weight) for _, count, weights in wrapped(units) for weight in weights)
+
+
+def close(plan: Plan, chosen: Iterable[Role]) -> tuple[Books, ...]:
     """The books of every role. Roles that differ only in what is in flight share one ledger, bound to other values."""
-    written: dict[object, tuple[Program, Ledger, Timeline]] = {}
-    found = []
-    for role in roles:
+    programs: dict[object, Program] = {}
+    opened = []
+    for role in chosen:
         key = _kind(role)
-        value = exact(bindings(plan, role))
-        if key not in written:
-            mine = program(plan, role)
-            line = timeline(mine, plan, role, value)
-            entries = nonzero([*posting.flows(mine, plan, value), *memory.stocks(mine, plan, value, line)])
-            written[key] = mine, Ledger(role.name, entries), line
-        mine, ledger, line = written[key]
-        found.append(Books(role, mine, ledger, value, line))
-    return tuple(found)
+        if key not in programs:
+            programs[key] = program(plan, role)
+        opened.append(blank(plan, role, programs[key]))
+    return tuple(_shared(opened, lambda book: flowing(plan, holding(plan, book))))
 
 
 def restocked(plan: Plan, books: Iterable[Books]) -> Iterator[Books]:
     """Books with stocks of this plan: which step is the fullest was chosen for the sizes they were closed for."""
-    written: dict[object, tuple[Ledger, Timeline]] = {}
+    return _shared(books, lambda book: holding(plan, book))
+
+
+def resized(plan: Plan, books: Sequence[Books]) -> tuple[Books, ...]:
+    """The books of a plan that differs from theirs in sizes: the flows are its own, and there are no stocks.
+
+    Another number of layers may give roles of other kinds, whose books are closed anew.
+    """
+    mine = roles(plan)
+    if mine != tuple(book.role for book in books):
+        return close(plan, mine)
+    opened = (blank(plan, book.role, book.program) for book in books)
+    return tuple(_shared(opened, lambda book: flowing(plan, book)))
+
+
+def blank(plan: Plan, role: Role, mine: Program) -> Books:
+    """The books of a program with nothing posted yet."""
+    return Books(role, mine, Ledger(role.name, ()), exact(bindings(plan, role)), Timeline((), {}))
+
+
+def flowing(plan: Plan, book: Books) -> Books:
+    """The books with the flows of a plan."""
+    flows = nonzero(posting.flows(book.program, plan, book.value))
+    stocks = tuple(entry for entry in book.ledger.entries if isinstance(entry.when, Lifetime))
+    return replace(book, ledger=Ledger(book.role.name, flows + stocks))
+
+
+def holding(plan: Plan, book: Books) -> Books:
+    """The books with the stocks of a plan, and the moments that they live through."""
+    line = timeline(book.program, plan, book.role, book.value)
+    flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
+    stocks = nonzero(memory.stocks(book.program, plan, book.value, line))
+    return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line)
+
+
+def _shared(books: Iterable[Books], write: Callable[[Books], Books]) -> Iterator[Books]:
+    """Books with ledgers that are written once for each kind of role."""
+    written: dict[object, Books] = {}
     for book in books:
-        role, key = book.role, _kind(book.role)
+        key = _kind(book.role)
         if key not in written:
-            line = timeline(book.program, plan, role, book.value)
-            stocks = nonzero(memory.stocks(book.program, plan, book.value, line))
-            flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
-            written[key] = Ledger(role.name, flows + stocks), line
-        ledger, line = written[key]
-        yield replace(book, ledger=ledger, line=line)
+            written[key] = write(book)
+        yield replace(book, ledger=written[key].ledger, line=written[key].line)
 
 
 def _kind(role: Role) -> object:
@@ -85,6 +115,10 @@ class Whole:
 
     units: tuple[Unit, ...]
     value: Callable[[sympy.Expr], Exact]
+
+    def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
+        """Every weight once, with how many layers hold one."""
+        return _weights(self.units)
 
 
 def whole(plan: Plan) -> Whole:

@@ -42,6 +42,7 @@ def compile_plan(plan: Plan) -> Compiled:
         waterfall=step.spans,
         verdict=verdict(plan, found, results, step, slowest.kernels),
         symbols=described(plan, books[0].role),
+        books=books,
     )
 
 

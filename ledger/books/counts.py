@@ -8,7 +8,7 @@ from math import ceil
 
 import sympy
 
-from ledger.books.closed import Books, Whole, whole
+from ledger.books.closed import Books, Whole
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.model import dtypes
@@ -17,7 +17,7 @@ from ledger.model.operations import Operation, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import ENDS, wrapped
+from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]
@@ -25,14 +25,18 @@ DAY = 86400
 CORE = "attention/core"
 
 
-def parameters(plan: Plan, books: Sequence[Books]) -> Totals:
+def parameters(model: Whole, books: Sequence[Books]) -> Totals:
     """Parameters of the model, those a token uses, and those one device holds."""
-    all_of_it = whole(plan)
-    held = [(layers, weight) for _, layers, weights in wrapped(all_of_it.units) for weight in weights]
-    yield "parameters", sum(all_of_it.value(layers * weight.elements()) for layers, weight in held)
-    yield "parameters.active", sum(all_of_it.value(layers * used(weight)) for layers, weight in held)
-    yield "parameters.trainable", sum(all_of_it.value(n * weight.elements()) for n, weight in held if not weight.frozen)
+    yield "parameters", whole_parameters(model)
+    yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
+    trained = [(layers, weight) for layers, weight in model.weights() if not weight.frozen]
+    yield "parameters.trainable", sum(model.value(layers * weight.elements()) for layers, weight in trained)
     yield "parameters.per_device", max(book.value(book.held("weights")) for book in books)
+
+
+def whole_parameters(model: Whole) -> Exact:
+    """Parameters of the model."""
+    return sum(model.value(layers * weight.elements()) for layers, weight in model.weights())
 
 
 def used(weight: Tensor) -> sympy.Expr:
@@ -64,12 +68,11 @@ def steps(plan: Plan) -> int:
     return ceil(Fraction(plan.run.tokens or 0, plan.run.global_batch * plan.run.seq_len))
 
 
-def counters(plan: Plan) -> Totals:
+def counters(plan: Plan, model: Whole) -> Totals:
     """What PyTorch counts and saves for one micro-batch of the unsharded plan without recompute."""
-    model = whole(plan)
     forward = sum(_counted(model, unit, unit.forward) for unit in model.units)
     yield "flops.counter.forward", forward
-    yield "flops.unmasked", unmasked(plan)
+    yield "flops.unmasked", unmasked(plan, model)
     later = sum(_counted(model, unit, (*unit.kept.again, *unit.backward)) for unit in model.units)
     yield "flops.counter.step", forward + later  # parts of a loss are rebuilt under any policy
     everything: Exact = 0
@@ -86,9 +89,9 @@ def counters(plan: Plan) -> Totals:
     yield "saved.total", everything + sum(once.values())
 
 
-def unmasked(plan: Plan) -> int:
+def unmasked(plan: Plan, model: Whole) -> int:
     """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
-    model, length = whole(plan), plan.run.seq_len
+    length = plan.run.seq_len
     reach = {group.name: group.attention.reach(length) for group in plan.model.groups}
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
     found: Exact = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sympy
 
+    from ledger.books.closed import Books
     from ledger.spec.plan import Plan
 
 Number = int | Fraction | float
@@ -148,6 +149,7 @@ class Compiled:
     waterfall: tuple[Span, ...]
     verdict: Verdict
     symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
+    books: tuple[Books, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
 
 
 @dataclass(frozen=True)

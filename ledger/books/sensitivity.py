@@ -14,18 +14,23 @@ from math import log
 
 import sympy
 
-from ledger.books.closed import Books, close
-from ledger.books.compiler import compile_plan, result
+from ledger.books.closed import Books, resized
 from ledger.books.derivative import Gradient, added, slopes
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.repricing import PRICES
+from ledger.books.repricing import PRICES, step_time
 from ledger.books.results import Compiled, Number
+from ledger.books.totals import run
 from ledger.model.dims import BY_NAME, symbol
-from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
 from ledger.spec.stages import growth
 
 NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
+OF_THE_MODEL = (
+    ("batch", "run.micro_batch"),
+    ("seq", "run.seq_len"),
+    ("d_model", "model.d_model"),
+    ("vocab", "model.vocab"),
+)
 TIME = ("time.step", "time.run", "cost.run")
 
 
@@ -43,8 +48,7 @@ def sensitivities(compiled: Compiled) -> tuple[Sensitivity, ...]:
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    books = close(plan, roles(plan))
-    return (*_prices(plan, compiled.totals), *_sizes(plan, books), *_amounts(plan))
+    return (*_prices(plan, compiled.totals), *_sizes(compiled), *_amounts(plan))
 
 
 # --- prices -------------------------------------------------------------------------------------
@@ -74,18 +78,17 @@ def _timed(plan: Plan, step: float, run: float | None = None) -> dict[str, float
 # --- sizes --------------------------------------------------------------------------------------
 
 
-def _sizes(plan: Plan, books: Sequence[Books]) -> Iterator[Sensitivity]:
+def _sizes(compiled: Compiled) -> Iterator[Sensitivity]:
     """The sizes of the run and of the model, by the symbols that stand for them."""
-    gradients = dict(_gradients(plan, books))
-    groups = plan.model.groups
-    run = [("batch", "run.micro_batch"), ("seq", "run.seq_len"), ("d_model", "model.d_model"), ("vocab", "model.vocab")]
-    for name, path in run:
-        yield _size(plan, path, BY_NAME[name].meaning, gradients, _signs(name))
+    gradients = dict(_gradients(compiled))
+    groups = compiled.plan.model.groups
+    for name, path in OF_THE_MODEL:
+        yield _size(compiled, path, BY_NAME[name].meaning, gradients, _signs(name))
     for group in groups:
         suffix, of = (group.name, f" ({group.name})") if len(groups) > 1 else ("", "")
         for name, field in (("d_ff", "mlp.d_ff"), ("heads", "attention.heads"), ("layers", "repeat")):
             path = f"model.layers.{group.name}.{field}"
-            yield _size(plan, path, f"{BY_NAME[name].meaning}{of}", gradients, _signs(name, suffix))
+            yield _size(compiled, path, f"{BY_NAME[name].meaning}{of}", gradients, _signs(name, suffix))
 
 
 def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
@@ -95,7 +98,7 @@ def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
 
 
 def _size(
-    plan: Plan,
+    compiled: Compiled,
     path: str,
     title: str,
     gradients: Mapping[str, tuple[Fraction, Gradient]],
@@ -105,17 +108,17 @@ def _size(
         key: float(sum(way * gradient.get(sign, Fraction(0)) for sign, way in signs) / whole) if whole else 0.0
         for key, (whole, gradient) in gradients.items()
     }
-    return Sensitivity(path, title, _around(plan, path) | found)
+    return Sensitivity(path, title, _around(compiled, path) | found)
 
 
-def _gradients(plan: Plan, books: Sequence[Books]) -> Iterator[tuple[str, tuple[Fraction, Gradient]]]:
+def _gradients(compiled: Compiled) -> Iterator[tuple[str, tuple[Fraction, Gradient]]]:
     """Work of the job, traffic of the slowest role, and memory at the peak of the worst role, with their gradients."""
+    books = compiled.books
     work = [(book, entry, book.role.devices) for book in books for entry in book.ledger.select("matmul")]
     yield "flops.step", _sum(work)
     traffic = [_sum([(book, entry, 1) for entry in book.ledger.select("hbm")]) for book in books]
     yield "traffic.step", max(traffic, key=lambda pair: pair[0])
-    worst = max(books, key=lambda book: result(book, plan, ()).peak.total)
-    peak = result(worst, plan, ())
+    worst, peak = max(zip(books, compiled.roles, strict=True), key=lambda pair: pair[1].peak.total)
     moment = next(index for index, one in enumerate(peak.moments) if one is peak.peak)
     alive = [
         (worst, entry, 1)
@@ -139,8 +142,9 @@ def _sum(rows: Sequence[tuple[Books, Entry, int]]) -> tuple[Fraction, Gradient]:
     return whole, added(*terms)
 
 
-def _around(plan: Plan, path: str) -> dict[str, float]:
+def _around(compiled: Compiled, path: str) -> dict[str, float]:
     """The elasticities of time from the nearest legal sizes around the given one."""
+    plan = compiled.plan
     mover = MOVERS.get(path.rpartition(".")[2])
     if mover is None:
         return {}
@@ -148,8 +152,14 @@ def _around(plan: Plan, path: str) -> dict[str, float]:
     by = max(step, round(given * NEAR / step) * step)
     if given <= by:
         return {}
-    less, more = compile_plan(put(given - by)).totals, compile_plan(put(given + by)).totals
-    return {key: _elasticity(float(less[key]), float(more[key]), given - by, given + by) for key in TIME if key in less}
+    less, more = (_times(put(size), compiled.books) for size in (given - by, given + by))
+    return {key: _elasticity(less[key], more[key], given - by, given + by) for key in TIME if key in less}
+
+
+def _times(plan: Plan, books: Sequence[Books]) -> dict[str, float]:
+    """What a step of a plan of other sizes takes, and its run."""
+    step = step_time(plan, resized(plan, books))
+    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step)}}
 
 
 Put = tuple[Callable[[int], Plan], int, int]

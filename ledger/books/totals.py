@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from ledger.books import quantised_stocks
-from ledger.books.closed import Books
+from ledger.books.closed import Books, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
 from ledger.books.memory import CATEGORIES
@@ -22,9 +22,10 @@ from ledger.spec.plan import Plan
 def totals(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult], time: StepTime) -> dict[str, Number]:
     """Every key that this plan has numbers for."""
     found: dict[str, Number] = {}
-    found.update(parameters(plan, books))
+    model = whole(plan)
+    found.update(parameters(model, books))
     found.update(flops(plan, books))
-    found.update(counters(plan))
+    found.update(counters(plan, model))
     found.update(napkin(plan, int(found["parameters.active"])))
     found.update(memory(plan, books, roles))
     found.update(traffic(books))

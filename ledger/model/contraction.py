@@ -55,6 +55,10 @@ class Contraction(Operation):
 
     def points(self) -> sympy.Expr:
         """The size of the product of all dims."""
+        return self._points
+
+    @cached_property
+    def _points(self) -> sympy.Expr:
         return product(*self.sizes().values())
 
     def counted(self) -> sympy.Expr:
@@ -63,7 +67,12 @@ class Contraction(Operation):
 
     def useful(self) -> sympy.Expr:
         """2 x the product of all dims x the density of the mask, of which every copy does its share."""
-        return product(2, self.points(), self.density) / self._degree()
+        return self._useful
+
+    @cached_property
+    def _useful(self) -> sympy.Expr:
+        every = product(2, self.points(), self.density)
+        return every / self._degree() if self.copies else every
 
     def masked(self) -> sympy.Expr:
         """What the mask throws away."""
@@ -78,6 +87,10 @@ class Contraction(Operation):
 
     def shape(self) -> Matmul:
         """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result."""
+        return self._shape
+
+    @cached_property
+    def _shape(self) -> Matmul:
         first, second, out = self.terms()
         size = self.sizes()
 

@@ -52,15 +52,24 @@ def _marked(operation: Operation, known: set[str], still: Callable[[Tensor], boo
         stays = tensor.frozen or tensor.storage in known or (tensor.role == "weight" and still(tensor))
         return replace(tensor, frozen=True) if stays else tensor
 
-    operation = replace(operation, inputs=tuple(map(mark, operation.inputs)))
+    operation = _with(operation, tuple(map(mark, operation.inputs)), operation.outputs, operation.saves)
     if isinstance(operation, Quantised):
         operation = operation.of(tuple(map(mark, operation.originals)))
     known |= {tensor.storage for tensor in operation.inputs if tensor.frozen}
     if not any(map(differentiable, operation.learned())):
         known |= {tensor.storage for tensor in operation.outputs}
     saves = tuple(mark(tensor) for tensor in operation.saves)
-    operation = replace(operation, outputs=tuple(map(mark, operation.outputs)), saves=saves)
-    return replace(operation, saves=tuple(_needed(operation)))
+    operation = _with(operation, operation.inputs, tuple(map(mark, operation.outputs)), saves)
+    return _with(operation, operation.inputs, operation.outputs, tuple(_needed(operation)))
+
+
+def _with(
+    operation: Operation, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...], saves: tuple[Tensor, ...]
+) -> Operation:
+    """The operation with these tensors; itself where they are its own, as in a model whose weights are all trained."""
+    if (operation.inputs, operation.outputs, operation.saves) == (inputs, outputs, saves):
+        return operation
+    return replace(operation, inputs=inputs, outputs=outputs, saves=saves)
 
 
 def _needed(operation: Operation) -> Iterator[Tensor]:

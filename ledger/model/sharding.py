@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import sympy
 
@@ -35,9 +36,7 @@ class Sharding:
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
-        return product(*[symbol(axis) for axis in self.axes]) / product(
-            *[symbol(axis) for axis in self._within(weight)]
-        )
+        return _devices(self.axes, self._within(weight))
 
     def _within(self, weight: Tensor) -> tuple[str, ...]:
         """Axes that subdivide these axes, and over which this weight is no copy of itself or another copy."""
@@ -74,6 +73,12 @@ class Sharding:
     def padded(self, weight: Tensor) -> sympy.Expr:
         """Elements of the weight put together from equal shares."""
         return product(self.degree(weight), self.held("optimizer", weight)) if self.axes else weight.elements()
+
+
+@cache
+def _devices(axes: tuple[str, ...], within: tuple[str, ...]) -> sympy.Expr:
+    """Devices along some axes, over those along what subdivides them."""
+    return product(*[symbol(axis) for axis in axes]) / product(*[symbol(axis) for axis in within])
 
 
 @dataclass(frozen=True)

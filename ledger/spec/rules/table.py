@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from ledger.spec.places import Places
@@ -141,9 +142,15 @@ def broken(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Ite
     """What the rules of a table find, as far as the parts they read could be built."""
     known = {**built, "at": at}
     for rule in table:
-        needs = inspect.signature(rule).parameters
+        needs = _needs(rule)
         if all(need in known for need in needs):
             yield from map(_told, rule(**{need: known[need] for need in needs}))
+
+
+@cache
+def _needs(rule: Rule) -> tuple[str, ...]:
+    """The parts of a plan that a rule reads: the names of its parameters."""
+    return tuple(inspect.signature(rule).parameters)
 
 
 def _told(problem: Problem) -> Problem:
