@@ -13,7 +13,6 @@ from fractions import Fraction
 THIN = "\u202f"
 MINUS = "\u2212"
 PREFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
-BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 SHORT_SCALE = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
@@ -104,12 +103,6 @@ def ends_in_hundreds(value: Number) -> bool:
     """Whether three figures leave no decimal beside the prefix."""
     number = magnitude(value)
     return number >= 1000 and rounded(number, 4).adjusted() % 3 == 2
-
-
-def binary_size(value: Number) -> str:
-    """Bytes with binary prefixes, as drivers report them: `79.6 GiB`."""
-    text, unit = scaled(value, BINARY, 3)
-    return f"{text}{THIN}{unit}"
 
 
 def scientific(value: Number, unit: str = "", digits: int = 3) -> str:

@@ -12,7 +12,6 @@ from ledger.model.operations import Operation, total
 
 FLOW, STOCK = "flow", "stock"
 MICRO_BATCH, STEP = "micro-batch", "step"
-PHASES = ("forward", "recompute", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ class Ledger:
             ):
                 yield entry
 
-    def total(self, resource: str = "", when: str = "", account: str = "") -> sympy.Expr:
+    def total(self, resource: str = "", when: str = "") -> sympy.Expr:
         """The sum of a flow over a step. A stock has a peak, not a sum: asking for it raises ValueError."""
-        chosen = tuple(self.select(resource, when, account))
+        chosen = tuple(self.select(resource, when))
         stocks = {entry.resource.name for entry in chosen if entry.resource.kind == STOCK}
         if stocks:
             raise ValueError(f"stocks have a peak, not a total: {', '.join(sorted(stocks))}")

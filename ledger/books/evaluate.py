@@ -1,18 +1,13 @@
-"""Two ways from a formula to a number: exact integers and fractions, and float64 vectors, compiled once a structure."""
+"""From a formula to a number: integers and fractions, never rounded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import sympy
 
 from ledger.model.tensors import CeilDiv
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Exact = int | Fraction
 Bindings = Mapping[sympy.Symbol, Exact]
@@ -56,24 +51,3 @@ def _apply(expr: sympy.Expr, value: Callable[[sympy.Expr], Exact]) -> Exact:
 
 def _whole(number: Exact) -> Exact:
     return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
-
-
-@lru_cache(maxsize=64)
-def compiled(exprs: tuple[sympy.Expr, ...], symbols: tuple[sympy.Symbol, ...]) -> Callable[..., list[Any]]:
-    """One numpy function for many formulas, with their common parts shared; compiled once for each structure."""
-    import numpy as np
-
-    ceil_div = {"CeilDiv": lambda rows, shards: -np.floor_divide(-rows, shards)}
-    function: Callable[..., list[Any]] = sympy.lambdify(
-        list(symbols), list(exprs), modules=[ceil_div, "numpy"], cse=True
-    )
-    return function
-
-
-def vector(exprs: Sequence[sympy.Expr], columns: Mapping[sympy.Symbol, Any]) -> list[np.ndarray]:
-    """Formulas over columns of values, in float64: for sweeps, never for totals that must be exact."""
-    import numpy as np
-
-    symbols = tuple(sorted(columns, key=str))
-    values = [np.asarray(columns[symbol], dtype=np.float64) for symbol in symbols]
-    return [np.asarray(result, dtype=np.float64) for result in compiled(tuple(exprs), symbols)(*values)]

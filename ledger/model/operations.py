@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 
@@ -122,10 +122,9 @@ class Operation:
         return ()
 
 
-def gradient(tensor: Tensor, dtype: str = "") -> Tensor:
+def gradient(tensor: Tensor) -> Tensor:
     """The gradient of a tensor: same dims and split."""
-    found = tensor.gradient
-    return replace(found, dtype=dtype) if dtype and dtype != found.dtype else found
+    return tensor.gradient
 
 
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 
 from ledger.report import assets
@@ -130,7 +130,7 @@ def stroke(colour: str, width: float = 1.0, dashes: str | None = None) -> dict[s
     }
 
 
-def rectangle(box: Box, colour: str, tip: str = "", radius: float = 0.0) -> str:
+def rectangle(box: Box, colour: str, tip: str = "") -> str:
     """A filled rectangle; `tip` is shown while the pointer rests on it."""
     inner = (element("title", escape(tip)),) if tip else ()
     return element(
@@ -140,7 +140,6 @@ def rectangle(box: Box, colour: str, tip: str = "", radius: float = 0.0) -> str:
         y=box.top,
         width=max(box.right - box.left, 0.0),
         height=box.bottom - box.top,
-        rx=radius or None,
         **fill(colour),
     )
 
@@ -214,20 +213,11 @@ def round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
-def shortened(text: str, width: float, size: float = SIZE) -> str:
+def shortened(text: str, width: float) -> str:
     """The text, or as much of it as fits, with an ellipsis."""
-    if text_width(text, size) <= width:
+    if text_width(text) <= width:
         return text
     cut = text.rstrip("… ")
-    while cut and text_width(f"{cut}…", size) > width:
+    while cut and text_width(f"{cut}…") > width:
         cut = cut[:-1]
     return f"{cut.rstrip()}…"
-
-
-def spread(labels: Sequence[Text], gap: float = 2.0) -> tuple[Text, ...]:
-    """The labels moved downwards as far as needed so that none touches the one above it; order by y is kept."""
-    placed: list[Text] = []
-    for entry in sorted(labels, key=lambda label: label.y):
-        least = placed[-1].box.bottom + gap + ASCENT * entry.size if placed else entry.y
-        placed.append(replace(entry, y=max(entry.y, least)))
-    return tuple(placed)

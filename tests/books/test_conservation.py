@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ledger.books.bindings import bindings
 from ledger.books.closed import close
-from ledger.books.evaluate import exact, vector
+from ledger.books.evaluate import exact
 from ledger.books.memory import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.program import program
@@ -217,18 +217,6 @@ def test_recomputation_adds_at_most_a_forward_pass(whole: plans.Mapped) -> None:
         assert 0 <= totals["flops.recompute"] <= totals["flops.forward"]
         chunked = kernels.get("loss") == "chunked"
         assert policy != "none" or chunked == (totals["flops.recompute"] > 0)
-
-
-@laws
-@given(parts())
-def test_exact_numbers_and_vectors_agree(whole: plans.Mapped) -> None:
-    """The same formulas over float columns, compiled once, give what exact arithmetic gives, to 1e-12."""
-    compiled = plans.compiled(**whole)
-    for role in roles(compiled.plan):
-        columns = {sign: [value, value] for sign, value in bindings(compiled.plan, role).items()}
-        rows = [account for account in compiled.accounts if account.role == role.name]
-        for row, column in zip(rows, vector([row.expression for row in rows], columns), strict=True):
-            assert column == pytest.approx(float(row.amount), rel=1e-12), row.account
 
 
 @laws
