@@ -82,7 +82,7 @@ class Gathering:
             yield self.buffers.whole(mine)
         if point.phase == FORWARD:
             if point.unit != LOSS:
-                yield self.buffers.gathered(mine if mine != ROOT else point.beside.before or ROOT)
+                yield self.buffers.gathered(mine if mine != ROOT else self.last_gathered(point.beside.before or ROOT))
             return
         if point.unit != LOSS:
             yield from self.gathered_ahead(point)
@@ -90,6 +90,14 @@ class Gathering:
         if mine != ROOT:
             yield from self.buffers.accumulated(mine)
             yield from self.left_inside(point)
+
+    def last_gathered(self, name: str) -> str:
+        """Of what moves with these layers, the set that forward gathers last."""
+        return name
+
+    def stretches(self, point: Point, unit: Unit, steps: Sequence[Alive]) -> tuple[Sequence[Alive], ...]:  # noqa: ARG002
+        """The steps of a unit by what stands beside them: all alike."""
+        return (steps,)
 
     def ahead(self, point: Point) -> Iterator[str]:
         """The set that backward gathers while this one runs."""

@@ -41,12 +41,12 @@ def stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterat
     def filled(step: Step) -> Exact:
         return sum(value(held.amount) * value(held.times) for held in step.held)
 
-    fullest: dict[tuple[str, str], Alive] = {}
+    fullest: dict[tuple[str, str], tuple[Alive, ...]] = {}
     for point in moments.points:
         key = point.phase, point.unit
         if key not in fullest:
-            fullest[key] = _fullest(moments.alive(point), value)
-        step = max(moments.steps(point, (fullest[key],)), key=filled)
+            fullest[key] = tuple(_fullest(stretch, value) for stretch in moments.stretches(point))
+        step = max(moments.steps(point, fullest[key]), key=filled)
         index = line.points.index(point)
         for held in step.held:
             why = f"{held.why}; fullest while {step.name}"

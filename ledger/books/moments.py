@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ledger.books import transfers
+from ledger.books.expert_sets import ExpertGathering, apart
 from ledger.books.gathering import Gathering
 from ledger.books.liveness import Alive
 from ledger.books.passing import passes
@@ -45,8 +46,9 @@ class Moments:
         if not self.program.sharding.splits("weights"):
             return None
         named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
-        buffers = transfers.Buffers(self.program, self.plan, named, micro_batches(self.plan))
-        return Gathering(buffers, self.line)
+        split = apart(named, self.program.sharding, self.plan.parallelism.wrap)
+        buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
+        return Gathering(buffers, self.line) if split == named else ExpertGathering(buffers, self.line)
 
     @property
     def several(self) -> bool:
@@ -70,6 +72,11 @@ class Moments:
     def alive(self, point: Point) -> tuple[Alive, ...]:
         """The steps of the unit that runs."""
         return self.passes[point.phase, point.unit]
+
+    def stretches(self, point: Point) -> tuple[Sequence[Alive], ...]:
+        """The steps of the unit that runs, apart where different things stand beside them."""
+        alive, gathering = self.alive(point), self.gathering
+        return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
     def steps(self, point: Point, chosen: Sequence[Alive]) -> Iterator[Step]:
         """The steps of a moment; of those of its unit, the chosen ones."""

@@ -25,6 +25,7 @@ from ledger.model.wrapping import LOSS, ROOT, Wrap
 from ledger.spec.plan import Plan
 
 CATEGORY = "unsharded"
+INNER = "/experts"  # ends the name of a set within a layer's
 
 
 @dataclass(frozen=True)
@@ -178,18 +179,18 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     for name, each in buffers.sets.items():
         if name == ROOT:
             continue
-        size = each.parts[0][0]
+        size, unit = each.parts[0][0], name.removesuffix(INNER)
         if not buffers.again(name):
             held, why = buffers.whole(name), "not freed after forward"
-            yield from posted(line, f"{name}/weights.kept", CATEGORY, held.amount, waiting(line, name, size), why)
+            yield from posted(line, f"{name}/weights.kept", CATEGORY, held.amount, waiting(line, unit, size), why)
         for held in buffers.accumulated(name):
-            there = waiting(line, name, size, since=OPTIMIZER)
+            there = waiting(line, unit, size, since=OPTIMIZER)
             yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
             amount = each.trained().share(sharding, precision.reduction)
-            done = over(name, size)
+            done = over(unit, size)
             yield from posted(line, f"{name}/gradient.summed", CATEGORY, amount, done, "input of an all-reduce")
 
 

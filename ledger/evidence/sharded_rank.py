@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,7 +16,7 @@ from unittest import mock
 import torch
 from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -29,12 +30,15 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ledger.evidence import dispatched_experts
 from ledger.evidence.collective_log import CollectiveLog
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.cuda_rank import imaginary_streams
+from ledger.evidence.dispatched_experts import Dispatch
 from ledger.evidence.held import Held
 from ledger.evidence.hosted_activations import hosted
 from ledger.evidence.moments import Moments
+from ledger.evidence.rank_mesh import RankMesh, rank_mesh
 from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
@@ -43,7 +47,6 @@ from ledger.evidence.storage_meter import StorageMeter
 from ledger.evidence.transformers.config import NoReferenceError, family, layer_order
 from ledger.evidence.transformers.features import mlp_of
 
-AXES = ("replicate", "data", "tensor")
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
 
 
@@ -51,12 +54,14 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
     """One step of rank 0. The process must not have a process group yet."""
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=sharding.ranks)
     device = "cuda" if sharding.offload or work.hosting else "cpu"
-    mesh = init_device_mesh(device, tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
+    mesh = rank_mesh(sharding, device)
     meter = StorageMeter(device)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with _stand_ins(device), _isolated_propagation():
         with fake:
             built = reference_model(work.model, work.kernels, device, torch_dtype(work.precision.weights))
+            if sharding.expert > 1:
+                dispatched_experts.install(built, Dispatch(mesh.within["expert"], sharding.arriving))
             freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
             positions = torch.arange(work.seq_len, device=device)[None]
@@ -72,7 +77,7 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
         static = meter.held
         beside.enter("passes")
         moments = Moments(meter, layers, [group.name for group in groups])
-        log = CollectiveLog({mesh[axis].get_group().group_name: axis for axis in AXES}, lambda: moments.phase)
+        log = CollectiveLog(mesh.axes(), lambda: moments.phase)
         with fake, meter.resizes_seen(), beside, meter, log, hosted(layers, work.hosting), moments.noted():
             after = _passes(built, (tokens, positions), sharding, moments)
         peak = meter.restart()
@@ -122,7 +127,7 @@ def _local(tensor: Any) -> Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMesh) -> None:
+def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: RankMesh) -> None:
     """Tensor parallelism with a split sequence, then, where there are shards, one FSDP unit per layer and one more."""
     layers = attrgetter(family(work.model).layers)(built)
     if sharding.tensor > 1:
@@ -130,20 +135,35 @@ def _parallelize(built: Any, work: Workload, sharding: Sharding, mesh: DeviceMes
             raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
         if mlp_of(work.model).experts:
             raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
-        _split_tensors(built, layers, mesh["tensor"])
+        _split_tensors(built, layers, mesh.whole["tensor"])
     if not sharding.shards:
         return
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
     held = CPUOffloadPolicy(pin_memory=False) if sharding.offload else OffloadPolicy()  # only CUDA pins
     shard = partial(fully_shard, mp_policy=policy, offload_policy=held)
-    group = mesh["replicate", "data"] if sharding.replicate > 1 else mesh["data"]
+    group = mesh.shards
     cut = partial(_cut, ranks=sharding.data)
+    if sharding.expert > 1:
+        unasked = replace(policy, cast_forward_inputs=False)  # scores multiply outside of torchtitan's experts
+        _shard_experts(layers, sharding, partial(shard, mesh=mesh.copies, mp_policy=unasked))
     for module in _sets(layers, sharding.wrap):
         again = sharding.reshard != "none"
         shard(module, mesh=group, reshard_after_forward=again, shard_placement_fn=cut)
     if sharding.ends == "apart" and sharding.wrap and not work.model.tied:
         _wrap_ends(built, partial(shard, mesh=group), sharding)
     shard(built, mesh=group, reshard_after_forward=RESHARD[sharding.reshard])
+    if sharding.expert > 1:
+        for layer, after, before in dispatched_experts.prefetched(layers):
+            layer.set_modules_to_forward_prefetch(after)
+            layer.set_modules_to_backward_prefetch(before)
+
+
+def _shard_experts(layers: nn.ModuleList, sharding: Sharding, shard: Any) -> None:
+    """Routed experts by themselves, over the ranks that have the same ones; each layer holds the rest (torchtitan)."""
+    cut = partial(_cut, ranks=sharding.data // sharding.expert)
+    for layer in layers:
+        if (experts := dispatched_experts.experts_of(layer)) is not None:
+            shard(experts, reshard_after_forward=sharding.reshard != "none", shard_placement_fn=cut)
 
 
 def _wrap_ends(built: Any, shard: Any, sharding: Sharding) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from fractions import Fraction
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Sharding:
     """The mesh of one rank: `replicate` x `data` x `tensor` ranks; FSDP2 shards over `data`.
+
+    `expert` subdivides `data`: ranks that share the experts of a layer, of which the busiest gets `arriving` times as
+    many rows as the average. FSDP2 shards these experts over the rest.
 
     `reshard`, `wrap` and `reduce` as in `Parallelism`; with `tensor` above 1 the sequence is split too. `offload`: the
     shards live in host memory (CPUOffloadPolicy), and bytes are those of the device alone.
@@ -31,6 +35,8 @@ class Sharding:
     micro_batches: int = 1
     ends: str = "root"  # as in `Stack`
     offload: bool = False
+    expert: int = 1
+    arriving: Fraction = Fraction(1)
 
     @property
     def shards(self) -> bool:
@@ -80,8 +86,8 @@ class Stage:
 class Collective:
     """Collectives of one kind on one axis in one phase; bytes: output of a gather, input of a reduction."""
 
-    kind: str  # all_gather | reduce_scatter | all_reduce
-    axis: str  # data | tensor | replicate
+    kind: str  # all_gather | reduce_scatter | all_reduce | all_to_all
+    axis: str  # data | tensor | replicate | expert | expert_data
     phase: str  # forward | backward
     count: int
     bytes: int

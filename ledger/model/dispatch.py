@@ -92,6 +92,12 @@ def sent(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     return _placed(tape, "mlp/grouped", received, _arrival(received), dims)
 
 
+def ends(order: Sorted, rows: Tensor) -> Tensor:
+    """Where the experts of one device end among the rows that it has."""
+    mine = tuple(pair for pair in rows.split if pair[0] == "experts")
+    return order.offsets.on(mine, "mlp/offsets.received.index") if mine else order.offsets
+
+
 def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
     """The weight of every row where the rows are."""
     if not split(tape):

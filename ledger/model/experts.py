@@ -72,9 +72,10 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     inside = tape.kernels.weighing == "activation"
     scores = dispatch.sent_along(tape, weights, arrived) if inside else None
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
-    joint = _group_product(tape, "gate_up", arrived, (owner, order.offsets), spec)
+    index = (owner, dispatch.ends(order, arrived))
+    joint = _group_product(tape, "gate_up", arrived, index, spec)
     active = activated(tape, joint, spec, scores)
-    out = _group_product(tape, "down", active, (owner, order.offsets), spec)
+    out = _group_product(tape, "down", active, index, spec)
     back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
     result = dispatch.restored(tape, back if inside else _leaving(tape, back, weights, spec), order, chosen)
     return tape.cast(dispatch.summed(tape, result), x.dtype)

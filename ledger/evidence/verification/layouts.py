@@ -12,7 +12,6 @@ from ledger.spec.plan import Plan
 # Axes along which no judge runs a step yet, and why.
 UNJUDGED = {
     "context": "keys and values come from other ranks, and the judge's attention reads its own",
-    "expert": "tokens go to the ranks that the router chooses, and fake tensors hold no choice",
 }
 
 # Kernels that the judge has, by what they serve; more losses where one device holds the whole vocabulary.
@@ -51,6 +50,8 @@ def sharding(plan: Plan) -> Sharding:
         micro_batches=micro_batches(plan),
         ends=plan.stack.ends,
         offload="weights" in layout.offload,
+        expert=layout.expert,
+        arriving=plan.assumptions.expert_imbalance,
     )
 
 
