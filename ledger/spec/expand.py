@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ledger.spec.library import Library
+from ledger.spec.overrides import FLAG
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source
@@ -14,6 +15,7 @@ PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
 DEFAULTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
 DEEPEST = 8  # parts that are based on parts
+HERE = Source("", "", "")  # beside what is typed on the command line: the folder in which it is typed
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     named = given if isinstance(given.value, str) else given.fields.get("base", _only_name(given))
     if named is None or not isinstance(named.value, str):
         return _with_inner(Part(given, _slug(given, kind), {}), kind, beside, library, depth)
-    source = library.find(kind, named.value, named.where, beside)
+    source = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else beside)
     texts = {source.file: source.text}
     try:
         below = resolve(read(source.text, source.file), kind, source, library, depth + 1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,16 @@ def test_an_override_has_no_source_it_was_not_given() -> None:
     origin = loaded("accelerator.bandwidth=3 TB/s").origins["accelerator.bandwidth"]
     assert origin.source == ""
     assert origin.where == Location("--set accelerator.bandwidth=3 TB/s", 1, 29)
+
+
+def test_a_typed_path_is_relative_to_where_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--set accelerator=mine.yaml` names the file that the shell would, wherever the plan is kept."""
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "tiny.yaml").write_text(SMALL)
+    (tmp_path / "mine.yaml").write_text((LIBRARY.folder("accelerator") / "h100-sxm.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    plan = load_plan("plans/tiny.yaml", ["accelerator=mine.yaml"], library=LIBRARY)
+    assert plan.origins["accelerator.bandwidth"].where.file == "mine.yaml"
 
 
 def test_an_unstated_network_is_an_assumption() -> None:
