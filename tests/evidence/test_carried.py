@@ -10,7 +10,8 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.evidence.published import constants
-from ledger.evidence.published.carried import Known, carried, known, table, written
+from ledger.evidence.published.carried import carried, table, written
+from ledger.evidence.published.known import Known, known
 from ledger.evidence.published.near import FAR, MOST, distance, nearby, neighbours, unlike
 from ledger.evidence.published.scores import scored
 from ledger.spec.library import default_library

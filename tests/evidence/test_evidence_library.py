@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import yaml
 
-from ledger.evidence.calibration.curves import PASSES, roof
-from ledger.evidence.calibration.fitting import Roof, relative_errors
+from ledger.evidence.calibration.fitting import relative_errors
+from ledger.evidence.calibration.forms import Roof, roof
 from ledger.evidence.calibration.measured import read_evidence
-from ledger.evidence.calibration.samples import form_of, samples
+from ledger.evidence.calibration.samples import PASSES, form_of, samples
 from ledger.evidence.calibration.sets import Series, sets
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
@@ -54,7 +54,10 @@ def test_a_price_meets_its_stated_error_on_the_evidence_carried_for_it(series: S
     curve = _price(accelerator, series)
     assert curve is not None
     errors = relative_errors(
-        form_of(series.kind.what), curve.parameters, samples(series.records), roof(accelerator, series.kind)
+        form_of(series.kind.what),
+        curve.parameters,
+        samples(series.records),
+        roof(accelerator, series.kind.what, series.kind.dtype),
     )
     assert float(np.abs(errors).mean()) <= curve.error + ROUNDING
 
@@ -66,7 +69,10 @@ def test_a_kernel_takes_no_longer_than_the_module_it_was_timed_in(series: Series
     curve = _price(accelerator, series)
     assert curve is not None
     errors = relative_errors(
-        form_of(series.kind.what), curve.parameters, samples(series.records), roof(accelerator, series.kind)
+        form_of(series.kind.what),
+        curve.parameters,
+        samples(series.records),
+        roof(accelerator, series.kind.what, series.kind.dtype),
     )
     assert float(np.mean(errors)) < 0
 

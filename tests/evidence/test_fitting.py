@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ledger.books import prices
-from ledger.evidence.calibration.fitting import FORMS, Roof, Sample, fit, relative_errors
+from ledger.evidence.calibration.fitting import fit, relative_errors
+from ledger.evidence.calibration.forms import FORMS, Roof, Sample
 from ledger.spec.load import load_accelerator, load_cluster
 
 ROOF = Roof(peak=312e12, bandwidth=2.039e12, multiprocessors=108)

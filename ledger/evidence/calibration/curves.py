@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ledger.evidence.calibration.fitting import Fit, Roof, Sample, fit, relative_errors
-from ledger.evidence.calibration.samples import form_of, samples
+from ledger.evidence.calibration.fitting import Fit, fit, relative_errors
+from ledger.evidence.calibration.forms import Roof, Sample, roof
+from ledger.evidence.calibration.samples import PASSES, form_of, samples
 from ledger.evidence.calibration.sets import Kind, Series, Whole
 from ledger.spec.plan import Accelerator, Curve
 
@@ -25,7 +26,6 @@ ORDER: Mapping[str, tuple[str, ...]] = {
 }
 SHARES = ("e", "b")  # of a data sheet, so no more than 1
 EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in the order a region names them
-PASSES = ("forward", "backward")
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,9 @@ class Calibration:
         return self.fit is not None and self.whole is not None and self.whole[0] <= self.fit.error
 
 
-def roof(accelerator: Accelerator, kind: Kind) -> Roof:
-    """The data sheet that a kind is measured against; raises KeyError where the sheet has no peak for its dtype."""
-    family, _, rest = kind.what.partition(".")
-    peaked = {"matmul": rest, "grouped": rest, "attention": kind.dtype or "bf16"}.get(family)
-    peak = accelerator.peak[peaked] if peaked else 1.0
-    return Roof(peak, accelerator.bandwidth, accelerator.multiprocessors)
-
-
 def calibrated(series: Series, accelerator: Accelerator) -> Calibration:
     """The fit of one set, judged on groups of sizes that it had not seen."""
-    under, measured = roof(accelerator, series.kind), samples(series.records)
+    under, measured = roof(accelerator, series.kind.what, series.kind.dtype), samples(series.records)
     if len({sample.group for sample in measured}) < 2:
         return Calibration(series, under, measured, None)
     found = fit(series.kind.form, measured, under, _fixed(series.kind, measured))

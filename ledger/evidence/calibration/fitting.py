@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Variables = Mapping[str, Array]
-Parameters = Mapping[str, float]
+from ledger.evidence.calibration.forms import FORMS, PLAIN, Form, Parameters, Roof, Sample
 
-TILE = 128 * 256  # output elements one multiprocessor works on in the large kernels of cuBLAS
+Array = NDArray[np.float64]
+
 ROBUST = 0.02  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
 FOLDS = 20  # at most; each group alone is held out where there are no more
 STEPS = 80
 ENOUGH = 1e-9  # a step that lowers the loss by less than this share of it is the last
-# How far a parameter that samples hardly show strays from what is typical, as a natural logarithm: starts and shares of
-# a bandwidth are alike on devices of one kind, what small shapes lose is not.
-NEAR, FAR = 0.5, 1.0
 EXACT = 1e-3  # measurements never scatter less
 DEVIATION = 1.2533  # standard deviation of a normal distribution over its mean absolute deviation
-
-
-@dataclass(frozen=True)
-class Roof:
-    """What a device's datasheet promises: dense FLOP/s of the dtype, B/s of its memory, how many multiprocessors."""
-
-    peak: float = 1.0
-    bandwidth: float = 1.0
-    multiprocessors: int = 1
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A measured time in seconds, what it depends on, and the group that is held out together with it."""
-
-    seconds: float
-    variables: Mapping[str, float]
-    group: str
-
-
-@dataclass(frozen=True)
-class Form:
-    """A price formula: start values of its parameters (none is ever negative) and seconds, for arrays of variables.
-
-    `loose`: parameters that samples may show hardly or not at all, and how far they stray; they are drawn to their
-    start values, the more so the more the samples scatter.
-    """
-
-    start: Parameters
-    seconds: Callable[[Parameters, Variables, Roof], Array]
-    loose: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,62 +35,7 @@ class Fit:
     seen: float = 0.0
 
 
-def _matmul(p: Parameters, v: Variables, roof: Roof) -> Array:
-    shape = (1 + p["k0"] / v["k"]) * (1 + p["c"] * roof.multiprocessors * TILE / (v["m"] * v["n"]))
-    work = v["flops"] / (p["e"] * roof.peak) * shape
-    return p["t0"] + np.maximum(work, v["bytes"] / (p["b"] * roof.bandwidth))
-
-
-def _grouped(p: Parameters, v: Variables, roof: Roof) -> Array:
-    """One grouped matmul, or several of a layer that were timed as one."""
-    work = v["flops"] / (p["e"] * roof.peak) * (1 + p["m0"] / v["group"])
-    return p["t0"] * v["kernels"] + np.maximum(work, v["bytes"] / (p["b"] * roof.bandwidth))
-
-
-def _casting(p: Parameters, v: Variables, roof: Roof) -> Array:
-    """A matmul with the casts of its operand, whose bytes take `d` times as long as at full bandwidth."""
-    return _matmul(p, v, roof) + p["d"] * v["beside"] / roof.bandwidth
-
-
-def _module(p: Parameters, v: Variables, roof: Roof) -> Array:
-    """Attention with memory-bound kernels beside it, whose bytes are moved `c` times as long as at full bandwidth."""
-    return _attention(p, v, roof) + p["c"] * v["beside"] / roof.bandwidth
-
-
-def _attention(p: Parameters, v: Variables, roof: Roof) -> Array:
-    return p["t0"] + v["flops"] * (1 + p["s0"] / v["seq"]) / (p["e"] * roof.peak)
-
-
-def _bandwidth(p: Parameters, v: Variables, roof: Roof) -> Array:
-    return p["t0"] + v["bytes"] / (p["b"] * roof.bandwidth)
-
-
-def _collective(p: Parameters, v: Variables, _: Roof) -> Array:
-    """`bus_bytes` is the payload times 2(n-1)/n for an all-reduce and (n-1)/n for the other collectives."""
-    transfer = v["bus_bytes"] / p["B"]
-    return p["a"] + transfer + np.sqrt(p["a"] * transfer)
-
-
-def _send(p: Parameters, v: Variables, _: Roof) -> Array:
-    return p["a"] + v["bytes"] / p["B"]
-
-
-# `b` of matmuls that memory limits: 0.69 to 0.80 on A100, H100, H200, B200 and GB200, by shapes of fewer than 512 rows.
-MATMUL: Parameters = {"e": 0.8, "t0": 3e-6, "b": 0.75, "k0": 100.0, "c": 0.03}
-SHAPES: Parameters = {"t0": NEAR, "b": NEAR, "k0": FAR, "c": FAR}
-FORMS: Mapping[str, Form] = {
-    "matmul": Form(MATMUL, _matmul, SHAPES),
-    "casting": Form({**MATMUL, "d": 1.5}, _casting, {**SHAPES, "d": FAR}),
-    "grouped": Form({"e": 0.65, "t0": 1e-5, "b": 0.75, "m0": 200.0}, _grouped, {"t0": NEAR, "b": NEAR, "m0": FAR}),
-    "attention": Form({"e": 0.5, "s0": 500.0, "t0": 5e-6}, _attention, {"s0": FAR, "t0": NEAR}),
-    "module": Form({"e": 0.5, "s0": 500.0, "t0": 5e-6, "c": 1.0}, _module, {"s0": FAR, "t0": NEAR, "c": FAR}),
-    "bandwidth": Form({"b": 0.7, "t0": 3e-6}, _bandwidth, {"t0": NEAR}),
-    "collective": Form({"a": 1e-5, "B": 2e11}, _collective),
-    "send": Form({"a": 1e-5, "B": 5e10}, _send),
-}
-
-
-def fit(name: str, samples: Sequence[Sample], roof: Roof = Roof(), fixed: Parameters | None = None) -> Fit:
+def fit(name: str, samples: Sequence[Sample], roof: Roof = PLAIN, fixed: Parameters | None = None) -> Fit:
     """The form's parameters, those in `fixed` kept; every error comes from a fit that had not seen the sample's group.
 
     Raises ValueError where fewer than two groups are left to hold out.
@@ -148,10 +58,11 @@ def fit(name: str, samples: Sequence[Sample], roof: Roof = Roof(), fixed: Parame
     return Fit(found, float(np.abs(every).mean()), float(every.mean()), len(samples), how, in_sample)
 
 
-def relative_errors(name: str, parameters: Parameters, samples: Sequence[Sample], roof: Roof = Roof()) -> Array:
+def relative_errors(name: str, parameters: Parameters, samples: Sequence[Sample], roof: Roof = PLAIN) -> Array:
     """Predicted over measured seconds, minus 1, per sample."""
     variables, measured = _columns(samples)
-    return FORMS[name].seconds(parameters, variables, roof) / measured - 1
+    found: Array = FORMS[name].seconds(parameters, variables, roof) / measured - 1
+    return found
 
 
 def _columns(samples: Sequence[Sample]) -> tuple[dict[str, Array], Array]:
@@ -171,7 +82,8 @@ def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters)
         return {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
 
     def alone(logs: Array) -> Array:
-        return form.seconds(named(logs), variables, roof) / measured - 1
+        found: Array = form.seconds(named(logs), variables, roof) / measured - 1
+        return found
 
     robust = np.full(len(measured), ROBUST)
     logs = _descended(alone, typical, robust)

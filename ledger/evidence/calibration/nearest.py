@@ -11,10 +11,9 @@ from pathlib import Path
 
 from ledger.books import prices
 from ledger.books.results import Compiled, KernelTime
-from ledger.evidence.calibration.curves import PASSES, roof
-from ledger.evidence.calibration.fitting import Sample, relative_errors
+from ledger.evidence.calibration.forms import Sample, predicted, roof
 from ledger.evidence.calibration.measured import read_evidence
-from ledger.evidence.calibration.samples import COLLECTIVES, form_of, samples
+from ledger.evidence.calibration.samples import COLLECTIVES, PASSES, form_of, samples
 from ledger.evidence.calibration.sets import Series, named, sets
 from ledger.evidence.nearby import Nearby
 from ledger.spec.library import default_library
@@ -145,11 +144,11 @@ def _told(match: Match, accelerator: Accelerator) -> Nearby | None:
     if curve is None:
         return None
     sample, record = match.measured.samples[match.index], series.records[match.index]
-    (error,) = relative_errors(form_of(kind.what), curve.parameters, [sample], roof(accelerator, kind)).tolist()
+    under = roof(accelerator, kind.what, kind.dtype)
     return Nearby(
         what=kind.what,
         name=named(record),
-        predicted=sample.seconds * (1 + error),
+        predicted=predicted(form_of(kind.what), curve.parameters, sample, under),
         measured=sample.seconds,
         unit="s",
         origin=f"{series.source} ({series.file})",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ledger.evidence.calibration.fitting import Sample
+from ledger.evidence.calibration.forms import Sample
 
 Record = Mapping[str, object]
 
@@ -16,6 +16,7 @@ RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the 
 # Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
 ATTENTION_MATMULS = {"forward": (1, 1), "backward": (3, 2)}
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
+PASSES = ("forward", "backward")
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from ledger.evidence.published import worth
-from ledger.evidence.published.carried import PREDICTED, folder, predictions, written
+from ledger.evidence.published.carried import predictions, written
 from ledger.evidence.published.constants import lines, trials
+from ledger.evidence.published.known import PREDICTED, folder
 
 
 def main() -> None:

@@ -6,50 +6,19 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
 
 from ledger.books.closed import Books
 from ledger.books.repricing import step_time
 from ledger.evidence.published.documents import Document, SkippedError, document
 from ledger.evidence.published.facts import GIB, NEEDED, Facts, UnreadableError, facts
+from ledger.evidence.published.known import Known, folder
 from ledger.evidence.published.scores import Shelf, measured_step, planned, published_memory, valued
 from ledger.evidence.published.table import Row, read_table
 from ledger.spec.library import Library, default_library
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 
-RUNS, PREDICTED = "published-runs.csv", "published-runs-predicted.csv"
-
-
-@dataclass(frozen=True)
-class Known:
-    """A published run as the library knows it: what its plan is, what was measured, and what is predicted.
-
-    Seconds a step and bytes; 0 where nothing was published, or nothing is predicted.
-    """
-
-    id: str
-    source: str
-    model: str
-    accelerator: str
-    stack: str
-    dtype: str
-    recompute: str
-    d_model: int
-    layers: int
-    seq_len: int
-    micro_batch: int
-    devices: int
-    data: int
-    tensor: int
-    pipeline: int
-    context: int
-    zero: int
-    step: float
-    measured_step: float
-    memory: float
-    measured_memory: float
+RUNS = "published-runs.csv"
 
 
 @dataclass(frozen=True)
@@ -70,11 +39,6 @@ class Carried:
     def memory(self) -> float:
         """Bytes of the quantity that the publication prints; 0 where it prints none."""
         return float(published_memory(self.made, self.plan, self.books)[0]) if self.row.measured_peak_mem_gib else 0.0
-
-
-def folder() -> Path:
-    """Where the library keeps its evidence."""
-    return default_library().folder("evidence")
 
 
 def carried(rows: Iterable[Row], library: Library) -> Iterator[Carried]:
@@ -133,20 +97,3 @@ def written(found: Iterable[Known]) -> str:
     for one in found:
         writer.writerow(f"{value:.4g}" if isinstance(value, float) else value for value in vars(one).values())
     return out.getvalue()
-
-
-def known() -> tuple[Known, ...]:
-    """The predictions as they were last written; none where the library has no such table."""
-    path = folder() / PREDICTED
-    return _read(path, path.stat().st_mtime_ns) if path.exists() else ()
-
-
-@cache
-def _read(path: Path, _stamp: int) -> tuple[Known, ...]:
-    """The table, read once per state of it."""
-    kinds = {field.name: READERS[str(field.type)] for field in fields(Known)}
-    with path.open(encoding="utf-8", newline="") as stream:
-        return tuple(Known(**{key: kinds[key](cell) for key, cell in row.items()}) for row in csv.DictReader(stream))
-
-
-READERS = {"str": str, "int": int, "float": float}

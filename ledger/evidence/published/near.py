@@ -7,7 +7,7 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from ledger.evidence.nearby import Nearby
-from ledger.evidence.published.carried import Known, known
+from ledger.evidence.published.known import Known, known
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled

@@ -25,14 +25,15 @@ def placed(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int
     names: list[Text] = []
     for mark in marks[:most]:
         others = [*taken, *(other.box for other in marks if other is not mark)]
+        places = ((text, text.box) for text in beside(mark))
         free = (
-            text
-            for text in beside(mark)
-            if text.box.inside(plot) and not any(text.box.overlaps(box, CLEAR) for box in others)
+            (text, box)
+            for text, box in places
+            if box.inside(plot) and not any(box.overlaps(other, CLEAR) for other in others)
         )
-        if name := next(free, None):
-            names.append(name)
-            taken.append(name.box)
+        if found := next(free, None):
+            names.append(found[0])
+            taken.append(found[1])
     return tuple(names)
 
 
