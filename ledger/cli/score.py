@@ -69,8 +69,11 @@ def command(
 def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """The runs of an evidence file, one by one: their step times, or whether they fit."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.evidence.runs import contract, holds, read_runs, scored, summary
+    from ledger.evidence.runs import contract, holds, read_runs, scored, summary, unpriced
+    from ledger.spec.problems import SpecError
 
+    if problem := unpriced(path, overrides):
+        raise SpecError([problem], {str(path): path.read_text("utf-8-sig")})
     if holds(path, "fit"):
         from ledger.cli.score_fit import show_fits
 

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ledger.books import compile_plan
+from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse_any
@@ -105,6 +106,22 @@ def _run(record: Mapping[str, Any], base: str, source: str) -> Run:
 
 def _amount(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float(parse_any(str(value))[0])
+
+
+def unpriced(path: Path, overrides: Sequence[str]) -> Problem | None:
+    """What to do about a file of a device that is none of the library's, as one's own is; None where it has prices."""
+    text = from_file(path).text
+    plan = read(text, str(path)).fields.get("plan")
+    device = plan.fields.get("accelerator") if plan else None
+    if device is None or not isinstance(device.value, str) or device.value.endswith((".yaml", ".yml")):
+        return None
+    if any(override.startswith("accelerator") for override in overrides):
+        return None
+    if default_library().spelt("accelerator", device.value):
+        return None
+    own = f"{device.value}.yaml"
+    command = f"`ledger calibrate {path} --out {own}` makes its spec; then add `--set accelerator={own}`"
+    return Problem(device.where, f"no accelerator of the library is named `{device.value}`", command)
 
 
 def scored(runs: Iterable[Run], overrides: Sequence[str] = ()) -> Iterator[Score]:

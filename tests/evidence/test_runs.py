@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from ledger.cli import main
 from ledger.evidence.bench.plans import plan
 from ledger.evidence.bench.records import head
-from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary
+from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary, unpriced
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 
@@ -79,6 +79,20 @@ def test_measured_steps_of_a_device_are_scored(tmp_path: Path) -> None:
     published = contract([found])
     assert published["rows"][0]["mem_error"] == found.memory_error
     assert published["overall"]["mem_rows"] == 1
+
+
+def test_runs_on_a_device_without_prices_ask_for_its_spec(tmp_path: Path) -> None:
+    """One's own measurements are scored once `ledger calibrate` has made prices of them, which the problem says."""
+    text = KORTHIKANTI.read_text(encoding="utf-8").replace("accelerator: a100-sxm-80gb", "accelerator: my-own-device")
+    path = tmp_path / "own.yaml"
+    path.write_text(text, encoding="utf-8")
+    problem = unpriced(path, ())
+    assert problem is not None
+    assert problem.message == "no accelerator of the library is named `my-own-device`"
+    assert f"`ledger calibrate {path} --out my-own-device.yaml`" in problem.help
+    assert text.splitlines()[problem.where.line - 1].startswith("  accelerator: my-own-device")
+    assert unpriced(path, ("accelerator=my-own-device.yaml",)) is None
+    assert unpriced(KORTHIKANTI, ()) is None
 
 
 def test_evidence_without_runs_is_refused() -> None:

@@ -19,6 +19,7 @@ from ledger.spec import (
 )
 from ledger.spec.kinds import KINDS
 from ledger.spec.library import Library, default_library
+from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
 from ledger.spec.validate import findings
@@ -121,3 +122,11 @@ def test_a_library_plan_is_found_by_name() -> None:
     named = load_plan("small", library=LIBRARY)
     assert (named.name, named.digest) == ("small", load_plan(LIBRARY.root / "small.yaml", library=LIBRARY).digest)
     assert named.digest == loaded().digest
+
+
+def test_near_misses_come_first_and_long_lists_are_cut() -> None:
+    """Help offers what was probably meant; a thousand names are no help."""
+    known = [f"row-{number:04d}" for number in range(1000)]
+    assert nearest("row-0001x", known).startswith("did you mean `row-0001`")
+    assert nearest("nothing like it", known).endswith("row-0039 and 960 more")
+    assert nearest("nothing like it", ["one", "two"]) == "known: one, two"
