@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli import accounts as named
+from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.argument("account")
 @set_option
 @json_option
+@rarely()
 def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """Say where a number of SPEC comes from.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
 @set_option
 @json_option
+@rarely()
 def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool) -> None:
     """Write the report of SPEC, a plan or a lecture: HTML, PDF, Markdown, JSON.
 
@@ -40,8 +42,10 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     """
     import ledger
     from ledger.cli.tables import print_json
+    from ledger.report.files import writable
     from ledger.spec.lecture import is_lecture
 
+    writable(out)
     if is_lecture(spec):
         paths = lecture_paths(spec, overrides, out, formats)
     else:

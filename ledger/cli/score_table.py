@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from ledger.cli.garbage import UNTOUCHED
 from ledger.cli.tables import print_json, print_table
 from ledger.evidence.published.contract import by_source, contract, overall
 from ledger.evidence.published.facts import GIB, NEEDED
@@ -25,7 +26,6 @@ from ledger.spec.problems import Location, Problem, SpecError
 EVERY = 50  # rows between two signs of progress
 MANY = 300  # rows that are worth several processes
 PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
-UNTOUCHED = 200_000  # new objects before garbage is looked for: books are made of many, and stay
 
 
 def with_progress(path: Path, overrides: tuple[str, ...]) -> tuple[Scored, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli import accounts as named
+from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ COLUMNS = ("account", "role", "when", "resource", "times", "amount", "formula")
 @click.argument("account", required=False)
 @set_option
 @json_option
+@rarely()
 def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_json: bool) -> None:
     """Print the ledger of SPEC: totals and accounts.
 

@@ -7,6 +7,16 @@ import tempfile
 from pathlib import Path
 
 
+def writable(folder: Path) -> None:
+    """Raises OSError where a folder, or the nearest above it that exists, takes no new file; leaves nothing behind."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
 def replace_file(path: Path, content: bytes) -> bool:
     """The file holds `content` afterwards; whether it had to be written. OSError where it cannot be."""
     if path.is_file() and path.read_bytes() == content:

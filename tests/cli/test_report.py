@@ -43,12 +43,22 @@ def test_an_unknown_format_is_told_the_known_ones(command_line: CommandLine, tex
     assert not Path("reports").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_told(command_line: CommandLine) -> None:
-    """The system's reason with the path, not a traceback."""
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_compiled(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's reason with the path, not a traceback, and no headline of a plan before it."""
+    compiled: list[object] = []
+    monkeypatch.setattr("ledger.compile", lambda *asked: compiled.append(asked))
     Path("taken").write_text("", encoding="utf-8")
     result = command_line("report", "gpt2", "--format", "md", "--out", "taken/below")
-    assert result.exit_code == 2
-    assert "taken" in result.stderr
+    assert (result.exit_code, compiled) == (2, [])
+    assert result.stderr == "error: taken/below: Not a directory\n"
+
+
+def test_a_plan_that_is_refused_leaves_no_folder(command_line: CommandLine) -> None:
+    """That files can be written is found out without making the folder."""
+    assert command_line("report", "no-such-plan", "--format", "md", "--out", "new/below").exit_code == 2
+    assert list(Path().glob("**/*")) == []
 
 
 def test_a_missing_typesetter_is_said_in_a_line(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
