@@ -41,6 +41,8 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
         _errors(fitted, as_json=as_json)
     if out is not None:
         _write(_only(fitted), out)
+        if not as_table:
+            _quality(_only(fitted))
     elif not (as_table or as_json):
         click.echo(_only(fitted).spec, nl=False)
 
@@ -91,6 +93,23 @@ def _write(fitted: Fitted, out: Path) -> None:
     page = out.with_suffix(".html")
     write_page(fitted, page)
     click.echo(f"wrote {out} and {page}", err=True)
+
+
+def _quality(fitted: Fitted) -> None:
+    """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
+    from statistics import median
+
+    scattered = [one.series.kind.what for one in fitted.found if one.fit is not None and not one.usable]
+    errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
+    if errors:
+        worst = max(errors, key=lambda what: errors[what])
+        message = f"{len(errors)} prices, median error {median(errors.values()):.1%}"
+        click.echo(f"{message}, largest {errors[worst]:.1%} ({worst}); --table prints each", err=True)
+    if scattered:
+        names = ", ".join(dict.fromkeys(scattered))
+        click.echo(
+            f"no price for {names}: these measurements scatter too far; measure again on an idle machine", err=True
+        )
 
 
 def _errors(fitted: tuple[Fitted, ...], *, as_json: bool) -> None:

@@ -12,13 +12,13 @@ import pytest
 import ledger
 from ledger.books.prices import FORMS as PRICED
 from ledger.books.prices import Work
-from ledger.evidence.calibration.calibrate import Fitted, fit_all, read_all
+from ledger.evidence.calibration.calibrate import Fitted, carried, fit_all, read_all
 from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, curves
 from ledger.evidence.calibration.device import device
 from ledger.evidence.calibration.fitting import relative_errors
 from ledger.evidence.calibration.measured import read_evidence
 from ledger.evidence.calibration.sets import sets
-from ledger.evidence.calibration.table import AT_OR_UNDER, rewritten, rows
+from ledger.evidence.calibration.table import AT_OR_UNDER, NO_PRICE, rewritten, rows
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
@@ -58,7 +58,7 @@ def _copies(rate: float) -> str:
 @pytest.fixture(scope="module")
 def library() -> tuple[Fitted, ...]:
     """Every device of the library with its fits."""
-    return fit_all(read_all(sorted(LIBRARY.glob("*.yaml"))))
+    return fit_all(carried())
 
 
 def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
@@ -71,6 +71,18 @@ def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
     seconds = PRICED[curve.form](curve.parameters, work, h100)
     assert seconds == pytest.approx(2 * 4096**3 / (0.5 * h100.peak["fp32"]), rel=0.02)
     assert curve.error < 0.02
+
+
+def test_measurements_that_scatter_too_far_are_no_price(tmp_path: Path) -> None:
+    """Of sizes far apart that all took one tick of a busy machine's scheduler no rate can be read, and none is."""
+    ticks = [f"      {size} {micros}" for size, micros in ((10**5, 9000), (10**6, 8), (10**7, 8000), (10**8, 90))]
+    body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *ticks))
+    (fitted,) = fit_all(read_all([_write(tmp_path / "busy.yaml", "h100-sxm", f"series:\n{body}\n")]))
+    (one,) = fitted.found
+    assert one.fit is not None
+    assert not one.usable
+    assert chosen(fitted.found) == ()
+    assert next(iter(rows([fitted]))).verdict == NO_PRICE
 
 
 def test_prices_that_nobody_measured_here_are_kept(tmp_path: Path) -> None:

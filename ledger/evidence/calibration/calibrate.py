@@ -12,6 +12,7 @@ from ledger.evidence.calibration.device import Device, device
 from ledger.evidence.calibration.measured import Evidence, read_evidence
 from ledger.evidence.calibration.samples import COLLECTIVES, form_of
 from ledger.evidence.calibration.sets import Series, sets
+from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator, Curve
 from ledger.spec.problems import Problem, SpecError
 
@@ -58,6 +59,13 @@ def read_all(paths: Sequence[Path]) -> tuple[Evidence, ...]:
     if problems:
         raise SpecError(problems, sources)
     return tuple(found)
+
+
+def carried() -> tuple[Evidence, ...]:
+    """The evidence of the library's accelerators; a file of one's own device that lies beside it is left out."""
+    library = default_library()
+    found = read_all(sorted(library.folder("evidence").glob("*.yaml")))
+    return tuple(one for one in found if library.spelt("accelerator", one.device))
 
 
 def fit_all(files: Sequence[Evidence], named: str = "", progress: Progress = lambda _: None) -> tuple[Fitted, ...]:

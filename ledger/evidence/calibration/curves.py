@@ -25,6 +25,7 @@ ORDER: Mapping[str, tuple[str, ...]] = {
     "send": ("a", "B"),
 }
 SHARES = ("e", "b")  # of a data sheet, so no more than 1
+SCATTERED = 1.0  # a fit that errs by more on what it has not seen says less than the library's typical share does
 EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in the order a region names them
 
 
@@ -36,6 +37,11 @@ class Calibration:
     roof: Roof
     samples: tuple[Sample, ...]
     fit: Fit | None
+
+    @property
+    def usable(self) -> bool:
+        """Whether a price can be made of it: measurements of a busy machine may scatter too far for one."""
+        return self.fit is not None and self.fit.error <= SCATTERED
 
     @property
     def predicted(self) -> tuple[float, ...]:
@@ -83,12 +89,15 @@ def _fixed(kind: Kind, measured: Sequence[Sample]) -> dict[str, float]:
 
 
 def chosen(found: Iterable[Calibration]) -> tuple[Calibration, ...]:
-    """For each price the set it rests on: the kernel alone, fused, under a causal mask, then that of most samples."""
+    """For each price the set it rests on: the kernel alone, fused, under a causal mask, then that of most samples.
+
+    A class whose measurements scatter too far has no price.
+    """
     best: dict[tuple[str, str, int, int], Calibration] = {}
     for one in found:
         kind = one.series.kind
         key = (kind.what, kind.regime, kind.ranks, kind.head_dim)
-        if one.fit is not None and (key not in best or _rank(one) > _rank(best[key])):
+        if one.usable and (key not in best or _rank(one) > _rank(best[key])):
             best[key] = one
     return tuple(best.values())
 

@@ -22,6 +22,8 @@ END = "<!-- end of calibration -->"
 HEAD = ("kernel class", "points", "error", "bias", "in sample", "over the whole publication", "")
 EQUAL = 5e-4  # half of the last digit that is printed
 AT_OR_UNDER = "at or under"
+ALONE = "one group of sizes: no fit"
+NO_PRICE = "no price: the measurements scatter too far"
 PRICED = "that fit is the price"
 
 
@@ -44,12 +46,15 @@ class Row:
     whole: Whole | None
     here: float = 0.0
     wider: bool = False
+    usable: bool = True
 
     @property
     def verdict(self) -> str:
         """How the error compares with that of the fit over the whole publication, and why it is larger."""
         if self.error is None or self.seen is None:
-            return "one group of sizes: no fit, the bias is of the price list's own curve"
+            return ALONE if self.bias is None else f"{ALONE}, the bias is of the price list's own curve"
+        if not self.usable:
+            return NO_PRICE
         if self.whole is None:
             return ""
         if self.wider:
@@ -80,7 +85,7 @@ def _row(one: Calibration, accelerator: Accelerator) -> Row:
         return Row(series.device, kind.what, case, kind.regime, len(one.samples), None, bias, None, whole)
     here = one.whole[0] if one.whole else whole.here if whole else 0.0
     measured = (series.device, kind.what, case, kind.regime, fit.samples)
-    return Row(*measured, fit.error, fit.bias, fit.seen, whole, here, one.wider)
+    return Row(*measured, fit.error, fit.bias, fit.seen, whole, here, one.wider, one.usable)
 
 
 def _against(one: Calibration, accelerator: Accelerator) -> float | None:
