@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ledger.books.expert_layer import Layer
+from ledger.books.expert_span import span
 from ledger.books.gathering import Gathering
 from ledger.books.liveness import Alive
-from ledger.books.steps import Held, Step, tensors
+from ledger.books.steps import Held, Step
 from ledger.books.timeline import FORWARD, Point
 from ledger.books.transfers import INNER
-from ledger.model.operations import gradient
 from ledger.model.sharding import EXPERT_DATA, Sharding
 from ledger.model.units import Unit
-from ledger.model.wrapping import INPUT, OUTPUT, ROOT, Wrap
-
-REGION = "experts"
+from ledger.model.wrapping import ROOT, Wrap
 
 
 def apart(sets: Mapping[str, Wrap], sharding: Sharding, layers: int) -> dict[str, Wrap]:
@@ -40,30 +39,6 @@ def _without(whole: Wrap, part: Wrap) -> Wrap:
 
 
 @dataclass(frozen=True)
-class Span:
-    """The steps of a pass between which a layer's experts run, `first` to `last`."""
-
-    first: int
-    last: int
-
-
-def span(unit: Unit, phase: str, steps: Sequence[Alive]) -> Span:
-    """Where the experts of a unit run.
-
-    Backward begins with their gradients, or where they are rebuilt before those.
-    """
-    mine = {step.name for step in unit.written if REGION in step.region.split("/")}
-    written = [place for place, alive in enumerate(steps) if alive.step in mine]
-    if phase == FORWARD:
-        return Span(written[0], written[-1])
-    gradients = [step.name for step in unit.backward]
-    own = [index for index, name in enumerate(gradients) if any(name.startswith(f"{op}.") for op in mine)]
-    places = {alive.step: place for place, alive in enumerate(steps)}
-    before = max((places[name] for name in gradients[: own[0]]), default=0)
-    return Span(min([before + 1, *written]), places[gradients[own[-1]]])
-
-
-@dataclass(frozen=True)
 class ExpertGathering(Gathering):
     """The moments of a device some of whose layers have two sets of weights."""
 
@@ -72,15 +47,17 @@ class ExpertGathering(Gathering):
         if not self.inner(point.unit):
             return (steps,)
         there = span(unit, point.phase, steps)
-        parts = (steps[: there.first], steps[there.first : there.last + 1], steps[there.last + 1 :])
-        return tuple(part for part in parts if part)
+        parts: dict[int, list[Alive]] = {}
+        for place, step in enumerate(steps):
+            parts.setdefault(there.stretch(place), []).append(step)
+        return tuple(parts.values())
 
     def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Alive]) -> Iterator[Step]:
         """As without experts for the ends of the model."""
         if self.buffers.of(point.unit) == ROOT:
             yield from super().steps(point, unit, alive, running)
             return
-        layer = _Layer(self, point, unit, tuple(alive))
+        layer = Layer(self, point, unit, tuple(alive))
         yield from layer.forward(running) if point.phase == FORWARD else layer.backward(running)
 
     def inner(self, name: str) -> str:
@@ -100,157 +77,3 @@ class ExpertGathering(Gathering):
         for name in self.ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)
             yield from (self.buffers.gathered(found, ".ahead") for found in sets)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """One layer at one moment: what it gathers, step by step."""
-
-    around: ExpertGathering
-    point: Point
-    unit: Unit
-    alive: tuple[Alive, ...]
-
-    @property
-    def name(self) -> str:
-        """Its set without the experts."""
-        return self.around.buffers.of(self.point.unit)
-
-    @property
-    def experts(self) -> str:
-        """The set of its experts; none where it has none."""
-        return self.around.inner(self.name)
-
-    @property
-    def ahead(self) -> tuple[str, ...]:
-        """What is gathered while it runs."""
-        after = self.point.beside.after
-        wanted = self.point.phase == FORWARD or self.around.buffers.again(after)
-        return self.around.both(after) if after and wanted else ()
-
-    @property
-    def arrives(self) -> bool:
-        """Whether its experts were gathered ahead, with the rest of it: by a layer."""
-        return self.point.beside.before not in ("", INPUT, OUTPUT)
-
-    def forward(self, running: Sequence[Alive]) -> Iterator[Step]:
-        """Both sets of this layer are copied out in their turn; each buffer is freed with the copy after its own."""
-        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
-        last = self.point.beside.before or (ROOT if self.around.root.there else "")
-        early = (buffers.gathered(self.experts),) if self.experts and self.arrives else ()
-        mine, own = buffers.whole(self.name), buffers.gathered(self.name)
-        entering = (*tensors(self.unit, self.alive[0]), *root)
-        earlier = (buffers.gathered(self.around.last_gathered(last), ".before"),) if last else ()
-        if not self.point.beside.before:
-            held = (*entering, *earlier, *buffers.arriving(self.name))
-            yield Step(f"weights of {self.name} are gathered", held)
-        copied = (*entering, *earlier, own, mine, *buffers.apart(self.name), *early)
-        yield Step(f"weights of {self.name} are copied out", copied)
-        yield from self.gathers((*entering, own, mine, *early), ".next")
-        ahead = tuple(buffers.gathered(name, ".next") for name in self.ahead)
-        beside = [(*root, mine, own, *early, *ahead)]
-        if self.experts:
-            theirs, whole = buffers.gathered(self.experts), buffers.whole(self.experts)
-            yield from self.copies((*root, mine, own, *ahead), self.arrives)
-            kept = () if buffers.again(self.name) else (whole,)
-            beside += [(*root, mine, theirs, whole, *ahead), (*root, mine, theirs, *kept, *ahead)]
-        yield from self.run(running, beside)
-
-    def backward(self, running: Sequence[Alive]) -> Iterator[Step]:
-        """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
-        buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
-        again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
-        sums = tuple(held for name in self.around.both(self.name) for held in buffers.accumulated(name))
-        mine, whole = buffers.whole(self.name), (buffers.whole(self.experts),) if self.experts else ()
-        early = (buffers.gathered(self.experts),) if self.experts and self.arrives and again else ()
-        kept = early if again else whole
-        rest = (*root, *pending, *sums, mine, *kept)
-        entering = tuple(tensors(self.unit, self.alive[0]))
-        if again:
-            copied = (*entering, *rest, buffers.gathered(self.name), *buffers.apart(self.name))
-            yield Step(f"weights of {self.name} are copied out", copied)
-        yield from self.gathers((*entering, *rest), ".ahead")
-        ahead = tuple(buffers.gathered(name, ".ahead") for name in self.ahead)
-        beside = [(*rest, *ahead)]
-        if self.experts:
-            standing = (*root, *pending, *sums, mine, *ahead)
-            if again:
-                yield from self.copies(standing, self.arrives)
-            yield from self.reduction((*root, mine, *ahead, *buffers.accumulated(self.name)))
-            after = (buffers.to_reduce(self.experts), *self.reduced(), *buffers.accumulated(self.name))
-            beside += [(*standing, *whole), (*root, mine, *ahead, *after)]
-        yield from self.run(running, beside)
-        shares = tuple(self.reduced()) if self.experts else ()
-        for step in self.around.reductions(self.point, self.unit, self.left):
-            yield Step(step.name, (*step.held, *shares))
-
-    def gathers(self, rest: tuple[Held, ...], which: str) -> Iterator[Step]:
-        """The sets of the next layer, one after the other."""
-        buffers = self.around.buffers
-        for name in self.ahead:
-            yield Step(f"weights of {name} are gathered ahead", (*rest, *buffers.arriving(name, which)))
-            rest = (*rest, buffers.gathered(name, which))
-
-    def copies(self, rest: tuple[Held, ...], arrived: bool) -> Iterator[Step]:
-        """The experts are copied out, or gathered at once where that was not done ahead."""
-        buffers, entering = self.around.buffers, tuple(tensors(self.unit, self.between(self.span.first)))
-        if not arrived:
-            yield Step(f"weights of {self.experts} are gathered", (*entering, *rest, *buffers.arriving(self.experts)))
-        whole = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
-        yield Step(f"weights of {self.experts} are copied out", (*entering, *rest, *whole))
-
-    def reduction(self, rest: tuple[Held, ...]) -> Iterator[Step]:
-        """The whole gradients of the experts are copied, then reduced."""
-        buffers, name = self.around.buffers, self.experts
-        now = self.between(self.span.last + 1)
-        kept = tuple(tensors(self.unit, now, self.written))
-        held = (*kept, *rest, buffers.to_reduce(name))
-        whole = tuple(buffers.accumulated(name)) or tuple(tensors(self.unit, _only(now, self.written)))
-        copied = (*held, *whole, *buffers.gradients_apart(name))
-        yield Step(f"whole gradients of {name} are copied for their reduction", copied)
-        yield Step(f"gradients of {name} are reduced", (*held, *buffers.reduced(name)))
-
-    def reduced(self) -> Iterator[Held]:
-        """This device's share of the experts' gradients, which is posted with the layer once that is through."""
-        buffers = self.around.buffers
-        if buffers.batches == 1 or buffers.accumulates:
-            yield tuple(buffers.reduced(self.experts))[-1]
-
-    def run(self, running: Sequence[Alive], beside: Sequence[tuple[Held, ...]]) -> Iterator[Step]:
-        """The steps of the layer itself, with what stands beside each."""
-        places = {id(step): place for place, step in enumerate(self.alive)}
-        for step in running:
-            stretch = self.stretch(places[id(step)])
-            gone = self.written if stretch == 2 and self.point.phase != FORWARD else frozenset()
-            yield Step(step.step, (*tensors(self.unit, step, gone), *beside[stretch]))
-
-    def stretch(self, place: int) -> int:
-        """0 before the experts run, 1 while they do, 2 after."""
-        return (place >= self.span.first) + (place > self.span.last) if self.experts else 0
-
-    @property
-    def span(self) -> Span:
-        """The steps of its experts."""
-        return span(self.unit, self.point.phase, self.alive)
-
-    @property
-    def written(self) -> frozenset[str]:
-        """The gradients of the experts' weights."""
-        parts = self.around.buffers.sets[self.experts].parts if self.experts else ()
-        return frozenset(gradient(weight).name for _, weights in parts for weight in weights)
-
-    @property
-    def left(self) -> Alive:
-        """What its backward leaves, the experts' gradients aside."""
-        last = self.alive[-1]
-        return Alive(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
-
-    def between(self, place: int) -> Alive:
-        """What is alive between a step and the one before it."""
-        before = {id(tensor) for tensor in self.alive[place - 1].tensors}
-        step = self.alive[place]
-        return Alive(step.step, tuple(tensor for tensor in step.tensors if id(tensor) in before))
-
-
-def _only(alive: Alive, names: frozenset[str]) -> Alive:
-    return Alive(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))

@@ -73,7 +73,8 @@ def frequencies(model: Model) -> int:
 
 
 def _rotated(model: Model) -> set[int]:
-    return {width for group in model.groups if (width := group.attention.rotary_dim)}
+    kinds = (group.attention for group in model.groups)
+    return {width for kind in kinds if (width := kind.rotary_dim or kind.rope_head_dim)}
 
 
 def at_the_loss(plan: Plan, moment: str) -> Iterator[Cause]:

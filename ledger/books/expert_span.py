@@ -1,0 +1,48 @@
+"""When in a pass through its layer the routed experts run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledger.books.liveness import Alive
+from ledger.books.timeline import FORWARD
+from ledger.model.units import Unit
+
+REGION = "experts"
+AFTER = 3
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps of a pass between which a layer's experts run, `first` to `last`.
+
+    What backward rebuilds of them before anything asks for their gradients, it rebuilds up to `rebuilt`.
+    """
+
+    first: int
+    last: int
+    rebuilt: int
+
+    def stretch(self, place: int) -> int:
+        """0 before the experts run, 1 while they are rebuilt, 2 while they run, `AFTER`."""
+        return (place >= self.first) + (place >= self.first and place > self.rebuilt) + (place > self.last)
+
+
+def span(unit: Unit, phase: str, steps: Sequence[Alive]) -> Span:
+    """Where the experts of a unit run.
+
+    Backward begins with their gradients, or where they are rebuilt before those.
+    """
+    mine = {step.name for step in unit.written if REGION in step.region.split("/")}
+    written = [place for place, alive in enumerate(steps) if alive.step in mine]
+    if phase == FORWARD:
+        return Span(written[0], written[-1], written[0] - 1)
+    gradients = [step.name for step in unit.backward]
+    own = [index for index, name in enumerate(gradients) if any(name.startswith(f"{op}.") for op in mine)]
+    places = {alive.step: place for place, alive in enumerate(steps)}
+    before = max((places[name] for name in gradients[: own[0]]), default=0)
+    asked = before + 1
+    early = bool(written) and written[0] < asked
+    first = written[0] if early else asked
+    return Span(first, places[gradients[own[-1]]], written[-1] if early else first - 1)
