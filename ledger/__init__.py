@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
-    from ledger.books.solve import Solution
+    from ledger.books.what_if.solve import Solution
     from ledger.report.diff import Diff
     from ledger.spec.problems import Problem
 
@@ -72,7 +72,7 @@ def solve(
     from ledger.spec import load_plan
 
     plan = load_plan(path, tuple(overrides))
-    from ledger.books.solve import solve as solved
+    from ledger.books.what_if.solve import solve as solved
 
     return solved(plan, key, subject_to, **objective)
 

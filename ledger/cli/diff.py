@@ -40,7 +40,7 @@ def command(
     import ledger
 
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
-    from ledger.books.conditions import condition
+    from ledger.books.what_if.conditions import condition
     from ledger.report.diff import diff, trips
     from ledger.report.diff_views import FORMATS as PRINTED
 

@@ -10,7 +10,7 @@ from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
-    from ledger.books.solve import Bound, Solution
+    from ledger.books.what_if.solve import Bound, Solution
 
 UNSATISFIABLE = 1
 NONE = "–"
@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     if asked["maximize"] and asked["minimize"]:
         raise click.UsageError("--maximize and --minimize exclude each other")
     plan = load_plan(spec, overrides)
-    from ledger.books.solve import solve
+    from ledger.books.what_if.solve import solve
     from ledger.cli.tables import print_json
 
     limits = {name: asked[name] for name in ("maximize", "minimize")}

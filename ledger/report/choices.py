@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def sensitivities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     """Path, name and elasticity of the run's length (of a step's, where the run has none) for every input with one."""
-    from ledger.books.sensitivity import sensitivities as derived
+    from ledger.books.what_if.sensitivity import sensitivities as derived
 
     length = "time.run" if compiled.plan.run.tokens else "time.step"
     rows = [(row.path, row.title, row.elasticities.get(length)) for row in derived(compiled)]
@@ -22,6 +22,6 @@ def sensitivities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
 
 def alternatives(plan: Plan) -> tuple[Alternative, ...]:
     """Layouts that nothing beats in both time and memory."""
-    from ledger.books.alternatives import alternatives as found
+    from ledger.books.what_if.alternatives import alternatives as found
 
     return tuple(Alternative(other.changes, other.totals) for other in found(plan))

@@ -12,8 +12,8 @@ from ledger.report.views.verdict import HEADLINES, SIX
 from ledger.spec.inputs import Change, changes
 
 if TYPE_CHECKING:
-    from ledger.books.conditions import Condition
     from ledger.books.results import Compiled, Number
+    from ledger.books.what_if.conditions import Condition
     from ledger.spec.plan import Plan
 
 FIRST = tuple(key for key, _ in HEADLINES[:SIX])

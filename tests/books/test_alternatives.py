@@ -6,8 +6,8 @@ import pytest
 
 import ledger
 from ledger.books import compile_plan
-from ledger.books.alternatives import Alternative, Shelf, alternatives, fitting, front, layouts, merged
 from ledger.books.repricing import step_time
+from ledger.books.what_if.alternatives import Alternative, Shelf, alternatives, fitting, front, layouts, merged
 from ledger.model.schedule import roles
 from ledger.spec import load_plan
 from ledger.spec.inputs import violations
@@ -68,7 +68,7 @@ def test_shared_books_value_a_layout_as_its_own_do(plan: Plan) -> None:
 
 def test_the_front_drops_what_is_beaten(plan: Plan) -> None:
     """Of points (seconds, bytes), those with a point below and left of them go."""
-    from ledger.books.alternatives import Candidate
+    from ledger.books.what_if.alternatives import Candidate
 
     points = [(1.0, 9), (2.0, 5), (2.5, 6), (3.0, 5), (4.0, 1), (1.0, 8)]
     kept = front([Candidate(plan, reserved, seconds) for seconds, reserved in points])

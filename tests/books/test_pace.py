@@ -12,7 +12,7 @@ import ledger
 from ledger.books import compile_plan
 from ledger.books.repricing import FASTER, FIXED, LIMITS, PRICES
 from ledger.books.results import Compiled
-from ledger.books.sensitivity import sensitivities
+from ledger.books.what_if.sensitivity import sensitivities
 from ledger.spec.load import load_plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"

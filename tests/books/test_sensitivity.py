@@ -8,9 +8,9 @@ import sympy
 
 from ledger.books import compile_plan
 from ledger.books.closed import close
-from ledger.books.derivative import slopes
 from ledger.books.evaluate import exact
-from ledger.books.sensitivity import Sensitivity, sensitivities
+from ledger.books.what_if.derivative import slopes
+from ledger.books.what_if.sensitivity import Sensitivity, sensitivities
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
 from ledger.spec import load_plan

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.conditions import condition
-from ledger.books.solve import LARGEST, SMALLEST, solve
-from ledger.books.unknowns import divisors
+from ledger.books.what_if.conditions import condition
+from ledger.books.what_if.solve import LARGEST, SMALLEST, solve
+from ledger.books.what_if.unknowns import divisors
 from ledger.spec import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sympy
 
-from ledger.books.conditions import condition
 from ledger.books.results import Account, Check, Compiled, Verdict
+from ledger.books.what_if.conditions import condition
 from ledger.report.causes import Cause
 from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
 from ledger.report.diff_views import FORMATS, because, text

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from ledger.books.alternatives import structure
 from ledger.books.bindings import bindings
 from ledger.books.closed import Books, close, restocked
 from ledger.books.compiler import peak_bytes, reserved_bytes
 from ledger.books.evaluate import exact
 from ledger.books.repricing import step_time
+from ledger.books.what_if.alternatives import structure
 from ledger.evidence.published.documents import Document, SkippedError, document
 from ledger.evidence.published.facts import GIB, Facts, UnreadableError, facts
 from ledger.evidence.published.sources import ALLOCATED, DRIVER

@@ -16,7 +16,7 @@ from ledger.books.counts import state_bytes, whole_parameters
 from ledger.books.repricing import step_time
 from ledger.books.results import Number
 from ledger.books.totals import run
-from ledger.books.unknowns import divisors
+from ledger.books.what_if.unknowns import divisors
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import said, violations

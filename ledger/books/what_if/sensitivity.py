@@ -15,11 +15,11 @@ from math import log
 import sympy
 
 from ledger.books.closed import Books, resized
-from ledger.books.derivative import Gradient, added, slopes
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.repricing import PRICES, step_time
 from ledger.books.results import Compiled, Number
 from ledger.books.totals import run
+from ledger.books.what_if.derivative import Gradient, added, slopes
 from ledger.model.dims import BY_NAME, symbol
 from ledger.spec.plan import Plan
 from ledger.spec.stages import growth

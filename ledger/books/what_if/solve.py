@@ -14,12 +14,12 @@ from math import inf
 
 import sympy
 
-from ledger.books.conditions import FITS, Condition, condition, fault
-from ledger.books.inversion import closed_forms, first_limit
 from ledger.books.results import Number
-from ledger.books.trial import BARE, Trial, totals
-from ledger.books.unknowns import FINE, Unknown, unknown
 from ledger.books.verdict import HEADROOM
+from ledger.books.what_if.conditions import FITS, Condition, condition, fault
+from ledger.books.what_if.inversion import closed_forms, first_limit
+from ledger.books.what_if.trial import BARE, Trial, totals
+from ledger.books.what_if.unknowns import FINE, Unknown, unknown
 from ledger.numbers import said
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Plan
