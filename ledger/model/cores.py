@@ -200,6 +200,8 @@ def _as_keys(x: Tensor) -> Tensor:
 
 CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]] = {
     "flash": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=24, pads=True)),
+    # the same kernel, called with keys and values of every query head (torchtitan's `repeat_kv`)
+    "flash_repeated": _fused("flash", FusedKernel(repeats=True, skips=True, random_state=24, pads=True)),
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
     # FlashAttention-1 in Triton, with keys and values of every head (Dao-AILab/flash-attention, flash_attn_triton.py)
     "triton": _fused("triton", FusedKernel(repeats=True, skips=True, random_state=0)),

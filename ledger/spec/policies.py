@@ -160,7 +160,7 @@ class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
     attention: str = (
-        "flash"  # flash | flash3 | triton | efficient | cudnn | math | eager | cudnn_grouped | fused_softmax
+        "flash"  # flash | flash_repeated | flash3 | triton | efficient | cudnn | math | eager | cudnn_grouped | ...
     )
     norm: str = "fused"  # fused | eager
     activation: str = "fused"  # fused | fused_gated (with the product of a gated MLP) | eager

@@ -138,6 +138,8 @@ class Parts:
         found["interleave"] = row.interleave or 1
         found.update(self._stages(pipeline, pipeline * (row.interleave or 1)))
         found["sequence"] = self._sequence(tensor)
+        if context > 1:
+            found["context_exchange"] = self.software.exchange
         if row.ep and row.ep > 1:
             found["expert"] = row.ep
         return found

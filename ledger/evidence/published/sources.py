@@ -22,8 +22,9 @@ class Software:
     is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
     `networks` is the line rate between nodes, one way, for each device, by a word of the hardware; `devices` the part
     that a name stands for on the machines of this publication. `recompute` says what the words of the table mean,
-    `sequence` how sequence parallelism is done, `balanced` whether stages are cut by their matmuls; `architecture`,
-    `optimizer`, `attention` and `sequence_parallel` are what the columns leave out and the publication says elsewhere.
+    `sequence` how sequence parallelism is done, `exchange` how attention sees a sequence that is cut, `balanced` whether
+    stages are cut by their matmuls; `architecture`, `optimizer`, `attention` and `sequence_parallel` are what the
+    columns leave out and the publication says elsewhere.
     """
 
     stack: str
@@ -34,6 +35,7 @@ class Software:
     rank: str = "worst"
     recompute: Mapping[str, Any] = field(default_factory=dict)
     sequence: str = "regather"
+    exchange: str = "all_gather"
     balanced: bool = False
     architecture: str = "llama"
     optimizer: str = "adamw"
@@ -57,6 +59,8 @@ TORCHTITAN = Software(
     },
     recompute={"selective-op": SELECTIVE_OPERATIONS, "selective-layer": {"every": 2}},
     sequence="save_gathered",
+    # torch.distributed.tensor.experimental, _templated_ring_attention: block by block also where one gather brings them
+    exchange="ring",
 )
 BEFORE_APRIL_2025 = replace(TORCHTITAN, stack="torchtitan-2024", compiled="torchtitan-compile-2024")
 MEGATRON = Software(

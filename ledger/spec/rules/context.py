@@ -10,7 +10,7 @@ from ledger.spec.problems import Problem
 
 # Kernels that hand out the log of each row's sum, by which the results of blocks of keys are put together, and that
 # take any number of heads.
-FUSED = ("flash", "flash3", "efficient", "cudnn", "cudnn_grouped")
+FUSED = ("flash", "flash_repeated", "flash3", "efficient", "cudnn", "cudnn_grouped")
 
 
 def exchange_needs_context(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
