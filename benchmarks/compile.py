@@ -42,7 +42,7 @@ def stages(spec: str) -> list[tuple[str, Callable[[], object]]]:
     from ledger.model.schedule import roles
     from ledger.report.html import render
     from ledger.report.views.parts import Report
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
 
     plan = load_plan(spec)
     books = close(plan, roles(plan))

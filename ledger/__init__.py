@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001 - the verb of this package
     """The plan with its books closed."""
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
 
     plan = load_plan(path, tuple(overrides))
     from ledger.books import compile_plan  # after the input is known to be good: algebra takes longer to load
@@ -69,7 +69,7 @@ def solve(
     path: str, key: str, subject_to: Sequence[str] = (), overrides: Iterable[str] = (), **objective: str
 ) -> Solution:
     """The value of the input `key` under the conditions; `maximize` or `minimize` names a total to choose it by."""
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
 
     plan = load_plan(path, tuple(overrides))
     from ledger.books.what_if.solve import solve as solved
@@ -83,7 +83,7 @@ def verify(
     """What PyTorch finds of the plan beside what the books say, `ledger-verify/1`; it runs `layers`, few, or all."""
     from shlex import join
 
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
 
     chosen = tuple(overrides)
     plan = load_plan(path, chosen)

@@ -40,7 +40,7 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
 
     Exit code 1: no value meets the conditions; what comes nearest is printed.
     """
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
 
     if asked["maximize"] and asked["minimize"]:
         raise click.UsageError("--maximize and --minimize exclude each other")

@@ -74,7 +74,7 @@ def _plan(asked: Asked) -> bool:
     from ledger.evidence.verification.depth import at_most
     from ledger.evidence.verification.outcome import published
     from ledger.evidence.verification.verification import Depth, verify
-    from ledger.spec import load_plan
+    from ledger.spec.load import load_plan
     from ledger.spec.stages import chunks, slots
 
     plan = load_plan(asked.spec, asked.overrides)

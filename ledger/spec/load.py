@@ -11,7 +11,6 @@ from ledger.spec import build, build_hardware, build_model, build_optimizer, bui
 from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
 from ledger.spec.expectations import faults
 from ledger.spec.explain import Finding
-from ledger.spec.kinds import schema
 from ledger.spec.library import Entry, Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.places import Places
@@ -19,25 +18,12 @@ from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Preci
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
-from ledger.spec.render import render_problems
 from ledger.spec.rules.table import RULES, WARNINGS, broken
 from ledger.spec.sizes import evaluated
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.validate import findings
 from ledger.spec.view import View
 
-__all__ = [
-    "list_library",
-    "load_accelerator",
-    "load_cluster",
-    "load_model",
-    "load_optimizer",
-    "load_plan",
-    "load_precision",
-    "load_stack",
-    "render_problems",
-    "schema",
-]
 Built = TypeVar("Built")
 
 

@@ -9,8 +9,8 @@ from ledger.books import compile_plan
 from ledger.books.repricing import step_time
 from ledger.books.what_if.alternatives import Alternative, Shelf, alternatives, fitting, front, layouts, merged
 from ledger.model.schedule import roles
-from ledger.spec import load_plan
 from ledger.spec.inputs import violations
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 
 SPEC = str(Path(__file__).resolve().parents[2] / "specs" / "gpt2.yaml")

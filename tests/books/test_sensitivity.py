@@ -13,7 +13,7 @@ from ledger.books.what_if.derivative import slopes
 from ledger.books.what_if.sensitivity import Sensitivity, sensitivities
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
-from ledger.spec import load_plan
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"

@@ -10,7 +10,7 @@ from ledger.books import compile_plan
 from ledger.books.what_if.conditions import condition
 from ledger.books.what_if.solve import LARGEST, SMALLEST, solve
 from ledger.books.what_if.unknowns import divisors
-from ledger.spec import load_plan
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 

@@ -15,7 +15,7 @@ from ledger.evidence.reference_optimizers import CLASSES, KERNELS, reference_opt
 from ledger.evidence.step_memory import step_memory
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.model.update import PASSES
-from ledger.spec import load_optimizer
+from ledger.spec.load import load_optimizer
 from ledger.spec.plan import Precision
 from tests.model import plans
 

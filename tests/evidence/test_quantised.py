@@ -13,7 +13,7 @@ from ledger.evidence.reference_quantised import QuantisedLinear, quantise_layers
 from ledger.evidence.saved_tensors import saved_bytes
 from ledger.evidence.step_memory import step_memory
 from ledger.evidence.transformers.config import NoReferenceError
-from ledger.spec import load_precision
+from ledger.spec.load import load_precision
 from tests.model import plans
 
 RECIPES = ("fp8-delayed", "fp8-current", "fp8-tensorwise", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ledger.spec import load_optimizer
 from ledger.spec.library import default_library
+from ledger.spec.load import load_optimizer
 from tests.model import plans
 from tests.model.plans import Mapped
 

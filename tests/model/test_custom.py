@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.model.dims import LETTERS
-from ledger.spec import schema
+from ledger.spec.kinds import schema
 from ledger.spec.problems import SpecError
 from ledger.spec.rules.custom import GIVEN, TAKEN
 from tests.model import plans

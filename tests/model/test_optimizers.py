@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from ledger.model.optimizers import per_parameter
-from ledger.spec import load_optimizer, load_precision
 from ledger.spec.library import default_library
+from ledger.spec.load import load_optimizer, load_precision
 from tests.model import plans
 
 # The small Llama: two layers of q, k, v, out, gate, up and down; embedding and head; five norms.

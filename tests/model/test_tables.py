@@ -13,7 +13,7 @@ from ledger.model.pipelines import PIPELINES
 from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
-from ledger.spec import schema
+from ledger.spec.kinds import schema
 from ledger.spec.loss_chunks import KINDS as PART_BY_PART
 from ledger.spec.rules.attention import FOREIGN
 from ledger.spec.rules.pipeline import CHUNKS

@@ -13,8 +13,8 @@ from ledger.books.what_if.conditions import condition
 from ledger.report.causes import Cause
 from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
 from ledger.report.diff_views import FORMATS, because, text
-from ledger.spec import load_plan
 from ledger.spec.inputs import changes, mixed, unit, violations
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
 from ledger.spec.problems import Location
 

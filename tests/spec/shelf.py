@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger.spec import load_plan, render_problems
 from ledger.spec.library import Library
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
+from ledger.spec.render import render_problems
 
 HERE = Path(__file__).parent
 LIBRARY = Library(HERE / "library")

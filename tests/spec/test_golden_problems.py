@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ledger.spec import load_plan
 from ledger.spec.library import Library
+from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 from tests.spec.shelf import HERE, LIBRARY, rendered
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ledger.spec import (
+from ledger.spec.kinds import KINDS, schema
+from ledger.spec.library import Library, default_library
+from ledger.spec.load import (
     list_library,
     load_accelerator,
     load_cluster,
@@ -15,10 +17,7 @@ from ledger.spec import (
     load_plan,
     load_precision,
     load_stack,
-    schema,
 )
-from ledger.spec.kinds import KINDS
-from ledger.spec.library import Library, default_library
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read

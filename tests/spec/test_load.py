@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.spec import load_plan
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Expectation, Kernels, Model, Recompute
 from ledger.spec.problems import Location
 from tests.spec.shelf import LIBRARY, SMALL, loaded, messages, problems

@@ -7,8 +7,9 @@ from importlib import import_module
 import pytest
 
 import ledger.spec.rules
-from ledger.spec import load_plan, schema
+from ledger.spec.kinds import schema
 from ledger.spec.library import default_library
+from ledger.spec.load import load_plan
 from ledger.spec.rules.architecture import RUNS_ON
 from ledger.spec.rules.table import RULES, WARNINGS
 from tests.spec.shelf import SMALL, loaded, messages, problems
