@@ -98,8 +98,9 @@ def _there_and_back(self: Any, rows: Tensor, each: Tensor, dispatch: Dispatch) -
     rows = moe._grouped_linear(rows, self.down_proj, offsets)  # noqa: SLF001
     ready = torch.empty_like(rows)
     ready[places] = rows
-    rows = functional.all_to_all_single_autograd(ready, leaving, coming, dispatch.group)
-    return rows
+    del rows
+    back: Tensor = functional.all_to_all_single_autograd(ready, leaving, coming, dispatch.group)
+    return back
 
 
 def _by_expert(counts: Tensor, rows: int, ranks: int) -> tuple[Tensor, Tensor]:

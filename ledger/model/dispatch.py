@@ -9,7 +9,7 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, handed_on
+from ledger.model.operations import ONE, Operation, gradient, handed_on
 from ledger.model.routing import Routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Split, Tensor, product
@@ -129,7 +129,20 @@ def ordered(tape: Tape, weights: Tensor, order: Sorted) -> Tensor:
 
 @dataclass(frozen=True)
 class Summed(Pointwise):
-    """A sum over one dim: every summand's gradient is the upstream one, seen again without a kernel."""
+    """A sum over the choices of each token, of which every one has the gradient of the sum.
+
+    It is written out once a choice, as nothing else could be seen as rows (aten::expand, then aten::clone).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One copy."""
+        reads, written = gradient(self.output), gradient(self.inputs[0])
+        return (Pointwise(f"{self.name}.gradient", "copy", (reads,), (written,)),)
+
+
+@dataclass(frozen=True)
+class Alone(Pointwise):
+    """A sum of one choice: its gradient is that of the sum."""
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """No gradient of its own."""
@@ -140,11 +153,12 @@ class Summed(Pointwise):
         return ()
 
 
-def summed(tape: Tape, rows: Tensor) -> Tensor:
+def summed(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     """The results of all experts that a token used, added up: (batch seq d_model)."""
     dims = (*rows.dims[:2], rows.dims[-1])
     result = tape.activation("mlp/summed", dims, rows.dtype, rows.split)
-    return tape.record(Summed(result.name, "reduction", (rows,), (result,)))
+    kind = Summed if spec.top_k > 1 else Alone
+    return tape.record(kind(result.name, "reduction", (rows,), (result,)))
 
 
 def _arrival(rows: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     out = _group_product(tape, "down", active, index, spec)
     back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
     result = dispatch.restored(tape, back if inside else _leaving(tape, back, weights, spec), order, chosen)
-    return tape.cast(dispatch.summed(tape, result), x.dtype)
+    return tape.cast(dispatch.summed(tape, result, spec), x.dtype)
 
 
 def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
@@ -118,7 +118,7 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     active = activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
     second = _copied(tape, _weight(tape, "down"), index, beside=first)
     out = _row_product(tape, "down", active, (second, index), spec)
-    return tape.cast(dispatch.summed(tape, _leaving(tape, out, chosen.weights, spec)), x.dtype)
+    return tape.cast(dispatch.summed(tape, _leaving(tape, out, chosen.weights, spec), spec), x.dtype)
 
 
 def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
