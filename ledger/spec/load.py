@@ -11,7 +11,7 @@ from ledger.spec import build, build_hardware, build_model, build_optimizer, bui
 from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
 from ledger.spec.expectations import faults
 from ledger.spec.explain import Finding
-from ledger.spec.library import Entry, Library, default_library, read_once, shown
+from ledger.spec.library import Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
@@ -87,14 +87,14 @@ def load_accelerator(given: str | Path, *, library: Library | None = None) -> Ac
     return _load(given, "accelerator", build_hardware.accelerator, library or default_library())
 
 
-def load_cluster(given: str | Path, *, library: Library | None = None) -> Cluster:
+def load_cluster(given: str | Path) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
-    return _load(given, "cluster", build_hardware.cluster, library or default_library())
+    return _load(given, "cluster", build_hardware.cluster, default_library())
 
 
-def load_model(given: str | Path, *, library: Library | None = None) -> Model:
+def load_model(given: str | Path) -> Model:
     """The model of a name or a file; raises SpecError."""
-    return _load(given, "model", build_model.model, library or default_library())
+    return _load(given, "model", build_model.model, default_library())
 
 
 def read_model(text: str, file: str) -> Model:
@@ -104,24 +104,19 @@ def read_model(text: str, file: str) -> Model:
     return _held(part, "model", build_model.model, library)
 
 
-def load_precision(given: str | Path, *, library: Library | None = None) -> Precision:
+def load_precision(given: str | Path) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _load(given, "precision", build_precision.precision, library or default_library())
+    return _load(given, "precision", build_precision.precision, default_library())
 
 
-def load_optimizer(given: str | Path, *, library: Library | None = None) -> Optimizer:
+def load_optimizer(given: str | Path) -> Optimizer:
     """The optimizer of a name or a file; raises SpecError."""
-    return _load(given, "optimizer", build_optimizer.optimizer, library or default_library())
+    return _load(given, "optimizer", build_optimizer.optimizer, default_library())
 
 
-def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:
+def load_stack(given: str | Path) -> Stack:
     """The software stack of a name or a file; raises SpecError."""
-    return _load(given, "stack", build_hardware.stack, library or default_library())
-
-
-def list_library(kind: str, *, library: Library | None = None) -> tuple[Entry, ...]:
-    """What the library holds of a kind, by name; raises SpecError for a file that cannot be read."""
-    return (library or default_library()).entries(kind)
+    return _load(given, "stack", build_hardware.stack, default_library())
 
 
 def _plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:

@@ -9,7 +9,6 @@ import pytest
 from ledger.spec.kinds import KINDS, schema
 from ledger.spec.library import Library, default_library
 from ledger.spec.load import (
-    list_library,
     load_accelerator,
     load_cluster,
     load_model,
@@ -52,7 +51,7 @@ def test_every_plan_of_the_library_is_sound(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_of_the_library_says_what_it_is(kind: str) -> None:
     """Each file begins with the version of the language, and has a title for `ledger list`."""
-    for entry in list_library(kind):
+    for entry in default_library().entries(kind):
         assert read(entry.path.read_text("utf-8"), entry.name).fields["spec"].value == "ledger/1"
         assert entry.title != entry.name
 
@@ -60,7 +59,7 @@ def test_every_file_of_the_library_says_what_it_is(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["evidence", "lecture"])
 def test_measurements_and_claims_hold_to_their_schema(kind: str) -> None:
     """A measurement without source and origin is no evidence."""
-    for entry in list_library(kind):
+    for entry in default_library().entries(kind):
         assert not list(findings(read(entry.path.read_text("utf-8"), entry.name), kind))
 
 

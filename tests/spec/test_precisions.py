@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ledger.spec.load import list_library, load_cluster, load_precision, load_stack
+from ledger.spec.library import default_library
+from ledger.spec.load import load_cluster, load_precision, load_stack
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1}
 
@@ -39,13 +40,13 @@ def test_a_precision_holds_each_parameter_in_as_many_bytes_as_published(name: st
 
 def test_gradients_are_reduced_in_their_own_format() -> None:
     """No policy of the library adds gradients in another format than it keeps them in."""
-    precisions = [load_precision(entry.name) for entry in list_library("precision")]
+    precisions = [load_precision(entry.name) for entry in default_library().entries("precision")]
     assert all(precision.reduction == precision.gradients for precision in precisions)
 
 
 @pytest.mark.parametrize(("kind", "load"), [("stack", load_stack), ("cluster", load_cluster)])
 def test_every_part_can_be_read_alone(kind: str, load: Callable[[str], object]) -> None:
     """A part that no plan names is held to the schema too."""
-    entries = list_library(kind)
+    entries = default_library().entries(kind)
     assert entries
     assert all(load(entry.name) for entry in entries)
