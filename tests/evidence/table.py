@@ -12,7 +12,7 @@ from ledger.evidence.flop_counts import flop_counts, parameter_count
 from ledger.evidence.reference_model import workload
 from tests.books.measured_peaks import SHARDED_STEPS, STEPS
 from tests.evidence.saved_cases import FAMILIES, cases, packed, predicted
-from tests.evidence.test_compiler_against_pytorch import MODELS, compiled, cores
+from tests.evidence.test_compiler_against_pytorch import MODELS, compiled, cores, library
 
 SEQUENCE = 997
 
@@ -20,7 +20,8 @@ SEQUENCE = 997
 def counts() -> Iterator[tuple[str, ...]]:
     """Whole models of the library: parameters and FLOPs with their differences."""
     for name in MODELS:
-        plan = compiled(name, SEQUENCE, cores(name)[0])
+        model = library(name)
+        plan = compiled(model, SEQUENCE, cores(model)[0])
         totals, found = plan.totals, flop_counts(workload(plan.plan))
         parameters = int(totals["parameters"])
         step = int(totals["flops.counter.step"])
