@@ -44,7 +44,7 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
         result = func(*args, **(kwargs or {}))
         kind = OPERATORS.get(func.__name__.split(".")[0])
         if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
-            key = (kind, self.axes[_group_name(args)], self.phase())
+            key = (_known(kind, args), self.axes[_group_name(args)], self.phase())
             self.counts[key] += 1
             self.bytes[key] += _larger(args, result)
         return result
@@ -52,6 +52,13 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
     def collectives(self) -> tuple[Collective, ...]:
         """What was counted, sorted."""
         return tuple(Collective(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
+
+
+def _known(kind: str, args: tuple[Any, ...]) -> str:
+    """An all-to-all in which a rank has something for one other alone is a send (`permute_tensor`)."""
+    splits = [argument for argument in args if isinstance(argument, list)]
+    alone = kind == "all_to_all" and splits and sum(map(bool, splits[-1])) == 1 < len(splits[-1])
+    return "send" if alone else kind
 
 
 def _group_name(args: tuple[Any, ...]) -> str:

@@ -94,7 +94,7 @@ def _there_and_back(self: Any, rows: Tensor, each: Tensor, dispatch: Dispatch) -
     rows = functional.all_to_all_single_autograd(rows, coming, leaving, dispatch.group)
     rows = rows[places]
     rows = moe._grouped_linear(rows, self.gate_up_proj, offsets)  # noqa: SLF001  # has no public name
-    rows = self._apply_gate(rows)  # noqa: SLF001  # as above
+    rows = self._apply_gate(rows)
     rows = moe._grouped_linear(rows, self.down_proj, offsets)  # noqa: SLF001
     ready = torch.empty_like(rows)
     ready[places] = rows

@@ -57,7 +57,7 @@ def rank_mesh(sharding: Sharding, device: str) -> RankMesh:
         experts = init_device_mesh(device, sizes, mesh_dim_names=("replicate", "expert_data", "expert_tensor"))
     within = {
         axis: distributed.new_group([rank * sharding.tensor for rank in range(ranks)])
-        for axis, ranks in (("expert", degree),)
+        for axis, ranks in (("expert", degree), ("context", sharding.context))
         if ranks > 1
     }
     return RankMesh(whole, experts, within, sharding.replicate > 1)

@@ -30,11 +30,12 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ledger.evidence import dispatched_experts
+from ledger.evidence import dispatched_experts, exchanged_attention
 from ledger.evidence.collective_log import CollectiveLog
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.cuda_rank import imaginary_streams
 from ledger.evidence.dispatched_experts import Dispatch
+from ledger.evidence.exchanged_attention import Exchange
 from ledger.evidence.held import Held
 from ledger.evidence.hosted_activations import hosted
 from ledger.evidence.moments import Moments
@@ -63,8 +64,12 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
             if sharding.expert > 1:
                 dispatched_experts.install(built, Dispatch(mesh.within["expert"], sharding.arriving))
             freeze(built, work.train)
-            tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device=device)
-            positions = torch.arange(work.seq_len, device=device)[None]
+            length = work.seq_len // sharding.context
+            tokens = torch.zeros(work.batch, length, dtype=torch.long, device=device)
+            positions = torch.arange(length, device=device)[None]
+        if sharding.context > 1:
+            exchanged = (mesh.within["context"], work.kernels.attention, sharding.balanced, device)
+            exchanged_attention.install(built, Exchange(sharding.exchange, *exchanged))
         checkpoint_layers(built, work.recompute)
         with fake if device == "cuda" else nullcontext():  # a mesh reads its own, real, tensors; buffers must be fake
             _parallelize(built, work, sharding, mesh)

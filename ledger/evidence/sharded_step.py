@@ -20,7 +20,8 @@ class Sharding:
     """The mesh of one rank: `replicate` x `data` x `tensor` ranks; FSDP2 shards over `data`.
 
     `expert` subdivides `data`: ranks that share the experts of a layer, of which the busiest gets `arriving` times as
-    many rows as the average. FSDP2 shards these experts over the rest.
+    many rows as the average. FSDP2 shards these experts over the rest. `context` subdivides `data` as well: ranks that
+    have a part of each sequence, and see the rest of it by `exchange`, as in `Parallelism`.
 
     `reshard`, `wrap` and `reduce` as in `Parallelism`; with `tensor` above 1 the sequence is split too. `offload`: the
     shards live in host memory (CPUOffloadPolicy), and bytes are those of the device alone.
@@ -37,6 +38,9 @@ class Sharding:
     offload: bool = False
     expert: int = 1
     arriving: Fraction = Fraction(1)
+    context: int = 1
+    exchange: str = "all_gather"
+    balanced: bool = True
 
     @property
     def shards(self) -> bool:

@@ -102,10 +102,11 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
             skips=kernel.skips,
             slowest=slowest(tape, query) if kernel.skips else ONE,
         )
-        out = around(tape, attention) if ("seq", "context") in key.split else tape.record(attention)
+        ringing = ("seq", "context") in key.split
+        out = around(tape, attention) if ringing else tape.record(attention)
         if padded:
             return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel="copy")
-        return _copied(tape, out) if kernel.follows and spec.joined else out
+        return _copied(tape, out) if (kernel.follows and spec.joined) or (ringing and _joined(tape)) else out
 
     return core
 
@@ -186,6 +187,14 @@ def _separate(
     query = _copied(tape, query)
     key, value = (_repeated(tape, t, spec) if shared else _copied(tape, t) for t in (key, value))
     return query, _as_keys(key), _as_keys(value)
+
+
+def _joined(tape: Tape) -> bool:
+    """Whether results of half the queries are joined with the others, which leaves heads before the sequence.
+
+    torch.distributed.tensor.experimental, `_partial_update`: on all devices of a balanced ring but the last.
+    """
+    return tape.layout.dtensor and tape.layout.balanced
 
 
 def _copied(tape: Tape, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, gradient, handed_on
+from ledger.model.operations import ONE, Operation, gradient
 from ledger.model.routing import Routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Split, Tensor, product
@@ -140,25 +140,13 @@ class Summed(Pointwise):
         return (Pointwise(f"{self.name}.gradient", "copy", (reads,), (written,)),)
 
 
-@dataclass(frozen=True)
-class Alone(Pointwise):
-    """A sum of one choice: its gradient is that of the sum."""
-
-    def shared(self) -> tuple[tuple[str, str], ...]:
-        """No gradient of its own."""
-        return handed_on(self, self.inputs[0])
-
-    def gradients(self) -> tuple[Operation, ...]:
-        """Nothing runs."""
-        return ()
-
-
 def summed(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     """The results of all experts that a token used, added up: (batch seq d_model)."""
     dims = (*rows.dims[:2], rows.dims[-1])
+    if spec.top_k == 1:  # its gradient is that of the sum
+        return tape.pointwise("mlp/summed", rows, dims=dims, kernel="reduction", add=True)
     result = tape.activation("mlp/summed", dims, rows.dtype, rows.split)
-    kind = Summed if spec.top_k > 1 else Alone
-    return tape.record(kind(result.name, "reduction", (rows,), (result,)))
+    return tape.record(Summed(result.name, "reduction", (rows,), (result,)))
 
 
 def _arrival(rows: Tensor) -> Tensor:

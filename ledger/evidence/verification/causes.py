@@ -37,7 +37,12 @@ class Instant:
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch on one device."""
-        return self.plan.run.micro_batch * self.plan.run.seq_len
+        return self.plan.run.micro_batch * self.length
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence on one device."""
+        return self.plan.run.seq_len // self.plan.parallelism.context
 
     @property
     def forward(self) -> bool:
@@ -105,7 +110,7 @@ def _positions(at: Instant) -> int:
     again = _rotated(at.plan.model) and at.plan.recompute.policy != "none"
     given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
-    positions = INDEX * at.plan.run.seq_len if (sharded(at.plan) or given) and not counted else 0
+    positions = INDEX * at.length if (sharded(at.plan) or given) and not counted else 0
     return positions + frequencies(at.plan.model)
 
 

@@ -123,6 +123,7 @@ def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, H
         yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
 
 
+HEADS = {LOSS: (OUTPUT, LOSS), "backward/loss": ("backward/output", "backward/loss")}
 COUNTED = ("parameters", "flops.", "saved.", "comm.")
 
 
@@ -141,6 +142,6 @@ def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
 
 def _explained(plan: Plan, moment: str, held: Held, mine: Mapping[str, int]) -> tuple[Cause, ...]:
     """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
-    found_here = {name: tuple(causes(plan, name)) for name in ((OUTPUT, LOSS) if moment == LOSS else (moment,))}
+    found_here = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
     fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))
     return (Cause("rounding of storages to 512 B", held.rounding), *found_here[fullest])

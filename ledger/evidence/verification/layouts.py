@@ -9,11 +9,6 @@ from ledger.model.schedule import micro_batches
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
-# Axes along which no judge runs a step yet, and why.
-UNJUDGED = {
-    "context": "keys and values come from other ranks, and the judge's attention reads its own",
-}
-
 # Kernels that the judge has, by what they serve; more losses where one device holds the whole vocabulary.
 BUILT = {
     "attention": ("flash", "efficient", "cudnn", "math", "eager"),
@@ -41,7 +36,7 @@ def sharding(plan: Plan) -> Sharding:
     """The mesh of the judge's rank, and how FSDP2 moves weights and gradients on it."""
     layout = plan.parallelism
     return Sharding(
-        data=layout.data // layout.replicate,
+        data=layout.data * layout.context // layout.replicate,
         tensor=layout.tensor,
         replicate=layout.replicate,
         reshard=layout.reshard,
@@ -52,6 +47,9 @@ def sharding(plan: Plan) -> Sharding:
         offload="weights" in layout.offload,
         expert=layout.expert,
         arriving=plan.assumptions.expert_imbalance,
+        context=layout.context,
+        exchange=layout.context_exchange,
+        balanced=layout.context_balance == "zigzag",
     )
 
 
@@ -87,16 +85,26 @@ def unhosted(plan: Plan) -> str:
 
 def unjudged(plan: Plan) -> str:
     """Why no step of this plan can be run; empty where it can."""
-    asked = (unbuilt, unhosted, _along, _whole, _split, _of_a_rank)
+    asked = (unbuilt, unhosted, _parts, _whole, _split, _of_a_rank)
     return next((reason for reason in (ask(plan) for ask in asked) if reason), "")
 
 
-def _along(plan: Plan) -> str:
-    """Axes that no judge knows."""
-    for axis, reason in UNJUDGED.items():
-        degree = getattr(plan.parallelism, axis)
-        if degree > 1:
-            return f"parallelism.{axis} = {degree}: {reason}"
+def _parts(plan: Plan) -> str:
+    """Parts of a sequence, or of the experts of a layer, that the judge's ranks cannot have."""
+    layout = plan.parallelism
+    given = {"context": layout.context, "expert": layout.expert}
+    split = ", ".join(f"parallelism.{axis} = {degree}" for axis, degree in given.items() if degree > 1)
+    if split and layout.zero != 3:
+        return f"{split} with zero = {layout.zero}: the judge has parts under FSDP2 alone"
+    if layout.expert == 1:
+        return ""
+    if plan.kernels.weighing == "activation":
+        return f"{split} with kernels.weighing = activation: rows reach the judge's experts without their scores"
+    if layout.wrap != 1 or plan.stack.ends == "apart":
+        held = f"wrap = {layout.wrap}" if layout.wrap != 1 else "stack.ends = apart"
+        return f"{split} with {held}: the judge's layers are told what to gather ahead, one by one"
+    if layout.offload:
+        return f"{split} with offload: the judge's experts have no host"
     return ""
 
 
@@ -128,7 +136,8 @@ def _of_a_rank(plan: Plan) -> str:
     """What one rank among several cannot be asked."""
     if not sharded(plan):
         return ""
-    if plan.precision.autocast and (plan.parallelism.data == 1 or plan.parallelism.zero == 0):
+    layout = plan.parallelism
+    if plan.precision.autocast and (layout.data * layout.context == 1 or layout.zero == 0):
         name = plan.precision.name
         return f"{name} without FSDP2: a rank runs on fake CPU tensors, and the CPU's autocast is another"
     if plan.precision.stored:

@@ -64,8 +64,8 @@ def _sends(compiled: Compiled, book: Books) -> predicted.Figures:
 def unjudged(plan: Plan) -> str:
     """Why no device of this pipeline can be run; empty where one can."""
     layout = plan.parallelism
-    if layout.data * layout.tensor > 1:
-        return "parallelism.pipeline with data or tensor: the judge's devices of a pipeline have no others beside them"
+    if layout.data * layout.tensor * layout.context > 1:
+        return "parallelism.pipeline with data, tensor or context: a device of the judge's pipeline has none beside it"
     if layout.scheduled not in SCHEDULES or layout.interleave > 1:
         return f"parallelism.schedule = {layout.scheduled}: the judge's devices have one stretch of layers each"
     if layout.scheduled == "gpipe" or micro_batches(plan) <= layout.pipeline:
