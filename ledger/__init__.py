@@ -1,118 +1,127 @@
-"""A compiler for training plans: `compile` reads a spec and closes its books. The verbs of the command line, in Python.
+"""A compiler for training plans: the verbs of the command line, in Python.
 
-Specs are paths, `REV:path`, or `-`; `overrides` are `key=value` texts. Every verb but `check` raises
-`ledger.spec.problems.SpecError` with everything that is wrong with its input.
+>>> compiled = ledger.compile("specs/70b.yaml", ["run.micro_batch=2"])
+>>> compiled.totals["memory.peak"]  # bytes, of the device that holds most
+
+A spec is a path, `REV:path` for a git revision, `-` for standard input, a name of the library (`70b`), or a text of
+several lines. `overrides` are `key=value` texts, as behind `--set`; one may stand alone. Every verb but `check` raises
+`SpecError` with everything that is wrong with its input, each problem with its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ledger.spec.problems import Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.books.what_if.solve import Solution
     from ledger.report.diff import Diff
-    from ledger.spec.problems import Problem
+    from ledger.spec.plan import Plan
 
 __version__ = "0.1.0"
+__all__ = ["SpecError", "check", "compile", "diff", "explain", "show", "solve", "verify", "write_report"]
+
+Texts = str | Iterable[str]  # one or several
 
 
-def __getattr__(name: str) -> Any:
-    """`SpecError`, loaded when it is named."""
-    if name == "SpecError":
-        from ledger.spec.problems import SpecError
-
-        return SpecError
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def compile(path: str, overrides: Iterable[str] = ()) -> Compiled:  # noqa: A001 - the verb of this package
-    """The plan with its books closed."""
-    from ledger.spec.load import load_plan
-
-    plan = load_plan(path, tuple(overrides))
+def compile(spec: str | Path, overrides: Texts = ()) -> Compiled:  # noqa: A001 - the verb of this package
+    """The plan with its books closed: `totals`, `accounts`, `roles`, `verdict`, in SI base units."""
+    plan = _plan(spec, overrides)
     from ledger.books import compile_plan  # after the input is known to be good: algebra takes longer to load
 
     return compile_plan(plan)
 
 
-def show(path: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
+def show(spec: str | Path, overrides: Texts = ()) -> dict[str, Any]:
     """The published form of the compiled plan, `ledger-show/1`."""
-    compiled = compile(path, overrides)
+    compiled = compile(spec, overrides)
     from ledger.report.contract import published
 
-    return published(compiled, path)
+    return published(compiled, str(spec))
 
 
-def explain(path: str, account: str, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Where the number of an account or a total comes from; KeyError for one that the plan does not have."""
-    from ledger.cli.explain import account_record, total_record
+def explain(spec: str | Path, name: str, overrides: Texts = ()) -> dict[str, Any]:
+    """Where the number of an account or a total comes from: formula, rule, citation, and every input with its place."""
+    compiled = compile(spec, overrides)
+    from ledger.report.explained import explained
 
-    compiled = compile(path, overrides)
-    leaves = [leaf for leaf in compiled.accounts if leaf.account == account]
-    if not leaves and account not in compiled.totals:
-        raise KeyError(account)
-    return account_record(compiled, leaves) if leaves else total_record(compiled, account)
+    return explained(compiled, name)
 
 
-def diff(old: str, new: str, overrides: Iterable[str] = ()) -> Diff:
-    """What two plans differ in, with `overrides` on the new one."""
+def diff(old: str | Path, new: str | Path, overrides: Texts = ()) -> Diff:
+    """What two plans differ in and what causes it, with `overrides` on the new one."""
     first, second = compile(old), compile(new, overrides)
     from ledger.report.diff import diff as compared
 
     return compared(first, second)
 
 
-def solve(
-    path: str, key: str, subject_to: Sequence[str] = (), overrides: Iterable[str] = (), **objective: str
+def solve(  # noqa: PLR0913 - a question has these parts, and callers name those they use
+    spec: str | Path,
+    key: str,
+    subject_to: Texts = (),
+    overrides: Texts = (),
+    *,
+    maximize: str = "",
+    minimize: str = "",
 ) -> Solution:
-    """The value of the input `key` under the conditions; `maximize` or `minimize` names a total to choose it by."""
-    from ledger.spec.load import load_plan
+    """The best value of the input `key` under conditions such as `memory.peak <= 70 GB` (none: that the plan fits).
 
-    plan = load_plan(path, tuple(overrides))
+    `maximize` or `minimize` names the total that makes one value better than another.
+    """
+    plan = _plan(spec, overrides)
     from ledger.books.what_if.solve import solve as solved
 
-    return solved(plan, key, subject_to, **objective)
+    return solved(plan, key, _texts(subject_to), maximize=maximize, minimize=minimize)
 
 
-def verify(
-    path: str, overrides: Iterable[str] = (), layers: int | None = None, *, full: bool = False
-) -> dict[str, Any]:
+def verify(spec: str | Path, overrides: Texts = (), layers: int | None = None, *, full: bool = False) -> dict[str, Any]:
     """What PyTorch finds of the plan beside what the books say, `ledger-verify/1`; it runs `layers`, few, or all."""
     from shlex import join
 
-    from ledger.spec.load import load_plan
-
-    chosen = tuple(overrides)
-    plan = load_plan(path, chosen)
+    plan = _plan(spec, overrides)
     from ledger.evidence.verification.outcome import published
     from ledger.evidence.verification.verification import Depth
     from ledger.evidence.verification.verification import verify as verified
 
-    command = join(["ledger", "verify", path, *(word for text in chosen for word in ("--set", text))])
-    return published(verified(plan, Depth(layers, full), command, lambda _: None), path)
+    command = join(["ledger", "verify", str(spec), *(word for text in _texts(overrides) for word in ("--set", text))])
+    return published(verified(plan, Depth(layers, full), command, lambda _: None), str(spec))
 
 
 def write_report(
-    path: str,
+    spec: str | Path,
     out: str | Path = "reports",
-    formats: Iterable[str] = ("html", "pdf", "md", "json"),
-    overrides: Iterable[str] = (),
+    formats: Texts = ("html", "pdf", "md", "json"),
+    overrides: Texts = (),
 ) -> list[Path]:
     """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)"""
-    from ledger.cli.report import choices
+    from ledger.report.files import known
 
-    compiled, chosen = compile(path, overrides), tuple(formats)
+    chosen = known(_texts(formats))
+    compiled = compile(spec, overrides)
+    from ledger.report.choices import beside
     from ledger.report.write import write_report as written
 
-    return written(compiled, Path(out), chosen, **choices(compiled, chosen))
+    return written(compiled, Path(out), chosen, **beside(compiled, chosen))
 
 
-def check(path: str, overrides: Iterable[str] = ()) -> tuple[Problem, ...]:
+def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
     """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised."""
-    from ledger.cli.check import checked
+    from ledger.report.checked import checked
 
-    outcome = checked(path, tuple(overrides))
+    outcome = checked(str(spec), lambda: compile(spec, overrides))
     return (*outcome.problems, *outcome.failures)
+
+
+def _plan(spec: str | Path, overrides: Texts) -> Plan:
+    from ledger.spec.load import load_plan
+
+    return load_plan(spec, _texts(overrides))
+
+
+def _texts(given: Texts) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

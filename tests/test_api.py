@@ -26,7 +26,7 @@ def test_show_and_explain_return_what_the_command_line_prints() -> None:
     assert ledger.show(SPEC) == printed("show", SPEC, "--json")
     explained = ledger.explain(SPEC, "memory.peak")
     assert {"schema": "ledger-explain/1", **explained} == printed("explain", SPEC, "memory.peak", "--json")
-    with pytest.raises(KeyError):
+    with pytest.raises(SpecError, match=r"no account or total 'memory\.peek'"):
         ledger.explain(SPEC, "memory.peek")
 
 
@@ -35,6 +35,14 @@ def test_diff_and_solve_take_overrides() -> None:
     assert ledger.diff(SPEC, SPEC).empty
     assert [change.path for change in ledger.diff(SPEC, SPEC, ["run.micro_batch=6"]).inputs] == ["run.micro_batch"]
     assert ledger.solve(SPEC, "run.seq_len", ["fits"]).value == 1024
+
+
+def test_a_text_alone_is_one_text_and_a_path_may_be_a_path() -> None:
+    """`"run.micro_batch=6"` is an override, not seventeen of a letter each; pathlib's paths serve as well as texts."""
+    alone = ledger.show(Path(SPEC), "run.micro_batch=6")
+    assert alone == ledger.show(SPEC, ["run.micro_batch=6"])
+    assert ledger.solve(Path(SPEC), "run.seq_len", "fits").value == 1024
+    assert ledger.check(Path(SPEC)) == ()
 
 
 def test_check_returns_what_fails(tmp_path: Path) -> None:
@@ -48,6 +56,8 @@ def test_check_returns_what_fails(tmp_path: Path) -> None:
 def test_report_writes_files(tmp_path: Path) -> None:
     """The paths are returned."""
     assert ledger.write_report(SPEC, tmp_path, ["json"]) == [tmp_path / "gpt2.json"]
+    with pytest.raises(SpecError, match="no format 'docx'"):
+        ledger.write_report(SPEC, tmp_path, "docx")
 
 
 def test_the_package_loads_nothing_heavy() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ledger.cli import accounts as named
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
-
-if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled, Symbol
-    from ledger.spec.plan import Plan
+from ledger.cli.problems import no_such_name
+from ledger.spec.problems import SpecError
 
 
 @click.command(name="explain")
@@ -32,85 +29,18 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
     from ledger.cli.tables import print_json
 
     compiled = ledger.compile(spec, overrides)
-    leaves = [leaf for leaf in compiled.accounts if leaf.account == account]
-    if leaves:
-        record = account_record(compiled, leaves)
-    elif account in compiled.totals:
-        record = total_record(compiled, account)
-    else:
-        raise named.unknown(compiled, account)
+    from ledger.report.explained import explained
+
+    try:
+        record = explained(compiled, account)
+    except SpecError as error:
+        raise no_such_name(error.problems[0]) from error
     if as_json:
         print_json({"schema": "ledger-explain/1", **record})
-    elif leaves:
+    elif "account" in record:
         print_account(record)
     else:
         print_total(record)
-
-
-def account_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
-    """An account: its postings in ledger order, and every symbol of their formulas."""
-    postings: dict[tuple[str, ...], list[Account]] = {}
-    for leaf in leaves:
-        postings.setdefault((leaf.when, leaf.resource, leaf.formula, leaf.basis), []).append(leaf)
-    names = sorted({str(symbol) for leaf in leaves for symbol in leaf.expression.free_symbols})
-    return {
-        "account": leaves[0].account,
-        "entries": [posting_record(roles) for roles in postings.values()],
-        "symbols": [symbol_record(compiled.plan, compiled.symbols[name]) for name in names],
-    }
-
-
-def posting_record(leaves: list[Account]) -> dict[str, Any]:
-    """What leaves of several roles share when one rule posted them with one formula, and each role's amount."""
-    first = leaves[0]
-    return {
-        "when": first.when,
-        "resource": first.resource,
-        "unit": first.unit,
-        "formula": first.formula,
-        "basis": first.basis,
-        "roles": [{"role": leaf.role, "amount": json_number(leaf.amount), "times": leaf.times} for leaf in leaves],
-    }
-
-
-def json_number(value: Any) -> Any:
-    """The amount as the published contract writes it."""
-    from ledger.report.contract import number
-
-    return number(value)
-
-
-def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
-    """A symbol with its value, the spec path, and `file:line:column` (empty: written nowhere)."""
-    from ledger.spec.inputs import origin
-
-    found = origin(plan, symbol.path)
-    return {
-        "symbol": symbol.name,
-        "value": json_number(symbol.value),
-        "meaning": symbol.meaning,
-        "path": symbol.path,
-        "where": str(found.where) if found else "",
-        "source": found.source if found else "",
-    }
-
-
-def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
-    """A total with what it consists of."""
-    from ledger.cli.meaning import meaning_record
-    from ledger.cli.totals import breakdown
-    from ledger.numbers import unit_of
-
-    found = breakdown(compiled, key)
-    return {
-        "total": key,
-        "value": json_number(compiled.totals[key]),
-        "unit": unit_of(key),
-        **meaning_record(compiled, key),
-        "note": found.note,
-        "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
-        "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
-    }
 
 
 def print_account(record: dict[str, Any]) -> None:
@@ -135,7 +65,6 @@ def print_account(record: dict[str, Any]) -> None:
 
 def print_total(record: dict[str, Any]) -> None:
     """Prints a total, its parts, and the largest accounts in it."""
-    from ledger.cli.meaning import input_row
     from ledger.cli.tables import amount, print_table
 
     click.echo(f"{record['total']} = {amount(record['value'], record['unit'])}")
@@ -153,3 +82,12 @@ def print_total(record: dict[str, Any]) -> None:
         if rows:
             click.echo()
             print_table((column, "value"), rows, right=("value",))
+
+
+def input_row(record: dict[str, Any]) -> tuple[str, str, str, str]:
+    """An input as a table shows it."""
+    from ledger.cli.tables import amount
+
+    value = record["value"]
+    shown = str(value) if isinstance(value, str | bool) else amount(value, record["unit"])
+    return record["input"], shown, record["where"], record["source"]

@@ -39,3 +39,8 @@ def annotation(problem: Problem, level: str) -> str:
     text = f"{problem.message}\n{problem.help}".strip().translate(GITHUB_ESCAPES)
     file = where.file.translate(GITHUB_PROPERTY_ESCAPES)
     return f"::{level} file={file},line={where.line},col={where.column}::{text}"
+
+
+def no_such_name(problem: Problem) -> click.UsageError:
+    """A name that a plan does not have is bad usage: it is an argument, and in no file."""
+    return click.UsageError(f"{problem.message}; {problem.help}")

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
-
-if TYPE_CHECKING:
-    from ledger.books.results import Compiled
-
-FORMATS = ("html", "pdf", "md", "json")
+from ledger.report.files import known
+from ledger.spec.problems import SpecError
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     """The formats of a comma-separated list; an unknown one is a usage error."""
-    names = tuple(dict.fromkeys(name.strip() for name in value.split(",")))
-    for name in names:
-        if name not in FORMATS:
-            raise click.BadParameter(f"no format {name!r}; there are {', '.join(FORMATS)}", ctx=ctx, param=param)
-    return names
+    try:
+        return known(name.strip() for name in value.split(","))
+    except SpecError as error:
+        problem = error.problems[0]
+        raise click.BadParameter(f"{problem.message}; {problem.help}", ctx=ctx, param=param) from error
 
 
 @click.command(name="report")
@@ -51,10 +47,11 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     else:
         compiled = ledger.compile(spec, overrides)
         typesets(formats)
+        from ledger.report.choices import beside
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
-        paths = write_report(compiled, out, formats, **choices(compiled, formats))
+        paths = write_report(compiled, out, formats, **beside(compiled, formats))
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
@@ -90,19 +87,3 @@ def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tup
         f"{len(given)} questions, {f'unexpected: {chr(44).join(missed)}' if missed else 'all as expected'}", err=True
     )
     return write_lecture(lecture, given, out, formats)
-
-
-def choices(compiled: Compiled, formats: tuple[str, ...]) -> dict[str, Any]:
-    """What the plan depends on, its other layouts, and what was measured near it, for the formats that show them."""
-    if not {"html", "pdf"} & set(formats):
-        return {}
-    from ledger.evidence.calibration.nearest import nearest
-    from ledger.evidence.published.near import nearby
-    from ledger.report.choices import alternatives, sensitivities
-
-    return {
-        "sensitivities": sensitivities(compiled),
-        "alternatives": alternatives(compiled.plan),
-        "microbenchmarks": nearest(compiled),
-        "runs": nearby(compiled),
-    }

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli import accounts as named
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.problems import no_such_name
 
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled
@@ -32,15 +32,17 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     from ledger.report.contract import published
 
     compiled = ledger.compile(spec, overrides)
-    leaves = named.accounts_under(compiled, account) if account else list(compiled.accounts)
-    keys = named.totals_under(compiled, account) if account else list(compiled.totals)
+    from ledger.books import names
+
+    leaves = names.accounts_under(compiled, account) if account else list(compiled.accounts)
+    keys = names.totals_under(compiled, account) if account else list(compiled.totals)
     if not leaves and not keys:
-        raise named.unknown(compiled, account or "")
+        raise no_such_name(names.unknown(compiled, account or ""))
     if as_json:
         shown = published(compiled, spec)
         if account:
             shown["totals"] = {key: shown["totals"][key] for key in keys}
-            shown["accounts"] = [leaf for leaf in shown["accounts"] if named.under(leaf["account"], account)]
+            shown["accounts"] = [leaf for leaf in shown["accounts"] if names.under(leaf["account"], account)]
         print_json(shown)
         return
     if not account:

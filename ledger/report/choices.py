@@ -1,8 +1,9 @@
-"""What the books say a plan depends on, and its other layouts, as the report takes them."""
+"""What a report shows beside the plan itself: what it depends on, its other layouts, what was measured near it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ledger.report.views.parts import Alternative
 
@@ -25,3 +26,18 @@ def alternatives(plan: Plan) -> tuple[Alternative, ...]:
     from ledger.books.what_if.alternatives import alternatives as found
 
     return tuple(Alternative(other.changes, other.totals) for other in found(plan))
+
+
+def beside(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
+    """All of it, as `write_report` names it; nothing for formats that show none of it."""
+    if not {"html", "pdf"} & set(formats):
+        return {}
+    from ledger.evidence.calibration.nearest import nearest
+    from ledger.evidence.published.near import nearby
+
+    return {
+        "sensitivities": sensitivities(compiled),
+        "alternatives": alternatives(compiled.plan),
+        "microbenchmarks": nearest(compiled),
+        "runs": nearby(compiled),
+    }

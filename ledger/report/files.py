@@ -1,10 +1,25 @@
-"""Files appear whole or not at all, and are touched only when they change."""
+"""The files of a report: they appear whole or not at all, and are touched only when they change."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+
+from ledger.spec.problems import Location, Problem, SpecError
+
+FORMATS = ("html", "pdf", "md", "json")
+
+
+def known(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats, each once, in this order; SpecError for one that there is not."""
+    names = tuple(dict.fromkeys(formats))
+    there_are = f"there are {', '.join(FORMATS)}"
+    problems = [Problem(Location("formats"), f"no format {name!r}", there_are) for name in names if name not in FORMATS]
+    if problems:
+        raise SpecError(problems)
+    return names
 
 
 def writable(folder: Path) -> None:

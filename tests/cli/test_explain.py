@@ -8,7 +8,7 @@ from collections.abc import Callable
 from click.testing import Result
 
 from ledger.books.results import Compiled
-from ledger.cli.meaning import input_record
+from ledger.report.explained import input_record
 
 
 def test_every_symbol_has_value_and_place(run: Callable[..., Result]) -> None:

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ledger
+from ledger.books.breakdown import breakdown
 from ledger.books.results import Compiled
 from ledger.cli import main
-from ledger.cli.report import FORMATS as ASKED
-from ledger.cli.totals import breakdown
+from ledger.report.files import FORMATS as ASKED
 from ledger.report.write import FORMATS as WRITTEN
 from tests.model import plans
 

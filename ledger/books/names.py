@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
-import click
-
-if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled
+from ledger.books.results import Account, Compiled
+from ledger.spec.problems import Location, Problem
 
 
 def under(name: str, prefix: str) -> bool:
@@ -26,10 +23,10 @@ def totals_under(compiled: Compiled, prefix: str) -> list[str]:
     return [key for key in compiled.totals if under(key, prefix)]
 
 
-def unknown(compiled: Compiled, name: str) -> click.UsageError:
-    """The error for a name that is neither an account nor a total, with the nearest ones that are."""
+def unknown(compiled: Compiled, name: str) -> Problem:
+    """What is wrong with a name that is neither an account nor a total, with the nearest ones that are."""
     names = list(dict.fromkeys([*(account.account for account in compiled.accounts), *compiled.totals]))
     within = [known for known in names if name.lower() in known.lower()]
     near = list(dict.fromkeys([*get_close_matches(name, names, n=3), *within]))[:5]
     hint = f"did you mean {', '.join(near)}?" if near else "`ledger show SPEC` lists what there is"
-    return click.UsageError(f"no account or total {name!r}; {hint}")
+    return Problem(Location(name), f"no account or total {name!r}", hint)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number, RoleResult
-    from ledger.spec.plan import Plan
+from ledger.books.overlap import said
+from ledger.books.results import Compiled, Number, RoleResult
+from ledger.model.schedule import schedule
+from ledger.spec.plan import Plan
 
-Parts = tuple[tuple[str, "Number"], ...]
+Parts = tuple[tuple[str, Number], ...]
+TRAFFIC = {"traffic.step": "hbm", "traffic.host": "host_traffic"}  # totals of a resource with a name of its own
 PHASES = {"flops.forward": "forward", "flops.backward": "backward", "flops.recompute": "recompute"}
 
 
@@ -21,9 +22,6 @@ class Breakdown:
     note: str = ""
     parts: Parts = ()
     largest: Parts = ()
-
-
-TRAFFIC = {"traffic.step": "hbm", "traffic.host": "host_traffic"}  # totals of a resource with a name of its own
 
 
 def breakdown(compiled: Compiled, key: str) -> Breakdown:
@@ -61,8 +59,6 @@ def exposed(compiled: Compiled) -> Parts:
 
 def overlaps(plan: Plan) -> str:
     """What may hide behind what, a line for each kind of transfer."""
-    from ledger.books.overlap import said
-
     lines = (
         f"{row.kind} ({row.choice}): {row.transfers}, behind {row.behind}" + (f" [{row.source}]" if row.source else "")
         for row in said(plan.stack.overlap)
@@ -74,8 +70,6 @@ def order(plan: Plan) -> str:
     """The schedule, what its devices wait for, and its source; where nobody waits, why."""
     if plan.parallelism.pipeline == 1:
         return "nobody waits: with pipeline = 1 there is one stage, and each device runs all layers"
-    from ledger.model.schedule import schedule
-
     row = schedule(plan.parallelism)
     return f"{plan.parallelism.scheduled}: {row.title}; waits {row.waits} [{row.source}]"
 

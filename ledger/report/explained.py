@@ -1,0 +1,109 @@
+"""Where a number of a plan comes from: records of formula, rule, citation, and every input with its value and place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.books.breakdown import breakdown
+from ledger.books.links import LINKS, links
+from ledger.books.meanings import known, meanings
+from ledger.books.names import unknown
+from ledger.books.results import Account, Compiled, Symbol
+from ledger.numbers import unit_of
+from ledger.report.contract import number
+from ledger.spec.inputs import origin, unit
+from ledger.spec.plan import Plan
+from ledger.spec.problems import SpecError
+
+DEFAULT = "default"
+NONE = "none"  # the specs' word for what a plan does without
+
+
+def explained(compiled: Compiled, name: str) -> dict[str, Any]:
+    """The record of an account or a total; SpecError for a name that the plan does not have."""
+    if leaves := [leaf for leaf in compiled.accounts if leaf.account == name]:
+        return account_record(compiled, leaves)
+    if name in compiled.totals:
+        return total_record(compiled, name)
+    raise SpecError([unknown(compiled, name)])
+
+
+def account_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
+    """An account: its postings in ledger order, and every symbol of their formulas."""
+    postings: dict[tuple[str, ...], list[Account]] = {}
+    for leaf in leaves:
+        postings.setdefault((leaf.when, leaf.resource, leaf.formula, leaf.basis), []).append(leaf)
+    names = sorted({str(symbol) for leaf in leaves for symbol in leaf.expression.free_symbols})
+    return {
+        "account": leaves[0].account,
+        "entries": [posting_record(roles) for roles in postings.values()],
+        "symbols": [symbol_record(compiled.plan, compiled.symbols[name]) for name in names],
+    }
+
+
+def posting_record(leaves: list[Account]) -> dict[str, Any]:
+    """What leaves of several roles share when one rule posted them with one formula, and each role's amount."""
+    first = leaves[0]
+    return {
+        "when": first.when,
+        "resource": first.resource,
+        "unit": first.unit,
+        "formula": first.formula,
+        "basis": first.basis,
+        "roles": [{"role": leaf.role, "amount": number(leaf.amount), "times": leaf.times} for leaf in leaves],
+    }
+
+
+def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
+    """A symbol with its value, the spec path, and `file:line:column` (empty: written nowhere)."""
+    found = origin(plan, symbol.path)
+    return {
+        "symbol": symbol.name,
+        "value": number(symbol.value),
+        "meaning": symbol.meaning,
+        "path": symbol.path,
+        "where": str(found.where) if found else "",
+        "source": found.source if found else "",
+    }
+
+
+def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
+    """A total with what it consists of."""
+    found = breakdown(compiled, key)
+    return {
+        "total": key,
+        "value": number(compiled.totals[key]),
+        "unit": unit_of(key),
+        **meaning_record(compiled, key),
+        "note": found.note,
+        "parts": [{"part": name, "value": number(value)} for name, value in found.parts],
+        "largest": [{"account": name, "value": number(value)} for name, value in found.largest],
+    }
+
+
+def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
+    """The formula, the rule, and every input that this plan has; empty for a total without a row."""
+    unused = LINKS - links(compiled) if key == "time.comm" else frozenset()
+    for row in meanings(compiled.plan, key):
+        inputs = [record for name in row.inputs if name not in unused and (record := input_record(compiled, name))]
+        return {"formula": row.formula, "basis": row.basis, "inputs": inputs}
+    return {"formula": "", "basis": "", "inputs": []}
+
+
+def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
+    """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
+    try:
+        value = known(compiled, name)
+    except KeyError:
+        return {}
+    if name in compiled.totals:
+        return {"input": name, "value": number(value), "unit": unit_of(name), "where": "total", "source": ""}
+    found = origin(compiled.plan, name)
+    shown = value if isinstance(value, int | float | str) else getattr(value, "name", str(value))
+    return {
+        "input": name,
+        "value": NONE if value is None else shown,
+        "unit": unit(name),
+        "where": str(found.where) if found else DEFAULT,
+        "source": found.source if found else "",
+    }
