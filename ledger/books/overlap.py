@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ledger.books.results import KernelTime
+from ledger.model.cutting import quantised_between
 from ledger.spec.plan import Overlap, Plan
 
 SEND = "send.pipeline"
@@ -187,7 +188,14 @@ def block(row: KernelTime) -> str:
 
 def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether some kernel of its own unit may run beside a transfer of a layer."""
-    return any(rule.moved is not None and rule.moved(row, name) for rule in in_force(plan.stack.overlap))
+    return any(_picks(rule, row, name, plan) for rule in in_force(plan.stack.overlap))
+
+
+def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
+    """Whether a rule is about this transfer."""
+    if rule.moved is None or not rule.moved(row, name):
+        return False
+    return rule.choice != "matmul" or not quantised_between(row.kind.split(".")[0], row.account.split("/")[0], plan)
 
 
 def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, float]]:
@@ -200,7 +208,7 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
             continue
-        moving = [row for row in rows if moves(row) and rule.moved(row, name)]
+        moving = [row for row in rows if moves(row) and _picks(rule, row, name, plan)]
         for part in dict.fromkeys(block(row) for row in moving) if rule.kind == "tensor" else ("",):
             cover = [row for row in compute if rule.covers(row) and block(row).startswith(part)]
             names = frozenset(row.account for row in cover)

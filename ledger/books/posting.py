@@ -10,7 +10,9 @@ import sympy
 from ledger.books import buckets
 from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow, on_host
 from ledger.model import dtypes
+from ledger.model.backward import SUM
 from ledger.model.collectives import Collective
+from ledger.model.cutting import along
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
 from ledger.model.offloading import OF_ACTIVATIONS, OF_GRADIENTS, OF_WEIGHTS, copies, held_on_host
@@ -91,11 +93,14 @@ def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
     for operation in operations:
-        per, count = STEP if operation.once else MICRO_BATCH, unit.count * operation.times
+        per, count = STEP if once(operation, plan) else MICRO_BATCH, unit.count * operation.times
         account = f"{unit.name}/{operation.name}"
         if isinstance(operation, Collective):
-            entry = _communication(account, phase, operation, count, per)
-            yield replace(entry, amount=entry.amount * narrowed(plan, unit, operation))
+            share = narrowed(plan, unit, operation)
+            moved = [_communication(account, phase, operation, count, per)]
+            for step in along(operation, operations, unit.name, plan):
+                moved.extend(_work(f"{unit.name}/{step.name}", phase, step, count, per))
+            yield from (replace(entry, amount=entry.amount * share) for entry in moved)
         else:
             yield from _work(account, phase, operation, count, per)
 

@@ -10,7 +10,10 @@ from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, gradient
+from ledger.model.quantised import Quantise
 from ledger.model.tensors import Tensor
+
+SUM = "gradient_sum"  # of a weight's gradient over devices that see a part of the sequence each
 
 
 def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -22,7 +25,8 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
         if not any(map(differentiable, operation.learned())):
             continue
         found.extend(_gathered_again(operation, regathered))
-        steps = tuple(replace(step, times=operation.times) for step in operation.gradients())
+        new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
+        steps = tuple(replace(step, times=operation.times) for step in new)
         if operation.times != ONE:
             found.extend(each for step in steps for each in _added(step, operation))
             continue
@@ -33,6 +37,11 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
             found.extend(_summed(step, written, apart))
         found.extend(_partial_weights(operation))
     return tuple(found)
+
+
+def _made(copies: Quantise, written: Counter[str]) -> bool:
+    """Whether an operation after this one has needed the same copies, and so made them."""
+    return all(written[tensor.name] for tensor in copies.outputs)
 
 
 def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]:

@@ -24,6 +24,8 @@ PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copi
 # Slots of delayed scaling for one product: input, weight, output, and the gradients of output and input
 # (Transformer Engine, pytorch/fp8.py and module/base.py: three a product in forward and two in backward)
 SLOTS = 5
+COLUMN = ".column"  # how a copy is named whose scales lie along the other dim
+ALL = (ONE, ONE)  # parts of an operand and of a result's gradient that are quantised here
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,23 @@ class Copies:
 class Quantise(Operation):
     """One kernel, or one that finds the scale and one that applies it: `reads` passes over the tensor.
 
-    What reads the copies gives the tensor its gradient, so backward has nothing to do here.
+    What reads the copies gives the tensor its gradient, so backward has nothing to do here. `part` is the share of the
+    tensor that is quantised here, before a gather brings the rest; columns are then rows that are turned.
     """
 
     reads: int = 1
+    part: sympy.Expr = ONE
 
     def traffic(self) -> sympy.Expr:
         """The tensor is read, its copies are written."""
-        return total((product(self.reads, self.inputs[0].bytes()), *(made.bytes() for made in self.outputs)))
+        turned = [made for made in self.outputs if self.part != ONE and made.name.endswith(COLUMN)]
+        own = (made.bytes() for made in self.outputs if made not in turned)
+        quantised = total((product(self.reads, self.inputs[0].bytes()), *own))
+        return total((product(self.part, quantised), *(product(2, made.bytes()) for made in turned)))
 
     def vector(self) -> sympy.Expr:
         """A few operations on each element."""
-        return product(FLOPS, self.inputs[0].elements())
+        return product(FLOPS, self.part, self.inputs[0].elements())
 
     def learned(self) -> tuple[Tensor, ...]:
         """The products that read the copies give the tensor its gradient."""
@@ -64,12 +71,14 @@ class Quantise(Operation):
 class Quantised(Contraction):
     """A contraction of copies: `originals` get the gradients, in their own dtype.
 
-    `copies` of both operands; those that backward needs and forward did not leave are made by backward.
+    `copies` of both operands; those that backward needs and forward did not leave are made by backward. `parts` of the
+    first operand and of the result's gradient are quantised here, where gathers bring the rest quantised.
     """
 
     originals: tuple[Tensor, Tensor] | tuple[()] = ()
     narrow: tuple[Copies, Copies] | tuple[()] = ()
     recipe: Recipe | None = None
+    parts: tuple[sympy.Expr, sympy.Expr] = ALL
 
     def traffic(self) -> sympy.Expr:
         """Both operands with their scales, the bias, and the result."""
@@ -107,14 +116,15 @@ class Quantised(Contraction):
         if not any(wanted):
             return
         reads = read(self.recipe, towards.both())
-        yield Quantise(f"{self.name}.quantise_gradient", "quantise", (upstream,), towards.both(), reads=reads)
+        name = f"{self.name}.quantise_gradient"
+        yield Quantise(name, "quantise", (upstream,), towards.both(), reads=reads, part=self.parts[1])
         if wanted[0]:
             if self.recipe.weights == "anew":
                 yield self._again("weight", right, weights)
             yield self._product("input", f"{out}, {second} -> {first}", towards.forward[0], weights.backward[0], left)
         if wanted[1]:
             if self.recipe.saves == "original":
-                yield self._again("input", left, inputs)
+                yield self._again("input", left, inputs, self.parts[0])
             yield self._product("weight", f"{first}, {out} -> {second}", inputs.backward[0], towards.backward[0], right)
         for bias in self.inputs[2:]:
             yield Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
@@ -124,10 +134,10 @@ class Quantised(Contraction):
         first, second, out = self.terms()
         return tuple(d for d in out if d not in first), tuple(d for d in out if d not in second)
 
-    def _again(self, which: str, tensor: Tensor, made: Copies) -> Quantise:
+    def _again(self, which: str, tensor: Tensor, made: Copies, part: sympy.Expr = ONE) -> Quantise:
         """What forward did not leave is made in backward, of the tensor itself."""
-        reads = read(self.recipe, made.backward) if self.recipe else 1
-        return Quantise(f"{self.name}.quantise_{which}", "quantise", (tensor,), made.backward, reads=reads)
+        reads = 0 if part != ONE else read(self.recipe, made.backward) if self.recipe else 1
+        return Quantise(f"{self.name}.quantise_{which}", "quantise", (tensor,), made.backward, reads=reads, part=part)
 
     def _product(self, suffix: str, einsum: str, left: Tensor, right: Tensor, of: Tensor) -> Contraction:
         kind = Grouped if isinstance(self, QuantisedGroups) else Contraction
@@ -196,11 +206,12 @@ def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def narrowed(tape: Tape, plain: Contraction, recipe: Recipe) -> Quantised:
+def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.Expr, sympy.Expr] = ALL) -> Quantised:
     """The same contraction of quantised operands; the kernels that quantise them are written on the tape."""
-    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe)
+    parts = parts if recipe.gathers == "quantised" else ALL
+    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=parts[0] != ONE)
     keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
-    _write(tape, left, inputs.both() if keeps else inputs.forward, recipe, once=False)
+    _write(tape, left, inputs.both() if keeps else inputs.forward, recipe, once=False, part=parts[0])
     _write(tape, right, weights.both() if stays else weights.forward, recipe, once=stays)
     saves = (*(inputs.backward if keeps else (left,)), *(weights.backward if stays else (right,)), *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
@@ -216,14 +227,15 @@ def narrowed(tape: Tape, plain: Contraction, recipe: Recipe) -> Quantised:
         originals=(left, right),
         narrow=(inputs, weights),
         recipe=recipe,
+        parts=parts,
     )
 
 
-def _operands(plain: Contraction, recipe: Recipe) -> tuple[Copies, Copies]:
+def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:
     """Copies of both operands.
 
-    One that stays for backward is made once for all contractions that read the tensor, as where their weights are one
-    matrix; else each has its own.
+    One that stays for backward, or that is gathered, is made once for all contractions that read the tensor, as where
+    their weights are one matrix; else each has its own.
     """
     first, second, out = plain.terms()
     left, right = plain.inputs[:2]
@@ -231,7 +243,7 @@ def _operands(plain: Contraction, recipe: Recipe) -> tuple[Copies, Copies]:
     rows, columns = (
         tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
     )
-    own = left if recipe.saves == "quantised" else replace(left, name=f"{plain.name}.input")
+    own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
     role = STAYING if recipe.weights == "kept" else PASSING
     return (
         copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
@@ -239,9 +251,11 @@ def _operands(plain: Contraction, recipe: Recipe) -> tuple[Copies, Copies]:
     )
 
 
-def _write(tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe, *, once: bool) -> None:
+def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
+    tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe, *, once: bool, part: sympy.Expr = ONE
+) -> None:
     key = (made[0].name, PASSING)
     if key not in tape.moved:
         tape.moved[key] = made[0]
         name = f"{made[0].name.removesuffix('.row')}.quantise"
-        tape.record(Quantise(name, "quantise", (tensor,), made, reads=read(recipe, made), once=once))
+        tape.record(Quantise(name, "quantise", (tensor,), made, reads=read(recipe, made), part=part, once=once))

@@ -144,7 +144,9 @@ class Tape:
         inputs = (left, right, *inside)
         kind = Grouped if grouped else Contraction
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
-        self.record(narrowed(self, plain, recipe) if recipe else plain)
+        cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
+        parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
+        self.record(narrowed(self, plain, recipe, parts) if recipe else plain)
         for axis in sorted(contracted):
             result = moves.reduced(self, result, axis)
         if bias and contracted:
@@ -237,3 +239,8 @@ def _on(split: Split, dims: tuple[Dim, ...]) -> Split:
     """What of a split concerns these dims."""
     names = {dim.name for dim in dims}
     return tuple((name, axis) for name, axis in split if name in names)
+
+
+def _part(whole: Tensor, held: Tensor) -> sympy.Expr:
+    """The share of a tensor that a device holds before it is gathered."""
+    return held.elements() / whole.elements()

@@ -63,6 +63,12 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
         lambda plan: plan.parallelism.context_exchange != "all_gather",
         "its sequences are exchanged in another way than by gathering keys and values",
     ),
+    (
+        lambda plan: (
+            plan.stack.overlap.tensor == "matmul" and bool(plan.precision.matmul and plan.precision.matmul.by_rows)
+        ),
+        "its rows are quantised between gathers and the matmuls that hide them",
+    ),
     (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),
     (
         lambda plan: any(state.scales for state in plan.optimizer.states.values()),

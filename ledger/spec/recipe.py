@@ -52,14 +52,18 @@ class Recipe:
         parts = account.split("/")
         return any(name in (group, account, parts[0], parts[-1]) for name in self.keep if name)
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether each row, or column, of an operand has a scale of its own."""
+        return ROW in (self.activation_block, self.weight_block)
+
     def reads(self, copies: frozenset[str]) -> int:
         """How often a tensor is read to make its `row` copy, its `column` copy, or both.
 
         Once more where the scale of all of it is found first. A row's own scale is found while the row is on the chip;
         those of columns are found in one pass and applied in another (torchao, a kernel for each direction).
         """
-        blocks = (self.activation_block, self.weight_block)
-        if ROW in blocks:
+        if self.by_rows:
             return ("row" in copies) + 2 * ("column" in copies)
-        found_first = self.history == 0 and WHOLE in blocks
+        found_first = self.history == 0 and WHOLE in (self.activation_block, self.weight_block)
         return 2 if found_first or self.tensor_scale else 1
