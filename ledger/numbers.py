@@ -114,9 +114,9 @@ def scientific(value: Number, unit: str = "", digits: int = 3) -> str:
 
 
 def power_of_ten(value: Number) -> str:
-    """A value at a logarithmic axis: `10³`; what is no power of ten, and small ones, written out."""
+    """A value at a logarithmic axis: `10⁵`; what is no power of ten, and small ones, written out."""
     power = rounded(exact(value), 3).adjusted()
-    if 1 <= value < 1000 or round(value / 10.0**power) != 1:
+    if 1 <= value < 1e5 or round(value / 10.0**power) != 1:
         return trimmed(plain(value))
     return f"10{str(power).translate(SUPERSCRIPTS)}"
 

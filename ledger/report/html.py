@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
 LINE = re.compile(r'(<svg [^>]*class="formula [^>]*>)(.*?)</svg>', re.DOTALL)
 
+KEY = re.compile(r"`([^`]+)`")
 SEPARATOR = re.compile(r"([/.])(?=\w)(?!yaml)")
 
 
@@ -61,12 +62,18 @@ def environment() -> Environment:
     loader = FileSystemLoader(assets.templates())
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, auto_reload=False)
     made.filters["breakable"] = breakable
+    made.filters["coded"] = coded
     return made
 
 
 def breakable(text: str) -> Markup:
     """A key or a place that may go on in the next line after a separator."""
     return Markup(SEPARATOR.sub(r"\1<wbr>", str(escape(text))))  # noqa: S704 - escaped before
+
+
+def coded(text: str) -> Markup:
+    """A sentence whose keys stand in backticks, as in messages on a terminal."""
+    return Markup(KEY.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 @cache

@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     from ledger.evidence.published.scores import Scored
 
 WORST = 200  # rows that are listed
+KINDS = (("time", "Step time"), ("mem", "Peak memory"))  # by their keys in a score
 SOURCES = (
     Column("source"),
-    Column("rows", "number"),
-    Column("skipped", "number"),
-    *(
-        Column(f"{kind}, {figure}", "number")
-        for kind in ("step", "memory")
-        for figure in ("rows", "mean absolute", "median", "mean signed", "worst")
-    ),
+    *(Column(name, "number") for name in ("rows", "skipped", "scored", "mean absolute")),
+    *(Column(name, "number") for name in ("median", "mean signed", "worst")),
 )
 ROWS = (
     Column("run", "code"),
@@ -40,7 +36,6 @@ ROWS = (
     Column("memory", "number"),
     Column("measured", "number"),
     Column("error", "number"),
-    Column("its plan", "code"),
 )
 
 
@@ -62,10 +57,11 @@ def page(scores: Sequence[Scored], sources: Mapping[str, Any], overall: Mapping[
         .render(
             screen=True,
             title=runs.name,
-            sentences=list(sentences(overall)),
+            numbers=headlines(overall),
+            command=f"ledger score {shlex.quote(str(runs))} --explain RUN",
             figures=list(figures(scores)),
             sources=by_source(sources),
-            worst=table("Rows with the largest errors", counted[:WORST], runs),
+            worst=table("Rows with the largest errors", counted[:WORST]),
             beyond=len(counted) - WORST,
             skipped=reasons(skipped),
             style=Markup(style),  # noqa: S704 - the project's own file
@@ -81,14 +77,15 @@ def worst(score: Scored) -> float:
     return max((abs(error) for error, counts in errors if counts and error is not None), default=0.0)
 
 
-def sentences(overall: Mapping[str, Any]) -> list[str]:
-    """The overall figures in words, of what there are rows for."""
-    return [
-        f"{title}: {overall[f'{kind}_rows']} rows, each source weighing the same: mean absolute error "
-        f"{numbers.percent(overall[f'{kind}_mape'])}, mean signed error {numbers.change(overall[f'{kind}_bias'])}."
-        for kind, title in (("time", "Step time"), ("mem", "Peak memory"))
-        if overall[f"{kind}_rows"]
-    ]
+def headlines(overall: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Title, figure and note of the overall errors, of what there are rows for."""
+    found = []
+    for kind, title in KINDS:
+        if rows := overall[f"{kind}_rows"]:
+            signed = numbers.change(overall[f"{kind}_bias"])
+            note = f"of {numbers.integer(rows)} rows, each source weighing the same; signed {signed}"
+            found.append((f"{title.lower()}, mean absolute error", numbers.percent(overall[f"{kind}_mape"]), note))
+    return found
 
 
 def figures(scores: Sequence[Scored]) -> list[Figure]:
@@ -107,35 +104,36 @@ def figures(scores: Sequence[Scored]) -> list[Figure]:
     ]
 
 
-def by_source(sources: Mapping[str, Any]) -> Table:
-    """Errors of each publication."""
-    rows = [
-        (Cell(name), Cell(str(one["rows"])), Cell(str(one["skipped"])), *_figures(one["time"]), *_figures(one["mem"]))
-        for name, one in sources.items()
+def by_source(sources: Mapping[str, Any]) -> list[Table]:
+    """Errors of each publication: of the time of a step, and of peak memory."""
+    return [
+        Table(f"{title}, by source", SOURCES, tuple(_source(name, one, one[kind]) for name, one in scored))
+        for kind, title in KINDS
+        if (scored := [(name, one) for name, one in sources.items() if one[kind]["rows"]])
     ]
-    return Table("By source: mean absolute, median and mean signed errors", SOURCES, tuple(rows))
+
+
+def _source(name: str, counted: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Cell, ...]:
+    counts = (Cell(numbers.integer(n), numbers.machine(n)) for n in (counted["rows"], counted["skipped"]))
+    return (Cell(name), *counts, *_figures(found))
 
 
 def _figures(found: Mapping[str, Any]) -> tuple[Cell, ...]:
-    if not found["rows"]:
-        return (Cell("0"), *(Cell("–") for _ in range(4)))
     plain = [Cell(numbers.percent(found[name]), numbers.machine(found[name])) for name in ("mape", "median")]
     signed = [Cell(numbers.change(found[name]), numbers.machine(found[name])) for name in ("bias", "worst")]
-    return (Cell(str(found["rows"])), *plain, *signed)
+    return (Cell(numbers.integer(found["rows"]), numbers.machine(found["rows"])), *plain, *signed)
 
 
-def table(title: str, scores: Sequence[Scored], runs: Path) -> Table:
-    """Rows with what was assumed, and the command that prints the plan of each."""
-    return Table(title, ROWS, tuple(_row(score, runs) for score in scores))
+def table(title: str, scores: Sequence[Scored]) -> Table:
+    """Rows with what was assumed of each."""
+    return Table(title, ROWS, tuple(_row(score) for score in scores))
 
 
-def _row(score: Scored, runs: Path) -> tuple[Cell, ...]:
-    command = f"ledger score {shlex.quote(str(runs))} --explain {shlex.quote(score.id)}"
+def _row(score: Scored) -> tuple[Cell, ...]:
     return (
         Cell(score.id, note="; ".join(score.assumed)),
         *_pair(score.step, score.measured_step, score.time_error, "s"),
         *_pair(score.memory, score.measured_memory, score.memory_error, "B"),
-        Cell(command),
     )
 
 

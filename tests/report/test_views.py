@@ -176,5 +176,5 @@ def test_fits_of_one_source_are_one_row() -> None:
 
 def test_names_at_a_logarithmic_axis_are_of_one_kind() -> None:
     """Powers of ten where every mark is one, else all written out."""
-    assert [name for _, name in named([100.0, 1000.0])] == ["100", "10³"]
+    assert [name for _, name in named([100.0, 1000.0])] == ["100", "1\u202f000"]
     assert [name for _, name in named([500.0, 1000.0])] == ["500", "1\u202f000"]

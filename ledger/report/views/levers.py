@@ -96,11 +96,15 @@ LEVERS = (
 )
 
 
+def freeing(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
+    """The changes that free any of what is alive, with the most that each can free, the largest first."""
+    found = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
+    return sorted(((lever, freed) for lever, freed in found if freed > 0), key=lambda pair: -pair[1])
+
+
 def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
     """Changes that free memory at the peak, the largest first."""
-    plan, parts = compiled.plan, role.peak.parts
-    found = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
-    ordered = sorted(((lever, freed) for lever, freed in found if freed > 0), key=lambda pair: -pair[1])
+    ordered = freeing(compiled.plan, role.peak.parts)
     columns = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
     rows = tuple((Cell(lever.change), amount(freed, "B"), Cell(lever.costs)) for lever, freed in ordered)
     title = "What would free memory" if compiled.verdict.fits else "What would make it fit"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TINY = Decimal("0.001")  # below this a bare number is written with its power of ten
 DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
+PRINTED = 16  # values on paper, which has the plan as written attached
 UNITS = (  # first match wins: how a path ends, and its unit
     ("parameters", "1"),
     ("scaleup_bandwidth", "B/s"),
@@ -31,6 +32,8 @@ UNITS = (  # first match wins: how a path ends, and its unit
     ("latency", "s"),
     ("tokens", "token"),
     ("launch", "s"),
+    ("check", "s"),
+    ("call", "s"),
     ("context_size", "B"),
     ("per_device_hour", "USD"),
     ("mfu", "%"),
@@ -52,6 +55,8 @@ SPELT = (  # how a path of the spec begins, and what the typed plan calls it
     ("model.embedding.learned_positions", "model.learned_positions"),
     ("model.head.", "model.head_"),
     ("stack.launch.per_operation", "stack.launch"),
+    ("stack.launch.check", "stack.check"),
+    ("stack.launch.beside.each", "stack.call"),
     ("stack.launch.graphs", "stack.graphs"),
     ("stack.allocator.", "stack."),
 )
@@ -83,12 +88,12 @@ def plan(report: Report) -> PlanView:
         if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed(path, chosen))
     ]
     sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
-    columns = (Column("value of", "code"), Column("value", "number"), Column("written at", "code"), Column("source"))
+    columns = (Column("value of", "code"), Column("value", "number"), Column("written at", "code"), Column("source", "tag"))
     rows = tuple(
         (Cell(path), Cell(value), Cell(str(origin.where)), source_cell(origin, sources))
         for path, value, origin in found
     )
-    table = Table("Every value, where it was written and who published it", columns, rows, 32) if rows else None
+    table = Table("Every value, where it was written and who published it", columns, rows, PRINTED) if rows else None
     return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
 
 

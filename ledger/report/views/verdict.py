@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger import numbers
+from ledger.report.views.advice import advice
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
@@ -41,7 +42,10 @@ class Headline:
 
 @dataclass(frozen=True)
 class VerdictView:
-    """The verdict box; `known` is False where the plan says too little to judge the fit."""
+    """The verdict box; `known` is False where the plan says too little to judge the fit.
+
+    `change` is what to change first, in a sentence; empty where nothing is known to help.
+    """
 
     known: bool
     fits: bool
@@ -52,6 +56,7 @@ class VerdictView:
     evidence_note: str
     numbers: tuple[Headline, ...]
     failed: tuple[str, ...]
+    change: str = ""
 
 
 def verdict(report: Report) -> VerdictView:
@@ -70,6 +75,7 @@ def verdict(report: Report) -> VerdictView:
         EVIDENCE[compiled.verdict.evidence],
         tuple(Headline(totals(compiled, [key])[0], title, against(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
+        advice(report),
     )
 
 

@@ -1,0 +1,37 @@
+"""What to change first, in a sentence: what makes a plan fit, or what makes one that fits faster."""
+
+from __future__ import annotations
+
+from ledger import numbers
+from ledger.report.views.levers import freeing
+from ledger.report.views.parts import Report, share, worst
+
+WORTH = 0.005  # of a step: what another layout must save to be worth a word
+SAID = 2  # changes that free memory
+
+
+def advice(report: Report) -> str:
+    """The change that helps most; empty where nothing was found or tried."""
+    compiled = report.compiled
+    if not compiled.roles or "time.step" not in compiled.totals:
+        return ""
+    return faster(report) if compiled.verdict.fits else smaller(report)
+
+
+def smaller(report: Report) -> str:
+    """The changes that free most memory, each by itself."""
+    found = freeing(report.compiled.plan, worst(report.compiled).peak.parts)[:SAID]
+    told = [f"{lever.change} frees up to {numbers.size(freed)}" for lever, freed in found]
+    return f"{', '.join(told)}." if told else ""
+
+
+def faster(report: Report) -> str:
+    """The fastest of the other layouts, if it is faster."""
+    if not report.alternatives:
+        return ""
+    best = min(report.alternatives, key=lambda other: other.totals["time.step"])
+    shorter = share(best.totals["time.step"], report.compiled.totals["time.step"]) - 1
+    if shorter > -WORTH:
+        return "None of the layouts that were tried is faster."
+    held = numbers.size(best.totals["memory.reserved"])
+    return f"{best.label.strip()} takes {numbers.percent(-shorter)} off a step and holds {held} a device."
