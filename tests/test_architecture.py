@@ -14,6 +14,7 @@ STAGES = ("spec", "model", "books", "evidence", "report", "cli")
 AT_HOME = {
     "sympy": ("model", "books", "evidence", "report"),
     "yaml": ("spec", "evidence"),
+    "numpy": ("evidence",),
     "torch": ("evidence",),
     "transformers": ("evidence",),
     "weasyprint": ("report/pdf.py",),
