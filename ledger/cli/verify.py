@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from shlex import join
@@ -71,18 +72,11 @@ def _plan(asked: Asked) -> bool:
     if asked.quick:
         raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
     from ledger.cli.tables import print_json
-    from ledger.evidence.verification.depth import at_most
     from ledger.evidence.verification.outcome import published
     from ledger.evidence.verification.verification import Depth, verify
     from ledger.spec.load import load_plan
-    from ledger.spec.stages import chunks, slots
 
     plan = load_plan(asked.spec, asked.overrides)
-    if asked.layers is not None and not chunks(at_most(plan.model, asked.layers), plan.parallelism):
-        raise click.UsageError(
-            f"--layers {asked.layers} does not fill the {slots(plan.parallelism)} chunks of the plan's pipeline:"
-            " leave it out (pipelines are not judged), or add `--set parallelism.pipeline=1`"
-        )
     found = verify(plan, Depth(asked.layers, asked.full), asked.command, progress)
     if asked.as_json:
         print_json(published(found, asked.spec))
@@ -135,13 +129,14 @@ def summarize(found: Verification) -> None:
             click.echo(f"  {'  '.join(row(verdict))}")
 
 
-def installed(why: str) -> None:
+def installed(why: str, needed: Sequence[str] = NEEDED) -> None:
     """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
+        wanted = "'ledger[evidence]'" if needed is NEEDED else " ".join(missing)
         raise click.UsageError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
-            "`pip install 'ledger[evidence]'` installs what is needed"
+            f"`pip install {wanted}` installs what is needed"
         )
 
 

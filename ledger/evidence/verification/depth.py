@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 from ledger.evidence.held import Held
 from ledger.model.schedule import order
-from ledger.spec.plan import Model
+from ledger.spec.inputs import violations
+from ledger.spec.plan import Model, Plan
+from ledger.spec.problems import Problem, SpecError
 
 FEW = 3  # the first, the last and one between: with fewer, the layer that is added would be of a new kind
 
@@ -79,6 +81,26 @@ def with_counts(model: Model, layers: Sequence[int]) -> Model:
 def at_most(model: Model, layers: int) -> Model:
     """`model` with at most so many layers of each group."""
     return with_counts(model, [min(layers, group.repeat) for group in model.groups])
+
+
+def cut(plan: Plan, layers: int) -> Plan:
+    """The plan with at most so many layers of each group; raises `SpecError` where that cannot be, with what can."""
+    shallow = replace(plan, model=at_most(plan.model, layers))
+    known = set(violations(plan))
+    broken = [problem for problem in violations(shallow) if problem not in known]
+    if not broken:
+        return shallow
+    deepest = max(group.repeat for group in plan.model.groups)
+    legal = [
+        count
+        for count in range(1, deepest + 1)
+        if set(violations(replace(plan, model=at_most(plan.model, count)))) <= known
+    ]
+    near = sorted(sorted(legal, key=lambda count: abs(count - layers))[:2])
+    raise SpecError(
+        Problem(problem.where, f"--layers {layers}: {problem.message}", f"`--layers` of {' or '.join(map(str, near))}")
+        for problem in broken
+    )
 
 
 def weighted(figures: Sequence[tuple[int, Mapping[str, Held]]]) -> dict[str, Held]:

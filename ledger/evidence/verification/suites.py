@@ -41,9 +41,9 @@ def _case(case: Case, depth: Depth) -> Verification | Failure:
     """One case, named as the suite names it."""
     try:
         plan = load_plan(case.plan, case.overrides)
+        return verify(replace(plan, name=case.name), depth, command(case), lambda _: None)
     except SpecError as error:
         return Failure(case.name, str(error))
-    return verify(replace(plan, name=case.name), depth, command(case), lambda _: None)
 
 
 def command(case: Case) -> str:

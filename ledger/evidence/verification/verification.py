@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from ledger.evidence.verification.checks import verdicts
-from ledger.evidence.verification.depth import FEW, Sample, at_most, samples
+from ledger.evidence.verification.depth import FEW, Sample, cut, samples
 from ledger.evidence.verification.outcome import JudgeOrigin, Verification
 from ledger.model.gradients import copied_to_buckets
 from ledger.spec.plan import Plan
@@ -24,7 +24,7 @@ class Depth:
 
 def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], None]) -> Verification:
     """Every figure of `plan` that PyTorch can find, beside the ledger's."""
-    asked, notes = judged(plan if depth.layers is None else replace(plan, model=at_most(plan.model, depth.layers)))
+    asked, notes = judged(plan if depth.layers is None else cut(plan, depth.layers))
     runs = depths(asked, depth)
     if plan.recompute.policy != "none":
         notes.append("recompute = none for saved bytes, which are of the unsharded plan without it")
