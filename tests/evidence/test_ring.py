@@ -30,7 +30,7 @@ def group() -> Iterator[Any]:
     dist.destroy_process_group()
 
 
-def passed_by_pytorch(group: Any) -> Sent:
+def passed_by_pytorch(group: Any, kv_heads: int) -> Sent:
     """What one layer's attention sends for one micro-batch: bytes of each tensor that leaves the rank, by pass."""
     import torch
     from torch.distributed.tensor.experimental._context_parallel import _attention as ring
@@ -57,7 +57,7 @@ def passed_by_pytorch(group: Any) -> Sent:
     def gradients(query: Any, key: Any, value: Any, **_: Any) -> Any:
         return tuple(torch.empty_like(tensor) for tensor in (query, key, value))
 
-    query, key, value = empty(HEADS), empty(KV_HEADS), empty(KV_HEADS)
+    query, key, value = empty(HEADS), empty(kv_heads), empty(kv_heads)
     with Watch() as watch:
         out, sums = ring._templated_ring_attention(
             group, 2, lambda q, k, v, **_: attention(q), query, key, value, is_causal=True
@@ -70,22 +70,27 @@ def passed_by_pytorch(group: Any) -> Sent:
     return found
 
 
-def test_a_ring_passes_what_pytorch_passes(group: Any) -> None:
-    """Keys and values go all the way round but one step, in both passes; their gradients in fp32 one step more."""
+@pytest.mark.parametrize(("kernel", "kv_heads"), [("flash", KV_HEADS), ("flash_repeated", HEADS)])
+def test_a_ring_passes_what_pytorch_passes(group: Any, kernel: str, kv_heads: int) -> None:
+    """Keys and values go all the way round but one step, in both passes; their gradients in fp32 one step more.
+
+    They are what attention is called with: repeated for every query head where the model repeats them.
+    """
     attention = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM}
     compiled = plans.compiled(
         model=plans.layer(plans.LLAMA, repeat=LAYERS, attention=attention),
         cluster={"base": "h100-400g", "devices": RANKS, "devices_per_node": RANKS},
         parallelism={"context": RANKS, "context_exchange": "ring"},
+        kernels={"attention": kernel},
         run={"seq_len": SEQ, "micro_batch": 1, "global_batch": MICRO_BATCHES},
     )
     mine: Sent = Counter()
     for account in compiled.accounts:
         if account.resource == "comm.send.context":
             mine[account.when, int(account.amount)] += account.times
-    one = passed_by_pytorch(group)
+    one = passed_by_pytorch(group, kv_heads)
     assert mine == Counter({key: LAYERS * MICRO_BATCHES * count for key, count in one.items()})
-    block = 2 * 2 * KV_HEADS * HEAD_DIM * SEQ // RANKS  # keys and values, two bytes each
+    block = 2 * 2 * kv_heads * HEAD_DIM * SEQ // RANKS  # keys and values, two bytes each
     assert one == {
         ("forward", block): RANKS - 1,
         ("backward", block): RANKS - 1,

@@ -62,6 +62,15 @@ def test_networks_are_those_that_publications_state(
     assert cluster.get("scaleout", {}).get("bandwidth") == rate
 
 
+@pytest.mark.parametrize(("source_id", "exchange"), [("torchtitan-202412", "ring"), ("nvidia-dgxc", "all_gather")])
+def test_a_cut_sequence_is_exchanged_as_the_software_does(tmp_path: Path, source_id: str, exchange: str) -> None:
+    """PyTorch's context parallelism works block by block; what is not cut is not exchanged."""
+    row = typed(tmp_path, source_id=source_id, n_gpus="16", cp="2", dp="8", recompute="none")
+    assert document(row, default_library()).plan["parallelism"]["context_exchange"] == exchange
+    whole = typed(tmp_path, source_id=source_id, n_gpus="8", dp="8", recompute="none")
+    assert "context_exchange" not in document(whole, default_library()).plan["parallelism"]
+
+
 def test_hybrid_sharding_keeps_a_copy_in_each_node(tmp_path: Path) -> None:
     """HYBRID_SHARD splits weights within a node of eight: 16 devices hold two copies."""
     row = typed(tmp_path, data_parallel_kind="hsdp", n_gpus="16", dp="16", global_batch="32")

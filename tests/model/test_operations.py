@@ -49,6 +49,7 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GEMMA2, "precision": "bf16-autocast", "kernels": {"attention": "efficient", "norm": "eager"}},
     {"model": plans.NEOX, "kernels": {"activation": "eager", "loss": "fused"}},
     {"model": plans.LLAMA, "stack": "pytorch-fsdp2-compile-2025"},
+    {"model": plans.LLAMA, "stack": "torchtitan-compile-2024"},
     {"model": plans.LATENT_COMPLEX, "kernels": {"norm": "eager", "attention": "cudnn"}},
     {"model": plans.LATENT_KEYS, "kernels": {"attention": "eager"}},
     {"model": plans.SINKS, "kernels": {"attention": "eager"}},
