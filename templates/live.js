@@ -83,7 +83,7 @@ function sizes(chosen, role) {
   return found;
 }
 
-// --- memory (ledger/books/memory.py) ---
+// --- memory (ledger/books/memory/holdings.py) ---
 
 function fullest(ledger, values, several) {
   const moments = ledger.moments.map(() => PLAN.categories.map(() => 0));

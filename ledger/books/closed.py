@@ -8,12 +8,13 @@ from fractions import Fraction
 
 import sympy
 
-from ledger.books import memory, posting
+from ledger.books import posting
 from ledger.books.bindings import bindings
 from ledger.books.entries import Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Exact, exact
-from ledger.books.timeline import Timeline
-from ledger.books.visits import timeline
+from ledger.books.memory import holdings
+from ledger.books.memory.timeline import Timeline
+from ledger.books.memory.visits import timeline
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles
 from ledger.model.tensors import Tensor
@@ -91,7 +92,7 @@ def holding(plan: Plan, book: Books) -> Books:
     """The books with the stocks of a plan, and the moments that they live through."""
     line = timeline(book.program, plan, book.role, book.value)
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
-    stocks = nonzero(memory.stocks(book.program, plan, book.value, line))
+    stocks = nonzero(holdings.stocks(book.program, plan, book.value, line))
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line)
 
 

@@ -9,12 +9,12 @@ from ledger.books import bare, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory.holdings import CATEGORIES
+from ledger.books.memory.outside import outside, reserved
+from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
-from ledger.books.outside import outside, reserved
 from ledger.books.repricing import paces, timetable
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
-from ledger.books.timeline import Timeline
 from ledger.books.verdict import verdict
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan

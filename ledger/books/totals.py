@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from ledger.books import quantised_stocks
 from ledger.books.closed import Books, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory import quantised
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.prices import curve
 from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
@@ -40,7 +40,7 @@ def static(plan: Plan, book: Books) -> Totals:
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
     here = 0 if weights_on_host(plan) else 1  # shards of weights and gradients, on the device
-    copies = sum(book.value(entry.amount * entry.times) for entry in quantised_stocks.kept(book.program, book.line))
+    copies = sum(book.value(entry.amount * entry.times) for entry in quantised.kept(book.program, book.line))
     yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights"))) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))

@@ -16,12 +16,12 @@ from ledger.books import kernels, overlap, posting, prices
 from ledger.books.bindings import bindings
 from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import exact
-from ledger.books.memory import CATEGORIES, Value, lasting
-from ledger.books.moments import Moments
-from ledger.books.outside import workspace
+from ledger.books.memory.holdings import CATEGORIES, Value, lasting
+from ledger.books.memory.moments import Moments
+from ledger.books.memory.outside import workspace
+from ledger.books.memory.steps import Held, Step
+from ledger.books.memory.visits import timeline
 from ledger.books.results import KernelTime
-from ledger.books.steps import Held, Step
-from ledger.books.visits import timeline
 from ledger.model.collectives import Collective
 from ledger.model.operations import Matmul, Operation
 from ledger.model.program import Program, program

@@ -7,8 +7,8 @@ from typing import Any
 
 from ledger.books import overlap, prices, repricing
 from ledger.books.bindings import bindings
-from ledger.books.memory import CATEGORIES
-from ledger.books.outside import HANDLES
+from ledger.books.memory.holdings import CATEGORIES
+from ledger.books.memory.outside import HANDLES
 from ledger.books.passes import PASSES, weights_hide
 from ledger.books.time import UNSEEN_STACK
 from ledger.model.dims import symbol

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ledger.books.bindings import bindings
 from ledger.books.closed import close
 from ledger.books.evaluate import exact
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.program import program
 from ledger.model.schedule import roles

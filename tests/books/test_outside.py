@@ -8,9 +8,9 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.closed import close
-from ledger.books.outside import outside, workspace
+from ledger.books.memory.outside import outside, workspace
+from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
-from ledger.books.timeline import BACKWARD
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
 from tests.model import plans

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 import ledger
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.schedule import micro_batches, roles, schedule
 from ledger.spec.stages import chunks, depth

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ledger.books.closed import Books, close
-from ledger.books.passing import standing
+from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled
 from ledger.evidence.flop_counts import flop_counts
 from ledger.evidence.reference_model import workload

@@ -18,7 +18,7 @@ import sympy
 import ledger
 from ledger import numbers
 from ledger.books import passes, prices
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.dims import symbol
 from ledger.model.tensors import CeilDiv

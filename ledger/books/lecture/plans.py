@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from ledger.books.compiler import compile_plan
 from ledger.books.lecture.answers import Amount, Figure, Found, Grid, Value
-from ledger.books.memory import CATEGORIES
+from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.notation import text
 from ledger.books.results import Compiled, Number
 from ledger.books.verdict import HEADROOM

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import sympy
 
-from ledger.books import liveness
 from ledger.books.evaluate import Exact
-from ledger.books.liveness import Alive
-from ledger.books.passing import standing
+from ledger.books.memory import liveness
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.passing import standing
 from ledger.model.collectives import Collective
 from ledger.model.operations import gradient
 from ledger.model.tensors import Tensor

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ledger.books.closed import Books, Whole, close, whole
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.passing import standing
+from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled, Moment
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation

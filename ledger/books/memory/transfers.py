@@ -15,8 +15,8 @@ from functools import cached_property
 import sympy
 
 from ledger.books.entries import Entry
-from ledger.books.steps import Held
-from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
+from ledger.books.memory.steps import Held
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
 from ledger.model.exchanges import gathers_again, sent
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ledger.books.liveness import Alive, backward, forward, storages
+from ledger.books.memory.liveness import Alive, backward, forward, storages
 from ledger.model.operations import gradient
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.books.evaluate import Exact
-from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Surroundings, Timeline
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Surroundings, Timeline
 from ledger.model.checkpointing import segment
 from ledger.model.exchanges import ends_apart
 from ledger.model.multi_token import UNIT

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sympy
 
-from ledger.books import autocast_stocks, gradient_stocks, optimizer_stocks, quantised_stocks, transfers
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.books.evaluate import Exact
-from ledger.books.liveness import Alive
-from ledger.books.moments import Moments
-from ledger.books.passing import TOKENS, categories, standing
-from ledger.books.steps import Step
-from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
-from ledger.books.timeline import Alive as Counted
-from ledger.books.waiting import waiting
+from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.moments import Moments
+from ledger.books.memory.passing import TOKENS, categories, standing
+from ledger.books.memory.steps import Step
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
+from ledger.books.memory.timeline import Alive as Counted
+from ledger.books.memory.waiting import waiting
 from ledger.model import multi_token
 from ledger.model.dims import symbol
 from ledger.model.offloading import leaving, weights_on_host
@@ -66,18 +66,18 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
     `value` tells which weight's update holds most, and which weights are too small to be cut into blocks.
     """
     yield from _weights(program, plan, line)
-    yield from optimizer_stocks.kept(program, plan, line.whole, value)
-    yield from optimizer_stocks.update(program, plan, line.last, value)
+    yield from optimizer.kept(program, plan, line.whole, value)
+    yield from optimizer.update(program, plan, line.last, value)
     yield from _inputs(program, line)
-    yield from autocast_stocks.remembered(program, plan, line)
-    yield from quantised_stocks.kept(program, line)
+    yield from autocast.remembered(program, plan, line)
+    yield from quantised.kept(program, line)
     for unit in program.units:
         if unit.forward:
             yield from _saved(unit, line, plan)
             yield from _rebuilt(unit, line)
     yield from waiting(program, plan, line)
     moments = Moments(program, plan, line)
-    yield from gradient_stocks.gradients(moments)
+    yield from gradients.gradients(moments)
     if moments.gathering:
         yield from transfers.lasting(moments.gathering.buffers, line)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.books.expert_layer import Layer
-from ledger.books.expert_span import span
-from ledger.books.gathering import Gathering
-from ledger.books.liveness import Alive
-from ledger.books.steps import Held, Step
-from ledger.books.timeline import FORWARD, Point
-from ledger.books.transfers import INNER
+from ledger.books.memory.expert_layer import Layer
+from ledger.books.memory.expert_span import span
+from ledger.books.memory.gathering import Gathering
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.steps import Held, Step
+from ledger.books.memory.timeline import FORWARD, Point
+from ledger.books.memory.transfers import INNER
 from ledger.model.sharding import EXPERT_DATA, Sharding
 from ledger.model.units import Unit
 from ledger.model.wrapping import ROOT, Wrap

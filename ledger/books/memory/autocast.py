@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.books.entries import Entry
-from ledger.books.timeline import FORWARD, Alive, Point, Timeline, posted
+from ledger.books.memory.timeline import FORWARD, Alive, Point, Timeline, posted
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.books.liveness import Alive
-from ledger.books.timeline import FORWARD
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.timeline import FORWARD
 from ledger.model.units import Unit
 
 REGION = "experts"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from ledger.books.liveness import Alive
-from ledger.books.passing import categories, standing
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.passing import categories, standing
 from ledger.model.operations import ONE, gradient
 from ledger.model.program import Program
 from ledger.model.units import Unit

@@ -8,8 +8,8 @@ from dataclasses import replace
 import sympy
 
 from ledger.books.closed import Books
+from ledger.books.memory.timeline import BACKWARD, Point
 from ledger.books.results import Outside
-from ledger.books.timeline import BACKWARD, Point
 from ledger.model.dims import Dim
 from ledger.model.fused_attention import AttentionBackward
 from ledger.model.operations import ZERO, total

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.books.expert_span import AFTER, Span, span
-from ledger.books.liveness import Alive
-from ledger.books.steps import Held, Step, tensors
-from ledger.books.timeline import FORWARD, Point
+from ledger.books.memory.expert_span import AFTER, Span, span
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.steps import Held, Step, tensors
+from ledger.books.memory.timeline import FORWARD, Point
 from ledger.model.operations import gradient
 from ledger.model.units import Unit
 from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 
 if TYPE_CHECKING:
-    from ledger.books.expert_sets import ExpertGathering
+    from ledger.books.memory.expert_sets import ExpertGathering
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ledger.books.entries import Entry
-from ledger.books.liveness import storages
-from ledger.books.passing import scores, standing
-from ledger.books.timeline import Timeline, posted, until_update
+from ledger.books.memory.liveness import storages
+from ledger.books.memory.passing import scores, standing
+from ledger.books.memory.timeline import Timeline, posted, until_update
 from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.dims import symbol
 from ledger.model.program import Program

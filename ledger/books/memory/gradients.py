@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.books.entries import Entry
-from ledger.books.moments import Moments
-from ledger.books.timeline import BACKWARD, Alive, Point, always, posted
+from ledger.books.memory.moments import Moments
+from ledger.books.memory.timeline import BACKWARD, Alive, Point, always, posted
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ZERO

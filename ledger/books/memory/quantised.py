@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.books.entries import Entry, stock
-from ledger.books.timeline import Timeline
+from ledger.books.memory.timeline import Timeline
 from ledger.model.program import Program
 from ledger.model.quantised import SLOTS, STAYING, Quantised
 from ledger.model.tensors import sized

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ledger.books import transfers
-from ledger.books.expert_sets import ExpertGathering, apart
-from ledger.books.gathering import Gathering
-from ledger.books.liveness import Alive
-from ledger.books.passing import passes
-from ledger.books.steps import Step, running, scattering
-from ledger.books.timeline import BACKWARD, Point, Timeline
+from ledger.books.memory import transfers
+from ledger.books.memory.expert_sets import ExpertGathering, apart
+from ledger.books.memory.gathering import Gathering
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.passing import passes
+from ledger.books.memory.steps import Step, running, scattering
+from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.model.exchanges import sets
 from ledger.model.gradients import stays, waits
 from ledger.model.program import Program

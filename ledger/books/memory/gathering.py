@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import sympy
 
-from ledger.books.liveness import Alive
-from ledger.books.steps import Held, Step, tensors, weight_gradients
-from ledger.books.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline
-from ledger.books.timeline import Alive as Counted
-from ledger.books.transfers import Buffers, Root, over
+from ledger.books.memory.liveness import Alive
+from ledger.books.memory.steps import Held, Step, tensors, weight_gradients
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline
+from ledger.books.memory.timeline import Alive as Counted
+from ledger.books.memory.transfers import Buffers, Root, over
 from ledger.model.exchanges import gathers_again
 from ledger.model.operations import ONE, ZERO
 from ledger.model.units import Unit
