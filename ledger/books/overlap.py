@@ -124,6 +124,13 @@ RULES = (
         "Li et al. 2020, arXiv 2006.15704; Megatron-LM, --overlap-grad-reduce",
     ),
     Rule(
+        "data",
+        "replicas",
+        "gradients that are summed over data, where no device updates a share alone",
+        "the backward of earlier layers, as far as nothing else hides there; the last layer's are waited for",
+        "huggingface/nanotron, trainer.py: only DistributedDataParallel reduces as backward goes",
+    ),
+    Rule(
         "pipeline",
         "compute",
         "sends between stages",
@@ -216,6 +223,12 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
             behind = max(0.0, min(room, spent(row for row in moving if block(row).startswith(part))))
             taken.append((names, behind))
             yield rule.kind, behind
+
+
+def gradients_hide(plan: Plan) -> bool:
+    """Whether gradients are summed over data while earlier layers run backward."""
+    choice = plan.stack.overlap.data
+    return choice == "backward" or (choice == "replicas" and plan.parallelism.zero == 0)
 
 
 def tax(plan: Plan) -> float:

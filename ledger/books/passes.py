@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.entries import MICRO_BATCH, STEP
-from ledger.books.overlap import SEND, cargo, hidden, moves
+from ledger.books.hosts import checks_once, launches
+from ledger.books.overlap import SEND, cargo, gradients_hide, hidden, moves
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.model.contraction import WEIGHT_GRADIENT
@@ -46,7 +47,7 @@ class Stretch:
 class RoleTime:
     """One role's micro-batch and step: `passes` by pass and unit, `once` what a step adds, by kind.
 
-    `count` is the micro-batches of a step.
+    `count` is the micro-batches of a step; `launch` what hosts need beyond that for transfers once a step.
     """
 
     role: Role
@@ -56,6 +57,7 @@ class RoleTime:
     sends: float
     optimizer: float
     once: Mapping[str, float]
+    launch: float = 0.0
 
     @property
     def micro_batch(self) -> float:
@@ -98,7 +100,8 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
     send = max((row.seconds for row in rows if row.kind == SEND), default=0.0)
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
-    return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, _once(rows, passes, plan))
+    once, late = _once(rows, passes, plan), checks_once(rows, _taken(passes)["backward"], plan)
+    return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
 
 
 def _unit(row: KernelTime) -> str:
@@ -114,7 +117,6 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
 
     compute = [row for row in rows if not moves(row)]
     device = seconds(compute)
-    launches = 0.0 if plan.stack.graphs else plan.stack.launch * sum(row.times for row in rows) / count
     shown = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in KINDS}
     behind = 0.0
     for kind, sheltered in hidden(name, rows, plan):
@@ -122,7 +124,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         behind += sheltered / count
     open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
     ahead = 0.0 if plan.accelerator.kind == "cpu" else device + open_ones  # a CPU launches nothing while it computes
-    launch = max(0.0, launches - ahead)
+    launch = max(0.0, launches(name, unit, rows, plan) / count - ahead)
     taken = device + launch  # what transfers of weights and gradients may hide behind
     behind_unit = min(shown["data"], max(0.0, taken - behind)) if weights_hide(name, plan) and unit != ROOT else 0.0
     shown["data"] -= behind_unit
@@ -156,17 +158,17 @@ def _beside(
 def weights_hide(name: str, plan: Plan) -> bool:
     """Whether transfers of weights and gradients may run beside the compute of a pass."""
     rule = plan.stack.overlap
-    return rule.gather == "layer" if name == "forward" else "none" not in (rule.gather, rule.data)
+    return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
 def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
-    taken = {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
+    taken = _taken(passes)
     moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
     late = [row for row in moved if row.when != "optimizer"]
     gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
-    if plan.stack.overlap.data == "backward":  # the last unit's gradients have nothing left to hide behind
+    if gradients_hide(plan):  # the last unit's gradients have nothing left to hide behind
         gradients = max(max((row.seconds for row in late), default=0.0), gradients - taken["backward"])
     if plan.stack.overlap.gather == "layer":
         weights = max(0.0, weights - taken["forward"])
@@ -175,13 +177,18 @@ def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch],
     return {"data": gradients + weights, HOST: host}
 
 
+def _taken(passes: Mapping[tuple[str, str], Stretch]) -> dict[str, float]:
+    """What one micro-batch takes in each pass, transfers aside."""
+    return {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
+
+
 def _host(rows: Sequence[KernelTime], summed_late: bool, backward: float, plan: Plan) -> float:
     """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
     down = [row for row in rows if row.when != "optimizer"]
     up = sum(row.seconds * row.times for row in rows if row.when == "optimizer")
     gradients = sum(row.seconds * row.times for row in down)
     rule = plan.stack.overlap
-    if rule.host == "compute" and (rule.data == "backward" or not summed_late):
+    if rule.host == "compute" and (gradients_hide(plan) or not summed_late):
         gradients = max(max((row.seconds for row in down), default=0.0), gradients - backward)
     return gradients + up
 

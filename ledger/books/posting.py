@@ -105,6 +105,16 @@ def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) 
             yield from _work(account, phase, operation, count, per)
 
 
+def once(operation: Operation, plan: Plan) -> bool:
+    """Whether a step has an operation but once, not each of its micro-batches.
+
+    DTensor sums gradients of weights that it holds whole as backward goes; modules of a framework's own leave them to
+    the end (Megatron-LM, `_allreduce_layernorm_grads`; nanotron, `sync_tied_weights_gradients`).
+    """
+    late = plan.stack.tensor_parallel == "explicit" and operation.name.endswith(f".{SUM}")
+    return operation.once or late
+
+
 def narrowed(plan: Plan, unit: Unit, moved: Collective) -> sympy.Expr:
     """The share of a transfer's bytes that is sent: a layer's quantised operands are narrower than what they were."""
     recipe = plan.precision.matmul

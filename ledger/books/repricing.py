@@ -98,7 +98,9 @@ def _scaleout(plan: Plan, by: float) -> Plan:
 
 
 def _launch(plan: Plan, by: float) -> Plan:
-    return replace(plan, stack=replace(plan.stack, launch=plan.stack.launch * by))
+    chosen = plan.stack
+    launch, call, check = (seconds * by for seconds in (chosen.launch, chosen.call, chosen.check))
+    return replace(plan, stack=replace(chosen, launch=launch, call=call, check=check))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     bubble = schedule(plan.parallelism).bubble(others, slowest.pace, chunks)
     optimizer = max(time.optimizer for time in times)
     once = max((time.once for time in times), key=lambda found: sum(found.values()))
-    spans = _spans(slowest, count, bubble, optimizer, once)
+    hosts = max(time.launch for time in times)
+    spans = _spans(slowest, bubble, optimizer, once, hosts)
     estimate = sum(span.seconds for span in spans)
     error, uncalibrated = _error(slowest, estimate)
     roofline = max(_roofline(time) for time in times)
@@ -69,7 +70,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
         estimate=estimate,
         low=max(roofline, estimate * (1 - min(error, 0.9))),
         high=estimate * (1 + error),
-        serial=_serial(slowest, recurring + late + waits, bubble, optimizer),
+        serial=_serial(slowest, recurring + late + waits, bubble, optimizer) + hosts,
         spans=spans,
         compute=count * sum(stretch.device for stretch in slowest.passes.values()),
         communication=recurring + late + waits,
@@ -102,9 +103,9 @@ TITLES = {
 
 
 def _spans(
-    slowest: RoleTime, count: int, bubble: float, optimizer: float, once: Mapping[str, float]
+    slowest: RoleTime, bubble: float, optimizer: float, once: Mapping[str, float], hosts: float
 ) -> tuple[Span, ...]:
-    parts: dict[str, float] = defaultdict(float)
+    parts, count = defaultdict[str, float](float), slowest.count
     for row in slowest.kernels:
         if not moves(row) and row.when != "optimizer":
             parts[row.when] += row.seconds * row.times
@@ -116,6 +117,7 @@ def _spans(
     for kind, seconds in once.items():
         parts[f"comm.{kind}"] += seconds
     parts["comm.pipeline"] = slowest.sends * count
+    parts["launch"] += hosts
     parts["bubble"], parts["optimizer"] = bubble, optimizer
     return tuple(Span(name, title, parts[name]) for name, title in TITLES.items() if parts[name] > 0)
 

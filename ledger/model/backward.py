@@ -124,7 +124,7 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
             if axis not in ("data", "context", *held) and _sums_over(operation, weight, axis):
                 part = gradient(weight)
                 yield Collective(
-                    f"{weight.name}.gradient_sum",
+                    f"{weight.name}.{SUM}",
                     f"all_reduce.{axis}",
                     (part,),
                     (part,),

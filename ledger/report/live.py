@@ -52,6 +52,10 @@ UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
     (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
     (lambda plan: plan.parallelism.updates_on_host, "its optimizer runs on the host"),
     (lambda plan: bool(plan.parallelism.offload), "its activations wait in host memory"),
+    (
+        lambda plan: plan.stack.check + plan.stack.call > 0,
+        "its hosts do more than launch the kernels of its operations",
+    ),
     (lambda plan: plan.accelerator.kind == "cpu", "a CPU launches nothing ahead of what it computes"),
     (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
     (
@@ -190,7 +194,7 @@ def stack(plan: Plan) -> dict[str, Any]:
         "overlap_tax": overlap.tax(plan),
         "hides": {name: weights_hide(name, plan) for name in PASSES},
         "sends_wait": chosen.overlap.pipeline != "compute",
-        "gradients_hide": chosen.overlap.data == "backward",
+        "gradients_hide": overlap.gradients_hide(plan),
         "weights_hide": chosen.overlap.gather == "layer",
         "fragmentation": chosen.fragmentation,
         "context": chosen.context,

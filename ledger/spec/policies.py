@@ -181,7 +181,7 @@ class Overlap:
     """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
 
     tensor: str = "none"  # none | weight_gradient (in backward only) | matmul (the contraction it feeds or follows)
-    data: str = "backward"  # none | backward (gradient reduction behind the backward of earlier layers)
+    data: str = "backward"  # none | backward (of earlier layers) | replicas (the same, but for sharded optimizers)
     gather: str = "layer"  # none | layer (the next unit's gather behind this unit's compute)
     pipeline: str = "none"  # none | compute
     context: str = "attention"  # none | attention (the blocks of a ring behind the attention of the block before)
@@ -203,6 +203,7 @@ class Stack:
     compiled: bool = False  # chains of elementwise operations run as one kernel
     graphs: bool = False  # CUDA graphs: no launch cost on the host
     launch: float = 0.0  # host seconds per operation, eager
+    check: float = 0.0  # host seconds of a message, where hosts compare collectives before they run them
     matmul_level: float = 1.0  # ratio of this stack's matmul rate to the calibrated library's
     context: int = 0  # bytes the CUDA context, NCCL and cuBLAS hold outside the allocator
     fragmentation: float = 1.0  # reserved over allocated
@@ -213,6 +214,7 @@ class Stack:
     gathers: str = (
         "in_place"  # updated weights are gathered into the weights, or `copied` through buffers of all of them
     )
+    reduces: str = "share"  # ZeRO 1 sums the share of the gradients that a device updates, or `all` of them
     unshard: str = "views"  # weights that ZeRO 3 gathered are used as they arrive, or `copied` out of it
     transfer_channels: int = 0  # multiprocessors that a transfer beside compute holds
     ends: str = "root"  # FSDP leaves embedding and head to the root, or wraps them `apart`
@@ -220,6 +222,7 @@ class Stack:
     recorded: bool = False  # what a collective used is free once the device is past it, not once the host is
     gather_buffers: bool = False  # sequences are gathered into two buffers that last, one for gradients
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
+    call: float = 0.0  # host seconds of one of them
     update: str = "by_weight"  # or over one `flat` tensor of all gradients of a device, and one of each state
     recounts: bool = False  # peaks are counted anew before the update, so that what is printed is of the update
     transfers: str = "ordered"  # stages know the shapes of what they get, or hosts have `waited` for every one

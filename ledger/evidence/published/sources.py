@@ -116,6 +116,20 @@ def _internevo(row: Facts, made: Software) -> Software:
     return replace(made, stack="internevo-fsdp-2023") if row.data_parallel_kind.startswith("fsdp") else made
 
 
+def _nanotron(row: Facts, made: Software) -> Software:
+    """Runs whose script had hosts compare collectives, which shows in their own tests of transfers.
+
+    A node sums at 425 GB/s in those, at 459 GB/s in the others (columns `AR Intra-node (GB/s)` and `job_id` of the copy
+    below): pipelines, but for those of DistributedDataParallel on one node; several sequences at once on 4 or 8 nodes,
+    but for tensor parallelism over 32.
+    """
+    devices, stages = row.n_gpus or 0, row.pp or 1
+    piped = stages > 1 and (devices > NODE or row.data_parallel_kind != "ddp")
+    several = stages == 1 and devices in (4 * NODE, 8 * NODE) and (row.micro_batch or 1) > 1 and (row.tp or 1) < 32
+    return replace(made, stack="nanotron-2025-checked") if piped or several else made
+
+
+NODE = 8  # devices
 LARGE_SCALE = 128  # devices; the section "Large Scale" of llm-foundry's table
 # Publications whose rows were made at different times or in different ways.
 OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
@@ -125,6 +139,7 @@ OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
     "torchtitan-2024-history": _torchtitan,
     "llm-foundry": _llm_foundry,
     "internevo": _internevo,
+    "nanotron": _nanotron,
 }
 
 # Narayanan et al. 2021, arXiv 2104.04473, section 5: eight 200 Gb/s HDR InfiniBand adapters in each node of eight A100

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.closed import Books
+from ledger.books.hosts import checks
+from ledger.books.passes import PASSES
 from ledger.books.repricing import timetable
 from ledger.evidence.replay.passes import LAUNCH, UnitPasses
 from ledger.model.wrapping import ENDS
@@ -35,4 +37,7 @@ def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tu
             kernels = sum(request is LAUNCH for request in requests) or 1
             stretch = timed.passes.get((name, unit.name))
             device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED
-            yield (name, unit.name), (plan.stack.launch * (kernels - more) / kernels, device)
+            rows = [row for row in timed.kernels if row.account.split("/")[0] == unit.name and row.when in PASSES[name]]
+            compared = checks(rows, plan) / (timed.count * unit.count)
+            host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
+            yield (name, unit.name), (host / kernels, device)
