@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledger.model.dims import Dim
-from ledger.model.tensors import Split
+from ledger.model.tensors import Split, Tensor
 from ledger.spec.plan import Parallelism
 
 ALIKE = ("tensor",)  # axes whose devices all see the same tokens
@@ -47,6 +47,11 @@ class Layout:
     def alike(self) -> tuple[str, ...]:
         """The axes all of whose devices do the same work where they cut neither operand."""
         return tuple(axis for axis in self.cuts if axis in ALIKE)
+
+    def repeated(self, *tensors: Tensor) -> tuple[str, ...]:
+        """The axes all of whose devices do the same work with these tensors, none of which is cut over them."""
+        cut = {axis for tensor in tensors for _, axis in tensor.split}
+        return tuple(axis for axis in self.alike if axis not in cut)
 
     @property
     def inputs(self) -> Split:

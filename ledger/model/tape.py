@@ -16,9 +16,9 @@ from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.operations import ONE, Operation
 from ledger.model.quantised import narrowed
+from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
 from ledger.spec.plan import Kernels, Lora, Precision
-from ledger.spec.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -123,24 +123,18 @@ class Tape:
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
         left, held = moves.whole(self, left, set(used.values())), left
         operands = left, right
-        cut = any(axis in used.values() for _, axis in held.split)
-        if any(name in out for name in used) and not cut and not partial:
+        if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
-        recipe = None if dtype or result_dtype else self._recipe(name, left, right)
+        recipe = None if dtype or result_dtype else recipe_of(self, name, left, right)
         left = self.cast(left, compute)
         right = right if recipe else self.cast(right, compute)
-        table = {d.name: d for d in (*left.dims, *right.dims)}
-        dims = tuple(table[n] for n in out)
-        split = tuple((d.name, used[d.name]) for d in dims if d.name in used)
-        split += tuple((n, axis) for n, axis in left.split if n in out and n not in used)
-        result = self.activation(name, dims, result_dtype or dtype or self.matmul_result, split)
+        result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = f"{'grouped' if grouped else 'matmul'}.{dtypes.rate(compute)}"
         contracted = {used[n] for n in first if n in used and n not in out and not partial}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
-        apart = {axis for tensor in (left, right, result) for _, axis in tensor.split}
-        copies = tuple(axis for axis in self.layout.alike if axis not in apart)
+        copies = self.layout.repeated(left, right, result)
         inputs = (left, right, *inside)
         kind = Grouped if grouped else Contraction
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
@@ -153,24 +147,12 @@ class Tape:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
         return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
 
-    def _recipe(self, name: str, left: Tensor, right: Tensor) -> Recipe | None:
-        """How the operands of a contraction are quantised, where they are: those of activations alone never.
-
-        Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
-        """
-        recipe = self.precision.matmul
-        if recipe is None or right.role != "weight" or recipe.leaves(name, self.suffix):
-            return None
-        return replace(recipe, saves="original") if self._made_anew(left) else recipe
-
-    def _made_anew(self, tensor: Tensor) -> bool:
-        """Whether a tensor does not wait for backward as it is."""
-        for operation in reversed(self.operations):
-            if any(made.storage == tensor.storage for made in operation.outputs):
-                parts = set(operation.region.split("/"))
-                kept = any(saved.storage == tensor.storage for saved in operation.saves)
-                return bool(parts & self.discarded) or (kept and bool(parts & self.stored))
-        return False
+    def _result(self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str) -> Tensor:
+        """The output of an einsum: cut where the layout cuts its dims, and where its left operand is."""
+        table = {d.name: d for d in (*left.dims, *right.dims)}
+        dims = tuple(table[n] for n in out)
+        handed_on = tuple((n, axis) for n, axis in left.split if n in out and n not in self.layout.splits)
+        return self.activation(name, dims, dtype, (*self.layout.of(dims), *handed_on))
 
     def pointwise(  # noqa: PLR0913 - the keywords are the facts of one row of a kernel's description
         self,

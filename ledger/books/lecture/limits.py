@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -104,53 +104,46 @@ def _row(compiled: Compiled) -> tuple[int | float | bool, ...]:
 
 
 def segments(ask: SegmentsAsk, books: Books) -> Found:
-    """Bytes kept when every k-th layer's input is kept, k layers at a time being rebuilt: L/k x stream + k x layer."""
+    """What is kept when every k-th layer's input is kept, and the forward passes that it takes."""
     compiled = books(ask.plan)
     (group,) = ask.plan.model.groups
-    role = roles(ask.plan)[0]
     stream = Tensor("stream", (dim("batch"), dim("seq"), dim("d_model")), ask.plan.precision.activations)
-    sizes = {
-        "L": Fraction(group.repeat),
-        "R": Fraction(exact(bindings(ask.plan, role))(stream.bytes())),
-        "A": Fraction(compiled.totals[f"saved.per_layer.{group.name}"]),
-    }
+    entry = Fraction(exact(bindings(ask.plan, roles(ask.plan)[0]))(stream.bytes()))
+    layer = Fraction(compiled.totals[f"saved.per_layer.{group.name}"])
+    redone = compile_plan(replace(ask.plan, recompute=Recompute("full"))).totals["flops.recompute"]
+    again = float(redone - compiled.totals["flops.recompute"]) / float(compiled.totals["flops.forward"])
+    depth, one = sympy.symbols("L i", positive=True)
+    every = sympy.Sum(one, (one, 1, depth)).doit() / depth
+    alone = float(every.subs(depth, group.repeat))
+    return Found(
+        (
+            Figure("stream", "one residual stream", entry, "B", "2*B*S*D"),
+            Figure("layer", "what one layer keeps", layer, "B"),
+            *_kept(group.repeat, entry, layer),
+            Figure("forwards", "forward passes in a step, segments", 1 + again),
+            Figure("all.forwards", "forward passes in a step when only the input is kept", alone, "1", "(L + 1)/2"),
+        )
+    )
+
+
+def _kept(layers: int, stream: Fraction, one_layer: Fraction) -> Iterator[Figure]:
+    """Bytes kept with k layers at a time being rebuilt: L/k x stream + k x layer; with the best k, and with others."""
     depth, entry, layer, k = sympy.symbols("L R A k", positive=True)
     kept = depth / k * entry + k * layer
     (best,) = sympy.solve(sympy.diff(kept, k), k)
-    numbers = {depth: sizes["L"], entry: sizes["R"], layer: sizes["A"]}
+    none, each, least = depth * layer, kept.subs(k, 1), kept.subs(k, best)
+    at = {entry: sympy.Rational(stream), layer: sympy.Rational(one_layer)}
 
     def value(form: sympy.Expr, more: int = 1) -> float:
-        at = {sign: sympy.Rational(n.numerator, n.denominator) for sign, n in numbers.items()}
-        return float(form.subs({**at, depth: at[depth] * more}))
+        return float(form.subs({**at, depth: layers * more}))
 
-    least = kept.subs(k, best)
-    redone = compile_plan(replace(ask.plan, recompute=Recompute("full"))).totals["flops.recompute"]
-    again = float(redone - compiled.totals["flops.recompute"]) / float(compiled.totals["flops.forward"])
-    every = sympy.Sum(sympy.Symbol("i"), (sympy.Symbol("i"), 1, depth)).doit() / depth
-    forms = {"none": depth * layer, "each": kept.subs(k, 1), "sqrt": least}
-    figures = [
-        Figure("stream", "one residual stream", sizes["R"], "B", "2*B*S*D"),
-        Figure("layer", "what one layer keeps", sizes["A"], "B"),
-        Figure("none", "kept without checkpoints", value(forms["none"]), "B", "L*A"),
-        Figure("each", "kept with a checkpoint a layer", value(forms["each"]), "B", "L*R + A"),
-        Figure("best", "layers in the best segment", value(best), "1", "sqrt(L*R/A)"),
-        Figure("sqrt", "kept with the best segments", value(forms["sqrt"]), "B", "2*sqrt(L*R*A)"),
-        Figure(
-            "none.growth",
-            "without checkpoints, four times the layers keep",
-            value(forms["none"], 4) / value(forms["none"]),
-            "x",
-        ),
-        Figure(
-            "sqrt.growth",
-            "with the best segments, four times the layers keep",
-            value(forms["sqrt"], 4) / value(forms["sqrt"]),
-            "x",
-        ),
-        Figure("forwards", "forward passes in a step, segments", 1 + again),
-        Figure("all.forwards", "forward passes in a step when only the input is kept", value(every), "1", "(L + 1)/2"),
-    ]
-    return Found(tuple(figures))
+    yield Figure("none", "kept without checkpoints", value(none), "B", "L*A")
+    yield Figure("each", "kept with a checkpoint a layer", value(each), "B", "L*R + A")
+    yield Figure("best", "layers in the best segment", value(best), "1", "sqrt(L*R/A)")
+    yield Figure("sqrt", "kept with the best segments", value(least), "B", "2*sqrt(L*R*A)")
+    growth = "four times the layers keep"
+    yield Figure("none.growth", f"without checkpoints, {growth}", value(none, 4) / value(none), "x")
+    yield Figure("sqrt.growth", f"with the best segments, {growth}", value(least, 4) / value(least), "x")
 
 
 # --- checkpoints on storage ---------------------------------------------------------------------
