@@ -66,6 +66,10 @@ def test_quoted_cells_hold_commas_quotes_and_breaks(tmp_path: Path) -> None:
         (b"id,hardware\n1,H100\n", "runs.csv:1:1", "the table has no column `n_gpus`"),
         (b"id,id\n", "runs.csv:1:4", "two columns are named `id`"),
         (b"id\n1,2\n", "runs.csv:2:3", "2 cells in a row of 1 columns"),
+        (b"id,hardware\n1\n", "runs.csv:2:1", "1 cells in a row of 2 columns"),
+        (b"id\n1\n2\n1\n", "runs.csv:4:1", "two rows have the id `1`"),
+        (b"id;hardware\n1;H100\n", "runs.csv:1:3", "the columns are separated by semicolons"),
+        (b"\r\nid\thardware\r\n1\tH100\r\n", "runs.csv:2:3", "the columns are separated by tabs"),
         (b'id\n"1\n', "runs.csv:2:1", "a quote inside a cell, or one that is never closed"),
         (b'id\na"b\n', "runs.csv:2:1", "a quote inside a cell"),
         (b"id\n\xff\n", "runs.csv:2:1", "not UTF-8 text"),
@@ -142,8 +146,9 @@ def test_a_row_without_a_plan_says_why(tmp_path: Path, changes: dict[str, str], 
 
 def test_rules_of_plans_hold_for_rows(tmp_path: Path) -> None:
     """A layout that cannot exist is skipped with what the rule says, in the first row of a kind and in a later one."""
-    odd = {**TORCHTITAN, "tp": "16", "dp": "1", "n_gpus": "16", "sequence_parallel": "true"}
-    found = list(scored(read_table(written(tmp_path, odd, TORCHTITAN, odd), NEEDED), LIBRARY))
+    odd = {**TORCHTITAN, "id": "odd", "tp": "16", "dp": "1", "n_gpus": "16", "sequence_parallel": "true"}
+    rows = read_table(written(tmp_path, odd, TORCHTITAN, {**odd, "id": "as odd"}), NEEDED)
+    found = list(scored(rows, LIBRARY))
     assert found[0].skipped == found[2].skipped
     assert "kv_heads = 8" in str(found[0].skipped)
     assert found[1].skipped is None
@@ -157,6 +162,21 @@ def test_a_cell_that_is_no_count_has_its_place(tmp_path: Path, text: str) -> Non
     column = path.read_text().splitlines()[1].index(f",{text},") + 2
     assert str(first.skipped).startswith(f"{path}:2:{column}: `micro_batch` = `{text}` is not a whole number")
     assert second.skipped is None
+
+
+def test_a_grade_is_one_of_three(tmp_path: Path) -> None:
+    """A row with another grade would silently not count."""
+    (found,) = scored(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED), LIBRARY)
+    assert "`score_time` = `Z` is none of A, B, C" in str(found.skipped)
+
+
+def test_a_run_of_ones_own_names_its_software(tmp_path: Path) -> None:
+    """The column `stack` says what ran where no publication does; without it the assumption says how to."""
+    own = {"source_id": "", "source": "our cluster", "recompute": "selective"}
+    stated = document(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
+    assert stated.plan["stack"] == "megatron-te-2024"
+    assert not any("software" in line for line in stated.assumed)
+    assert any("name it in `stack`" in line for line in document(typed(tmp_path, **own), LIBRARY).assumed)
 
 
 def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ledger.evidence.published.architectures import ARCHITECTURES
 from ledger.evidence.published.facts import Facts
 from ledger.evidence.published.sources import Software, software
 from ledger.spec.library import Library
@@ -49,8 +50,12 @@ def document(row: Facts, library: Library) -> Document:
         raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
     made = software(row) or UNKNOWN
     assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
-    if made is UNKNOWN:
-        assumed.append(f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}")
+    if row.stack:
+        made = replace(made, stack=row.stack, compiled=row.stack)
+    elif made is UNKNOWN:
+        assumed.append(
+            f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}, or name it in `stack`"
+        )
     _complete(row)
     parts = Parts(row, made, library, assumed)
     layout = parts.parallelism()
@@ -254,39 +259,3 @@ def by_compute(row: Facts, pipeline: int) -> Iterator[int]:
         placed += held
         yield held
     yield layers - placed
-
-
-# --- the architectures that the columns do not spell out ------------------------------------------
-
-
-def _llama(row: Facts) -> dict[str, Any]:
-    return {
-        "embedding": {"tied": bool(row.tied_embeddings)},
-        "norm": {"kind": "rms"},
-        "attention": {"rotary": 1},
-        "mlp": {"kind": "gated", "activation": "silu"},
-    }
-
-
-def _gpt(row: Facts) -> dict[str, Any]:
-    """GPT-2's: learned positions, layer norms, biases, dropout (Megatron-LM, pretrain_gpt.py)."""
-    return {
-        "embedding": {"tied": row.tied_embeddings is not False, "learned_positions": row.seq_len, "dropout": 0.1},
-        "norm": {"kind": "layer", "bias": True},
-        "residual_dropout": 0.1,
-        "attention": {"qkv_bias": True, "out_bias": True, "fused_qkv": True, "dropout": 0.1},
-        "mlp": {"kind": "plain", "activation": "gelu_tanh", "bias": True},
-    }
-
-
-def _mpt(row: Facts) -> dict[str, Any]:
-    """MPT's: learned positions, layer norms and contractions without biases (mosaicml/llm-foundry, MPTConfig)."""
-    return {
-        "embedding": {"tied": row.tied_embeddings is not False, "learned_positions": row.seq_len},
-        "norm": {"kind": "layer"},
-        "attention": {"fused_qkv": True},
-        "mlp": {"kind": "plain", "activation": "gelu"},
-    }
-
-
-ARCHITECTURES: Mapping[str, Callable[[Facts], dict[str, Any]]] = {"llama": _llama, "gpt": _gpt, "mpt": _mpt}

@@ -13,7 +13,11 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Facts:
-    """The numbers and words of one row; None or empty for what was not published. Bytes, seconds, sequences."""
+    """The numbers and words of one row; None or empty for what was not published. Bytes, seconds, sequences.
+
+    `stack`: the software of a run of one's own, by its name in the library or as a path; publications are known by
+    their `source_id`.
+    """
 
     id: str
     source: str
@@ -30,6 +34,7 @@ class Facts:
     score_mem: str | None
     flag: str
     notes: str
+    stack: str
     layers: int | None
     hidden: int | None
     ffn_hidden: int | None
@@ -64,9 +69,11 @@ class Facts:
 
 COLUMNS = tuple(field.name for field in fields(Facts))
 NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
+LARGEST = 2**53  # up to which a spreadsheet keeps numbers whole
+GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 KINDS = {
-    "int | None": "a whole number of 1 or more",
+    "int | None": f"a whole number from 1 to {LARGEST}",
     "float | None": "a number above 0",
     "bool | None": "true or false",
 }
@@ -81,7 +88,7 @@ def facts(row: Row) -> Facts:
     found: dict[str, Any] = {}
     for field in fields(Facts):
         if str(field.type) == "str | None":  # a column that the table may do without
-            found[field.name] = row.text(field.name) if field.name in row.cells else None
+            found[field.name] = _grade(row, field.name)
             continue
         text = row.text(field.name)
         try:
@@ -92,9 +99,19 @@ def facts(row: Row) -> Facts:
     return Facts(**found)
 
 
+def _grade(row: Row, name: str) -> str | None:
+    """A grade, empty where the row is not to be compared; None where the table has no grades."""
+    if name not in row.cells:
+        return None
+    text = row.text(name)
+    if text and text not in GRADES:
+        raise UnreadableError(f"{row.place(name)}: `{name}` = `{text}` is none of {', '.join(GRADES)}, or empty")
+    return text
+
+
 def _whole(text: str) -> int:
     number = float(text)
-    if number != int(number) or number < 1 or number > 2**53:
+    if number != int(number) or number < 1 or number > LARGEST:
         raise ValueError(text)
     return int(number)
 

@@ -13,6 +13,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 LARGEST = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
 # One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.
 CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
+OTHERS: Mapping[str, str] = {";": "semicolons", "\t": "tabs"}
 BREAK = re.compile(r"\r\n|\n|\r")
 
 
@@ -43,17 +44,31 @@ class Row:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of a table with a header; raises SpecError for what is no table or lacks a needed column."""
+    """The rows of a table with a header; raises SpecError for what is no table or lacks a needed column.
+
+    Two rows of one `id` are one run that would count twice.
+    """
     text = _text(path)
+    _separated(text, str(path))
     records = [record for record in _records(text, str(path)) if any(cell.text for cell in record)]
     if not records:
         raise SpecError([Problem(Location(str(path)), "the table is empty", "the first line names the columns")])
     header, *rest = records
     names = [cell.text for cell in header]
-    problems = [*_header_faults(header, needed), *_ragged(rest, len(names))]
+    rows = tuple(Row(dict(zip(names, record, strict=False)), record[0].where) for record in rest)
+    problems = [*_header_faults(header, needed), *_ragged(rest, len(names)), *_doubled(rows)]
     if problems:
         raise SpecError(problems, {str(path): text})
-    return tuple(Row(dict(zip(names, record, strict=False)), record[0].where) for record in rest)
+    return rows
+
+
+def _separated(text: str, file: str) -> None:
+    """Raises SpecError where the first line is cut by something else than commas."""
+    line = text.lstrip("\r\n").partition("\n")[0]
+    for mark, name in OTHERS.items():
+        if line.count(mark) > line.count(","):
+            where = Location(file, text[: text.index(line)].count("\n") + 1, line.index(mark) + 1)
+            raise SpecError([Problem(where, f"the columns are separated by {name}", "separate them by commas")])
 
 
 def _text(path: Path) -> str:
@@ -101,11 +116,25 @@ def _header_faults(header: Sequence[Cell], needed: Sequence[str]) -> Iterator[Pr
     for name in needed:
         if name not in names:
             near = nearest(name, [one for one in names if one not in needed])
-            yield Problem(header[0].where, f"the table has no column `{name}`", near)
+            help_text = near if near.startswith("did") else "add it to the first line"
+            yield Problem(header[0].where, f"the table has no column `{name}`", help_text)
 
 
 def _ragged(records: Sequence[Sequence[Cell]], width: int) -> Iterator[Problem]:
     for record in records:
+        message = f"{len(record)} cells in a row of {width} columns"
         if len(record) > width:
-            message = f"{len(record)} cells in a row of {width} columns"
             yield Problem(record[width].where, message, "a cell that holds a comma is written in quotes")
+        elif len(record) < width:
+            yield Problem(record[-1].where, message, "what was not published is an empty cell, and has its comma")
+
+
+def _doubled(rows: Sequence[Row]) -> Iterator[Problem]:
+    seen: dict[str, Location] = {}
+    for row in rows:
+        name = row.text("id")
+        if name in seen:
+            help_text = f"the other one is in line {seen[name].line}; give each run its own id, or remove one"
+            yield Problem(row.place("id"), f"two rows have the id `{name}`", help_text)
+        if name:
+            seen.setdefault(name, row.where)
