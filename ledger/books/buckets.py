@@ -11,7 +11,7 @@ import sympy
 from ledger.books.evaluate import Exact
 from ledger.model.exchanges import Exchanged
 from ledger.model.gradients import copied_to_buckets
-from ledger.model.operations import gradient, total
+from ledger.model.operations import total
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor, sized
@@ -60,6 +60,6 @@ def ready(program: Program, value: Value) -> Iterator[sympy.Expr]:
 
 def _written(unit: Unit) -> list[Tensor]:
     """The trained weights of a unit, in the order in which their gradients are written."""
-    found = {gradient(weight).name: weight for weight in unit.weights if not weight.frozen}
+    found = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     order = dict.fromkeys(t.name for operation in unit.backward for t in operation.outputs if t.name in found)
     return [found.pop(name) for name in order] + list(found.values())

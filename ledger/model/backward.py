@@ -9,7 +9,7 @@ from dataclasses import replace
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, differentiable, gradient
+from ledger.model.operations import ONE, Operation, differentiable
 from ledger.model.quantised import Quantise
 from ledger.model.tensors import Tensor
 
@@ -68,7 +68,7 @@ def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
         for op in forward
         if isinstance(op, Collective) and op.kernel == "all_gather.tensor" and op.output.name in saved
     }
-    wanted = {gradient(tensor).name for op in forward for tensor in op.outputs if tensor.name in shared}
+    wanted = {tensor.gradient.name for op in forward for tensor in op.outputs if tensor.name in shared}
     written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in wanted)
     return Counter({name: count for name, count in written.items() if count > 1})
 
@@ -78,7 +78,7 @@ def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
 
     Autograd adds the second to the first out of place, since that is a view of the product's result.
     """
-    weights = {gradient(tensor).name for tensor in operation.inputs if tensor.role == "weight"}
+    weights = {tensor.gradient.name for tensor in operation.inputs if tensor.role == "weight"}
     parts = tuple(replace(t, name=f"{t.name}.part") if t.name in weights else t for t in step.outputs)
     yield replace(step, outputs=parts)
     for whole, part in zip(step.outputs, parts, strict=True):
@@ -122,7 +122,7 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
         held = {axis for _, axis in weight.split}
         for axis in axes:
             if axis not in ("data", "context", *held) and _sums_over(operation, weight, axis):
-                part = gradient(weight)
+                part = weight.gradient
                 yield Collective(
                     f"{weight.name}.{SUM}",
                     f"all_reduce.{axis}",

@@ -14,7 +14,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.cross_entropy import InPlaceLoss, loss
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import Operation, gradient
+from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.loss_chunks import KINDS
@@ -36,9 +36,9 @@ class Cut(Operation):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One copy of the gradients of all parts, those of the earlier ones and of the last."""
-        part = gradient(self.output)
+        part = self.output.gradient
         earlier = replace(part, name=f"{part.name}.earlier", dims=_earlier(self.output.dims))
-        whole = gradient(self.inputs[0])
+        whole = self.inputs[0].gradient
         return (Pointwise(f"{self.name}.gradient", "copy", (earlier, part), (whole,)),)
 
 
@@ -89,7 +89,7 @@ class HandedOn(Operation):
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradient is the tensor that was saved."""
         return tuple(
-            (gradient(tensor).name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False)
+            (tensor.gradient.name, made.storage) for tensor, made in zip(self.inputs, self.saves, strict=False)
         )
 
 
@@ -124,7 +124,7 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     left, right = each.cast(part, compute), each.cast(weight, compute)
     batch, seq, _ = part.dims
     logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
-    inside = replace(gradient(logits), view_of=logits.storage)
+    inside = replace(logits.gradient, view_of=logits.storage)
     labels = Tensor("cross_entropy/labels.index", (batch, seq), "int64", "index", tape.layout.inputs)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     piece = replace(part, name="head/part.collected", view_of=collected.name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model.operations import Operation, differentiable, gradient, handed_on
+from ledger.model.operations import Operation, differentiable, handed_on
 from ledger.model.tensors import Tensor
 
 # What runs in backward where this ran in forward.
@@ -65,8 +65,8 @@ class Collective(Operation):
                 f"{self.name}.gradient",
                 adjoint,
                 self.axis,
-                gradient(self.output),
-                gradient(self.inputs[0]),
+                self.output.gradient,
+                self.inputs[0].gradient,
                 copied=self.copied,
             ),
         )

@@ -10,7 +10,7 @@ import sympy
 
 from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, gradient
+from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
 from ledger.model.tensors import Tensor, product
 
 Names = tuple[str, ...]
@@ -108,7 +108,7 @@ class Contraction(Operation):
         """The two other contractions of the same three tensors."""
         first, second, out = (" ".join(names) for names in self.terms())
         left, right = self.inputs[:2]
-        upstream = gradient(self.output)
+        upstream = self.output.gradient
         found: list[Operation] = []
         if differentiable(left):
             found.append(self._towards(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
@@ -116,7 +116,7 @@ class Contraction(Operation):
             wanted = "weight" if right.role in ("weight", "cast") else "other"
             found.append(self._towards(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
         found.extend(
-            Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
+            Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (bias.gradient,))
             for bias in self.inputs[2:]
             if differentiable(bias)
         )
@@ -127,7 +127,7 @@ class Contraction(Operation):
             f"{self.name}.{suffix}_gradient",
             self.kernel,
             operands,
-            (gradient(of),),
+            (of.gradient,),
             einsum=einsum,
             density=self.density,
             copies=self.copies,

@@ -10,7 +10,7 @@ import sympy
 from ledger.model import moves
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import Operation, gradient
+from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 
@@ -24,9 +24,9 @@ class SplitLogSoftmax(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """Probabilities are written out before they join the upstream gradient."""
-        logs, upstream = self.output, gradient(self.output)
+        logs, upstream = self.output, self.output.gradient
         shares = replace(logs, name=f"{self.name}.probabilities")
-        wanted = (gradient(self.inputs[0]),)
+        wanted = (self.inputs[0].gradient,)
         return (
             Pointwise(f"{shares.name}", "elementwise", (logs,), (shares,), flops=4),
             Pointwise(f"{self.name}.gradient", "elementwise", (logs, upstream, shares), wanted, flops=2),
@@ -59,7 +59,7 @@ class InPlaceLoss(Pointwise):
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradient is in the storage of the logits."""
-        return ((gradient(self.inputs[0]).name, self.inputs[0].storage),)
+        return ((self.inputs[0].gradient.name, self.inputs[0].storage),)
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class InPlaceSoftmax(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel over the softmax: less one at the target, times the upstream gradient."""
-        reads = (*self.saves, gradient(self.output))
-        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (gradient(self.inputs[0]),), flops=2),)
+        reads = (*self.saves, self.output.gradient)
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (self.inputs[0].gradient,), flops=2),)
 
     def shared(self) -> tuple[tuple[str, str], ...]:
         """The gradient is in the storage of the softmax."""
-        return ((gradient(self.inputs[0]).name, self.outputs[1].storage),)
+        return ((self.inputs[0].gradient.name, self.outputs[1].storage),)
 
 
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
@@ -133,7 +133,7 @@ def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     """One kernel on the logits as the head wrote them."""
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    inside = replace(gradient(logits), view_of=logits.storage)
+    inside = replace(logits.gradient, view_of=logits.storage)
     read = (logits, labels)
     return tape.record(InPlaceLoss(result.name, "cross_entropy", read, (result, inside), (logits,), flops=8))
 

@@ -9,7 +9,7 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, gradient
+from ledger.model.operations import ONE, Operation
 from ledger.model.routing import Routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Split, Tensor, product
@@ -136,7 +136,7 @@ class Summed(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One copy."""
-        reads, written = gradient(self.output), gradient(self.inputs[0])
+        reads, written = self.output.gradient, self.inputs[0].gradient
         return (Pointwise(f"{self.name}.gradient", "copy", (reads,), (written,)),)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model.operations import Operation, differentiable, gradient, handed_on, total
+from ledger.model.operations import Operation, differentiable, handed_on, total
 from ledger.model.tensors import Tensor, product
 
 
@@ -29,11 +29,11 @@ class Pointwise(Operation):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel that reads the saved tensors and the upstream gradient and writes the gradients of its inputs."""
-        wanted = tuple(gradient(tensor) for tensor in self.inputs if differentiable(tensor))
+        wanted = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         if not wanted or self.flops == 0:
             return ()
         saved = {tensor.storage: tensor for tensor in self.saves}
-        reads = (*saved.values(), gradient(self.output))
+        reads = (*saved.values(), self.output.gradient)
         kernel = self.backward_kernel or self.kernel
         passing = tuple(replace(wanted[0], name=f"{self.name}.scratch.{index}") for index in range(self.scratch))
         made = (*wanted, *passing)
@@ -53,14 +53,14 @@ class Addition(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """An operand of another dtype gets a cast of the upstream gradient, a smaller one a sum over the other dims."""
-        upstream = gradient(self.output)
+        upstream = self.output.gradient
         rest = [t for t in self.inputs if differentiable(t) and not self._alike(t)]
         return tuple(
             Pointwise(
                 f"{self.name}.gradient" + (f".{index}" if index else ""),
                 "cast" if tensor.elements() == self.output.elements() else "reduction",
                 (upstream,),
-                (gradient(tensor),),
+                (tensor.gradient,),
             )
             for index, tensor in enumerate(rest)
         )
@@ -78,7 +78,7 @@ class DroppedAddition(Addition):
         """The mask is read again."""
         if not differentiable(self.inputs[1]):
             return ()
-        reads, update = (*self.saves, gradient(self.output)), gradient(self.inputs[1])
+        reads, update = (*self.saves, self.output.gradient), self.inputs[1].gradient
         return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (update,), flops=2),)
 
 
@@ -91,11 +91,11 @@ class Weighed(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """A product for each factor, and what makes it as large and as wide as the factor."""
-        upstream = gradient(self.output)
+        upstream = self.output.gradient
         products: list[Operation] = []
         rest: list[Operation] = []
         for factor, other in (self.inputs, self.inputs[::-1]):
-            wanted = gradient(factor)
+            wanted = factor.gradient
             exact = wanted.dtype == upstream.dtype and wanted.elements() == upstream.elements()
             full = wanted if exact else replace(upstream, name=f"{self.name}.scratch.{len(products)}")
             name = f"{self.name}.gradient.{len(products)}"
@@ -120,8 +120,8 @@ class Lookup(Operation):
         index, table = self.inputs
         if not differentiable(table):
             return ()
-        reads = (index, gradient(self.output))
-        return (Pointwise(f"{self.name}.gradient", "embedding", reads, (gradient(table),)),)
+        reads = (index, self.output.gradient)
+        return (Pointwise(f"{self.name}.gradient", "embedding", reads, (table.gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class WholeLookup(Lookup):
         index, table = self.inputs
         if not differentiable(table):
             return ()
-        rows = replace(gradient(table), name=f"{self.name}.gradient.whole", split=())
-        reads = (index, gradient(self.output))
+        rows = replace(table.gradient, name=f"{self.name}.gradient.whole", split=())
+        reads = (index, self.output.gradient)
         return (
             Pointwise(f"{self.name}.gradient", "embedding", reads, (rows,)),
-            Pointwise(f"{self.name}.gradient.share", "copy", (rows,), (gradient(table),)),
+            Pointwise(f"{self.name}.gradient.share", "copy", (rows,), (table.gradient,)),
         )

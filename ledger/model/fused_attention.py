@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from ledger.model.contraction import Contraction
-from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, gradient, total
+from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable, total
 from ledger.model.tensors import product
 
 
@@ -47,8 +47,8 @@ class FusedAttention(Operation):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One kernel of five contractions."""
-        reads = (*self.saves, gradient(self.output))
-        writes = tuple(gradient(tensor) for tensor in self.inputs if differentiable(tensor))
+        reads = (*self.saves, self.output.gradient)
+        writes = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         name = f"{self.name}.gradient"
         kernel = self.kernel.replace(".forward", ".backward")
         return (AttentionBackward(name, kernel, reads, writes, forward=self),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import Operation, differentiable, gradient, handed_on
+from ledger.model.operations import Operation, differentiable, handed_on
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Taken(Operation):
 
     def gradients(self) -> tuple[Operation, ...]:
         """One copy, from the gradients of all parts to that of the whole."""
-        parts = tuple(gradient(part) for part in self.outputs)
-        return (Pointwise(f"{self.name}.gradient", "copy", parts, (gradient(self.inputs[0]),)),)
+        parts = tuple(part.gradient for part in self.outputs)
+        return (Pointwise(f"{self.name}.gradient", "copy", parts, (self.inputs[0].gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,6 @@ class Joined(Pointwise):
 
     def gradients(self) -> tuple[Operation, ...]:
         """Sums for weights."""
-        name, upstream = f"{self.name}.gradient", gradient(self.output)
+        name, upstream = f"{self.name}.gradient", self.output.gradient
         weights = [tensor for tensor in self.inputs if differentiable(tensor) and tensor.role != "activation"]
-        return tuple(Pointwise(name, "reduction", (upstream,), (gradient(weight),)) for weight in weights)
+        return tuple(Pointwise(name, "reduction", (upstream,), (weight.gradient,)) for weight in weights)

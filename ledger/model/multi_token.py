@@ -14,7 +14,7 @@ from ledger.model import chunked_loss, components, cross_entropy
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.norms import norm
-from ledger.model.operations import Operation, gradient
+from ledger.model.operations import Operation
 from ledger.model.recompute import POLICIES, Kept
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -69,7 +69,7 @@ def added(steps: Sequence[Operation], hidden: Tensor, model: Model) -> Iterator[
     The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first
     here, and the residual stream has one from the final norm.
     """
-    head, stream = gradient_name(components.table_of(model)), gradient(hidden)
+    head, stream = gradient_name(components.table_of(model)), hidden.gradient
     for step in steps:
         outputs = tuple(_elsewhere(tensor, head) for tensor in step.outputs)
         yield replace(step, outputs=outputs)

@@ -122,15 +122,10 @@ class Operation:
         return ()
 
 
-def gradient(tensor: Tensor) -> Tensor:
-    """The gradient of a tensor: same dims and split."""
-    return tensor.gradient
-
-
 def handed_on(operation: Operation, *inputs: Tensor) -> tuple[tuple[str, str], ...]:
     """Inputs whose gradient is the upstream gradient itself."""
-    upstream = gradient(operation.output).name
-    return tuple((gradient(tensor).name, upstream) for tensor in inputs)
+    upstream = operation.output.gradient.name
+    return tuple((tensor.gradient.name, upstream) for tensor in inputs)
 
 
 def differentiable(tensor: Tensor) -> bool:

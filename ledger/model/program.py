@@ -11,7 +11,6 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
-from ledger.model.operations import gradient
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import Tensor
@@ -76,13 +75,13 @@ def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sym
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
     counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}
-    for name, sent, way in (("send", stream, "sends"), ("send_gradient", gradient(stream), "returns")):
+    for name, sent, way in (("send", stream, "sends"), ("send_gradient", stream.gradient, "returns")):
         if way in counts:
             made = Collective(f"pipeline/{name}", SEND, (sent,), (sent,), collective="send", axis="pipeline")
             yield counts[way], made
     gathered_again = (  # what comes in crosses the same ends of chunks as what goes the other way
         ("gather", stream, whole_stream, "returns"),
-        ("gather_gradient", gradient(stream), gradient(whole_stream), "sends"),
+        ("gather_gradient", stream.gradient, whole_stream.gradient, "sends"),
     )
     for name, share, together, way in gathered_again if shares else ():
         if way in counts:

@@ -12,7 +12,7 @@ from ledger.model import dtypes
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
-from ledger.model.operations import ONE, Operation, differentiable, gradient, total
+from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
 from ledger.spec.recipe import WHOLE, Recipe
 
@@ -109,7 +109,7 @@ class Quantised(Contraction):
     def _gradients(self) -> Iterator[Operation]:
         if self.recipe is None or not self.originals or not self.narrow:
             return
-        (left, right), (inputs, weights), upstream = self.originals, self.narrow, gradient(self.output)
+        (left, right), (inputs, weights), upstream = self.originals, self.narrow, self.output.gradient
         first, second, out = (" ".join(names) for names in self.terms())
         towards = copied(upstream, self.recipe.gradient, self.recipe.activation_block, self._sides(), self.recipe)
         wanted = (differentiable(left), differentiable(right))
@@ -127,7 +127,7 @@ class Quantised(Contraction):
                 yield self._again("input", left, inputs, self.parts[0])
             yield self._product("weight", f"{first}, {out} -> {second}", inputs.backward[0], towards.backward[0], right)
         for bias in self.inputs[2:]:
-            yield Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (gradient(bias),))
+            yield Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (bias.gradient,))
 
     def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""
@@ -141,7 +141,7 @@ class Quantised(Contraction):
 
     def _product(self, suffix: str, einsum: str, left: Tensor, right: Tensor, of: Tensor) -> Contraction:
         kind = Grouped if isinstance(self, QuantisedGroups) else Contraction
-        name, made = f"{self.name}.{suffix}_gradient", (gradient(of),)
+        name, made = f"{self.name}.{suffix}_gradient", (of.gradient,)
         return kind(name, self.kernel, (left, right), made, einsum=einsum, density=self.density, copies=self.copies)
 
 

@@ -14,7 +14,7 @@ from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
-from ledger.model.operations import ONE, Operation, gradient, total
+from ledger.model.operations import ONE, Operation, total
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor, product
 
@@ -46,7 +46,7 @@ class RingAttention(FusedAttention):
         """Blocks come by again, each with the sums of its gradients so far."""
         wanted = self.inputs[:3]
         blocks = _passed(self.inputs[1:3], "again")
-        parts = tuple(replace(gradient(tensor), name=f"{tensor.name}.gradient.block") for tensor in wanted)
+        parts = tuple(replace(tensor.gradient, name=f"{tensor.name}.gradient.block") for tensor in wanted)
         sums = tuple(replace(part, name=f"{part.name}.sum", dtype="fp32") for part in parts)
         home = _passed(sums[1:], "home")
         (attention,) = super().gradients()
@@ -59,7 +59,7 @@ class RingAttention(FusedAttention):
             Accumulation(f"{self.name}.accumulate", "elementwise", (*parts, *sums), sums),
             _pass(f"{self.name}.return", sums[1:], home, symbol(AXIS)),
             Pointwise(
-                f"{self.name}.gradient.cast", "cast", (sums[0], *home), tuple(gradient(tensor) for tensor in wanted)
+                f"{self.name}.gradient.cast", "cast", (sums[0], *home), tuple(tensor.gradient for tensor in wanted)
             ),
         )
 

@@ -16,7 +16,7 @@ from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
-from ledger.model.operations import Operation, differentiable, gradient
+from ledger.model.operations import Operation, differentiable
 from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.schedule import Role
 from ledger.model.storing import stored
@@ -93,7 +93,7 @@ class Builder:
         kept = rule(operations, self.recompute)
         written = operations
         operations, kept = stored(operations, kept, self.precision.stored)
-        gradients = [gradient(weight) for weight in weights]
+        gradients = [weight.gradient for weight in weights]
         compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         steps = _kernels(backward(written), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)

@@ -20,7 +20,7 @@ from ledger.model.dispatch import Summed
 from ledger.model.elementwise import Pointwise
 from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.joining import Joined, Taken
-from ledger.model.operations import Operation, differentiable, gradient
+from ledger.model.operations import Operation, differentiable
 from ledger.model.program import Program, program
 from ledger.model.quantised import PASSING
 from ledger.model.recompute import POLICIES
@@ -184,7 +184,7 @@ def test_every_operand_gets_its_gradient() -> None:
     But temporaries are, and narrow copies, which come with their scales.
     """
     for operation in written():
-        wanted = {gradient(tensor).name for tensor in operation.learned() if differentiable(tensor)}
+        wanted = {tensor.gradient.name for tensor in operation.learned() if differentiable(tensor)}
         read = {tensor.name for step in operation.gradients() for tensor in step.inputs}
         results = [tensor for step in operation.gradients() for tensor in step.outputs if tensor not in step.passing()]
         missing = wanted - {tensor.name for tensor in results} - handed_on(operation)
@@ -195,14 +195,14 @@ def test_every_operand_gets_its_gradient() -> None:
 def test_gradients_have_the_shape_of_what_they_are_gradients_of() -> None:
     """Same dims in the same order, and what is handed on unchanged has as many elements as upstream."""
     for operation in written():
-        inputs = {gradient(tensor).name: tensor for tensor in operation.inputs}
+        inputs = {tensor.gradient.name: tensor for tensor in operation.inputs}
         for step in operation.gradients():
             for made in step.outputs:
                 if made.name in inputs:
                     assert made.dims == inputs[made.name].dims, operation.name
                     assert value(made.elements()) == value(inputs[made.name].elements())
         for name, storage in operation.shared():
-            held = operation.output if storage == gradient(operation.output).name else inputs[name]
+            held = operation.output if storage == operation.output.gradient.name else inputs[name]
             if isinstance(operation, Joined):
                 assert value(inputs[name].elements()) < value(held.elements()), operation.name
             elif isinstance(operation, Summed):  # seen once for each summand

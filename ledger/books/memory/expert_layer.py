@@ -10,7 +10,6 @@ from ledger.books.memory.expert_span import AFTER, Span, span
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.steps import Held, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
-from ledger.model.operations import gradient
 from ledger.model.units import Unit
 from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 
@@ -150,7 +149,7 @@ class Layer:
     def written(self) -> frozenset[str]:
         """The gradients of the experts' weights."""
         parts = self.around.buffers.sets[self.experts].parts if self.experts else ()
-        return frozenset(gradient(weight).name for _, weights in parts for weight in weights)
+        return frozenset(weight.gradient.name for _, weights in parts for weight in weights)
 
     @property
     def left(self) -> Alive:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import sympy
 
-from ledger.model.operations import ONE, Operation, differentiable, gradient, total
+from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
@@ -46,12 +46,12 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
     `added`: gradients of weights are there from earlier micro-batches, and a new one is freed once it is added.
     """
     result = unit.written[-1].output
-    upstream = (gradient(result),) if differentiable(result) else ()
+    upstream = (result.gradient,) if differentiable(result) else ()
     entry = _entry(unit)
     inputs = [t for segment in unit.kept.segments for t in segment.entry if t.storage in entry]
     start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
-    lasting = set() if added else {gradient(weight).name for weight in unit.weights}
+    lasting = set() if added else {weight.gradient.name for weight in unit.weights}
     operations = tuple(_rebuilding(unit))
     start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
     repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}

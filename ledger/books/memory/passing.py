@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ledger.books.memory.liveness import Alive, backward, forward, storages
-from ledger.model.operations import gradient
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
@@ -22,8 +21,8 @@ def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[Alive, ...]]
 def categories(unit: Unit) -> Callable[[Tensor], str]:
     """What each tensor that is alive while a unit runs counts as: by what it is, wherever it is kept."""
     storage = storages(unit)
-    names = {gradient(weight).name for weight in unit.weights}
-    summed = {storage(gradient(weight)) for weight in unit.weights}
+    names = {weight.gradient.name for weight in unit.weights}
+    summed = {storage(weight.gradient) for weight in unit.weights}
     kept = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
 
     def held(tensor: Tensor) -> str:

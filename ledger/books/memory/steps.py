@@ -9,7 +9,7 @@ import sympy
 
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import categories, standing
-from ledger.model.operations import ONE, gradient
+from ledger.model.operations import ONE
 from ledger.model.program import Program
 from ledger.model.units import Unit
 from ledger.model.wrapping import Wrap
@@ -45,7 +45,7 @@ def tensors(unit: Unit, alive: Alive, without: frozenset[str] = frozenset()) -> 
 
 def weight_gradients(unit: Unit) -> frozenset[str]:
     """The names of the gradients of a unit's weights."""
-    return frozenset(gradient(weight).name for weight in unit.weights)
+    return frozenset(weight.gradient.name for weight in unit.weights)
 
 
 def scattering(program: Program, plan: Plan, unit: Unit, after: Alive, steps: Iterable[Step]) -> Iterator[Step]:

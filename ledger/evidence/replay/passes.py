@@ -13,7 +13,6 @@ from ledger.books.memory import liveness
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import standing
 from ledger.model.collectives import Collective
-from ledger.model.operations import gradient
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.model.wrapping import ENDS
@@ -64,10 +63,10 @@ def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> U
     entry = entries[0].storage if entries else ""
     output = unit.forward[-1].output.storage
     kept = frozenset(tensor.storage for tensor in unit.kept.saved if not standing(tensor))
-    upstream, downstream = gradient(unit.forward[-1].output).storage, ""
+    upstream, downstream = unit.forward[-1].output.gradient.storage, ""
     if entries:
-        downstream = gradient(entries[0]).storage
-    weights = {gradient(weight).storage for weight in unit.weights}
+        downstream = entries[0].gradient.storage
+    weights = {weight.gradient.storage for weight in unit.weights}
     forward = tuple(_requests(liveness.forward(unit), {entry}, kept | {output, entry}, value))
     storage = liveness.storages(unit)
     start = kept | {entry, upstream}
