@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from ledger.cli import main
 from ledger.evidence.published.documents import SkippedError, by_compute, document
-from ledger.evidence.published.facts import NEEDED, Facts, facts
+from ledger.evidence.published.facts import COLUMNS, NEEDED, Facts, facts
 from ledger.evidence.published.scores import measured_step, scored, summary
 from ledger.evidence.published.table import Row, read_table
 from ledger.spec.library import default_library
@@ -92,6 +93,18 @@ def test_a_missing_column_offers_the_one_that_is_meant(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         read_table(path, NEEDED)
     assert [problem.help for problem in raised.value.problems] == ["did you mean `gpus_n`?"]
+
+
+def test_the_documents_example_is_a_table(tmp_path: Path) -> None:
+    """The table in docs/scoring.md is predicted as it stands there, and every column it explains is read."""
+    text = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
+    path = tmp_path / "runs.csv"
+    path.write_text(text.partition("```csv\n")[2].partition("```")[0], encoding="utf-8")
+    (found,) = scored(read_table(path, NEEDED), LIBRARY)
+    assert found.skipped is None
+    assert not found.assumed
+    explained = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
+    assert {name for names in explained for name in names} == set(COLUMNS)
 
 
 def test_a_missing_file_leaves_with_two() -> None:
@@ -176,6 +189,8 @@ def test_a_run_of_ones_own_names_its_software(tmp_path: Path) -> None:
     stated = document(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
     assert stated.plan["stack"] == "megatron-te-2024"
     assert not any("software" in line for line in stated.assumed)
+    named = document(typed(tmp_path, **own, mem_convention="max_memory_allocated", optimizer="lion"), LIBRARY)
+    assert (named.software.memory, named.plan["optimizer"]) == ("allocated", "lion")
     assert any("name it in `stack`" in line for line in document(typed(tmp_path, **own), LIBRARY).assumed)
 
 

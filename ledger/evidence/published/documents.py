@@ -9,11 +9,12 @@ from typing import Any
 
 from ledger.evidence.published.architectures import ARCHITECTURES
 from ledger.evidence.published.facts import Facts
-from ledger.evidence.published.sources import Software, software
+from ledger.evidence.published.sources import ALLOCATED, DRIVER, RESERVED, Software, software
 from ledger.spec.library import Library
 from ledger.spec.near import nearest
 
 UNKNOWN = Software(stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2025", why="no publication is named")
+CONVENTIONS = {"alloc": ALLOCATED, "driver": DRIVER, "smi": DRIVER}  # words of a column -> what was measured
 KINDS = {"pretrain": "", "sft": "fine-tuning of all weights on sequences of full length runs like pre-training"}
 # A column of layouts: the stage of ZeRO that each word stands for.
 SHARDED = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
@@ -48,11 +49,12 @@ def document(row: Facts, library: Library) -> Document:
     """The plan of a row; raises SkippedError with the reason where the row has none."""
     if row.kind not in KINDS:
         raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
-    made = software(row) or UNKNOWN
+    found = software(row)
+    made = found or _own(row, library)
     assumed = [KINDS[row.kind]] if KINDS[row.kind] else []
     if row.stack:
         made = replace(made, stack=row.stack, compiled=row.stack)
-    elif made is UNKNOWN:
+    elif found is None:
         assumed.append(
             f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}, or name it in `stack`"
         )
@@ -73,6 +75,13 @@ def document(row: Facts, library: Library) -> Document:
         "run": parts.run(layout["data"]),
     }
     return Document(plan, tuple(assumed), made, UNPRICED.get(row.hardware, ""))
+
+
+def _own(row: Facts, library: Library) -> Software:
+    """The software of a run that no known publication describes: what the row's words say of it."""
+    convention = next((said for word, said in CONVENTIONS.items() if word in row.mem_convention.lower()), RESERVED)
+    optimizer = row.optimizer if row.optimizer in library.names("optimizer") else UNKNOWN.optimizer
+    return replace(UNKNOWN, memory=convention, optimizer=optimizer)
 
 
 def _complete(row: Facts) -> None:

@@ -32,7 +32,6 @@ class Facts:
     mem_convention: str
     score_time: str | None
     score_mem: str | None
-    flag: str
     notes: str
     stack: str
     layers: int | None
@@ -59,7 +58,6 @@ class Facts:
     gated_mlp: bool | None
     tied_embeddings: bool | None
     sequence_parallel: bool | None
-    flash_attention: bool | None
     torch_compile: bool | None
     measured_step_s: float | None
     derived_step_s: float | None
