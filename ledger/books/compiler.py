@@ -40,7 +40,7 @@ def compile_plan(plan: Plan) -> Compiled:
         accounts=tuple(account for book in books for account in accounts(book)),
         roles=results,
         waterfall=step.spans,
-        verdict=verdict(plan, found, results, step, slowest.kernels),
+        verdict=verdict(plan, found, results, slowest.kernels),
         symbols=described(plan, books[0].role),
         books=books,
     )

@@ -61,6 +61,11 @@ class KernelTime:
     compute: float = 0.0  # seconds of its FLOPs alone at the data sheet's rate
     exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
 
+    @property
+    def open(self) -> float:
+        """Seconds of a step in which nothing hides it."""
+        return (self.exposed if self.bound == "network" else self.seconds) * self.times
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -127,7 +132,7 @@ class Check:
 class Verdict:
     """What a reviewer reads first. `evidence` is `calibrated`, `partly calibrated` or `uncalibrated`.
 
-    `by_data_sheet` is the share of the step that no measured curve prices.
+    `by_data_sheet` is the share of what its kernels and open transfers take of the step that no measured curve prices.
     """
 
     fits: bool

@@ -14,13 +14,14 @@ from ledger.books.entries import STEP
 from ledger.books.overlap import SEND, axis, cargo, moves, spent
 from ledger.books.passes import RoleTime
 from ledger.books.prices import DEVIATION
-from ledger.books.results import Span
+from ledger.books.results import Number, Span
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
 
 # What a closed form with the right kernels still misses on a stack that nothing was fitted on: the mean absolute error
 # of such models over published runs is 9 to 12 %; 5 to 6 % separate labs that run the same configuration.
 UNSEEN_STACK = 0.10
+UNSEEN = DEVIATION * UNSEEN_STACK  # one standard deviation
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,6 @@ class StepTime:
     optimizer: float
     forward: float  # one micro-batch through all stages
     slowest: str
-    uncalibrated: float  # share of the step that only data sheets price
 
 
 def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
@@ -57,7 +57,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     hosts = max(time.launch for time in times)
     spans = _spans(slowest, bubble, optimizer, once, hosts)
     estimate = sum(span.seconds for span in spans)
-    error, uncalibrated = _error(slowest, estimate)
+    error = _error(slowest, estimate)
     roofline = max(_roofline(time) for time in times)
     late = max(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
     recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
@@ -81,7 +81,6 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
             stretch.seconds for time in stages for (name, _), stretch in time.passes.items() if name == "forward"
         ),
         slowest=slowest.role.name,
-        uncalibrated=uncalibrated,
     )
 
 
@@ -154,17 +153,17 @@ def _floor(time: RoleTime, plan: Plan) -> float:
     return max([_wire(time), *resources.values()])
 
 
-def _error(slowest: RoleTime, estimate: float) -> tuple[float, float]:
-    """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel.
-
-    Also the share of the step that no curve prices.
-    """
+def _error(slowest: RoleTime, estimate: float) -> float:
+    """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
     by_kind: dict[str, float] = defaultdict(float)
-    unpriced = 0.0
     exposed = slowest.exposed
     for row in slowest.kernels:
         share = row.seconds * row.times / estimate * (exposed[cargo(row)] if moves(row) and row.seconds else 1.0)
         by_kind[row.kind] += row.error * share
-        unpriced += 0.0 if row.calibrated else share
-    variance = sum((DEVIATION * error) ** 2 for error in by_kind.values()) + (DEVIATION * UNSEEN_STACK) ** 2
-    return sqrt(variance), unpriced
+    return sqrt(sum((DEVIATION * error) ** 2 for error in by_kind.values()) + UNSEEN**2)
+
+
+def band(totals: Mapping[str, Number]) -> tuple[float, float]:
+    """What the band around an estimate is made of, each one standard deviation: the stack's part, and the prices'."""
+    whole = float(totals["time.step.high"]) / float(totals["time.step"]) - 1
+    return UNSEEN, sqrt(max(0.0, whole**2 - UNSEEN**2))

@@ -8,7 +8,6 @@ from math import isclose
 from ledger.books.counts import peak
 from ledger.books.repricing import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
-from ledger.books.time import StepTime
 from ledger.model import dtypes
 from ledger.numbers import THIN, integer, machine, said
 from ledger.spec.plan import Plan
@@ -22,28 +21,38 @@ ASTRAY = 1.5  # times the napkin's length of the run, or as small a part of it, 
 
 
 def verdict(
-    plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult], time: StepTime, rows: Sequence[KernelTime]
+    plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult], rows: Sequence[KernelTime]
 ) -> Verdict:
     """The plan judged against its device, its own expectations, and the evidence behind its prices."""
     fits = totals["memory.reserved"] <= totals["memory.capacity"]
     limit = bottleneck(totals)
-    evidence = standing(time)
+    sheets = by_data_sheet(rows)
+    evidence = standing(sheets)
     checks = (
         *_memory(plan, totals, roles),
-        *_work(plan, totals, time, rows),
+        *_work(plan, totals, rows),
         *_hosted(totals),
         *policy(plan),
         *expectations(plan, totals),
     )
     headline = _headline(totals, fits=fits, limit=limit) + ("" if evidence == "calibrated" else f"; {evidence}")
-    return Verdict(fits, limit, evidence, headline, checks, time.uncalibrated)
+    return Verdict(fits, limit, evidence, headline, checks, sheets)
 
 
-def standing(time: StepTime) -> str:
-    """How much of the step measured curves price."""
-    if time.uncalibrated <= MOSTLY:
+def by_data_sheet(rows: Sequence[KernelTime]) -> float:
+    """The share of what kernels and open transfers take of a step that no measured curve prices.
+
+    What a step waits for beyond them (launches, other stages) has no price of its own and is left out.
+    """
+    priced = sum(row.open for row in rows)
+    return sum(row.open for row in rows if not row.calibrated) / priced if priced else 1.0
+
+
+def standing(sheets: float) -> str:
+    """How much of the step measured curves price, where data sheets price this share."""
+    if sheets <= MOSTLY:
         return "calibrated"
-    return "partly calibrated" if time.uncalibrated < BARELY else "uncalibrated"
+    return "partly calibrated" if sheets < BARELY else "uncalibrated"
 
 
 def bottleneck(totals: Mapping[str, Number]) -> str:
@@ -79,7 +88,7 @@ def _under(amount: float, limit: float) -> str:
     return "pass" if amount <= limit else "fail"
 
 
-def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequence[KernelTime]) -> Iterator[Check]:
+def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
     yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
     if "flops.run" in totals:
         napkin = said(totals["napkin.time.run"], "s")
@@ -97,9 +106,10 @@ def _work(plan: Plan, totals: Mapping[str, Number], time: StepTime, rows: Sequen
         title, detail = "Arithmetic intensity of the matmuls", f"the device needs {ridge:.0f}"
         yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)
     yield _utilisation(plan, totals)
-    share = f"{said(1 - time.uncalibrated, '%')} of the step is priced by measured curves"
-    status = "pass" if time.uncalibrated <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(time), share)
+    sheets = by_data_sheet(rows)
+    share = f"measured curves price {said(1 - sheets, '%')} of kernels and of transfers that nothing hides"
+    status = "pass" if sheets <= MOSTLY else "warn"
+    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
 
 
 def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:

@@ -11,6 +11,9 @@ class Nearby:
 
     `what` is a price class (`matmul.bf16`) or a key of `totals` (`time.step`); `name` says which case in words (a
     shape, a run). `differs` says how the case differs from the plan's own; it is empty where it is the same.
+    Of a kernel: `share` is what the plan's kernels like it take of the step, `unseen` the error of its price on
+    measurements that the fit had not seen, where it was fitted on this one among others; None where it was not.
+    `device` is what was measured, where that is not the plan's own device.
     """
 
     what: str
@@ -20,6 +23,9 @@ class Nearby:
     unit: str
     origin: str
     differs: str = ""
+    share: float = 0.0
+    unseen: float | None = None
+    device: str = ""
 
     @property
     def error(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import yaml
 
 from ledger.books import compile_plan
-from ledger.spec.library import default_library
+from ledger.evidence.citations import CARRIED
+from ledger.spec.library import default_library, shown
 from ledger.spec.load import load_plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse_any
@@ -20,11 +22,12 @@ from ledger.spec.sources import from_file
 from ledger.spec.validate import findings
 
 STEP, PEAK = "time.step", "memory.peak"
+WHOLE = re.compile(r"^\s*- \{?what: *step\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run: its plan as a document with overrides, and the totals that were measured, in SI units."""
+    """One measured run: its plan as a document, a name or a path, with overrides; the totals measured, in SI units."""
 
     name: str
     source: str
@@ -86,8 +89,15 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
     if not records or "plan" not in document:
         message = f"holds no whole runs: it needs a `plan` and records of `what: {what}`"
         raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
-    base = yaml.safe_dump(document["plan"], sort_keys=False)
+    base = _base(document["plan"], path.parent)
     return tuple(_run(record, base, document["evidence"]) for record in records)
+
+
+def _base(plan: Any, folder: Path) -> str:
+    """The plan of a file as it can be loaded: its text, the name of one of the library, or a path."""
+    if not isinstance(plan, str):
+        return yaml.safe_dump(plan, sort_keys=False)
+    return plan if plan in default_library().names("plan") else str(folder / plan)
 
 
 def holds(path: Path, what: str) -> bool:
@@ -96,6 +106,18 @@ def holds(path: Path, what: str) -> bool:
     records = read(text, str(path)).fields.get("records")
     kinds = (item.fields.get("what") for item in records.items) if records else ()
     return any(kind is not None and kind.value == what for kind in kinds)
+
+
+def steps(path: Path) -> bool:
+    """Whether a file has whole steps beside a plan, by a look at its text."""
+    return bool(WHOLE.search(path.read_text("utf-8-sig", errors="replace")))
+
+
+def cited_as(path: Path) -> str:
+    """How the runs of a file are cited: its publication, or the command that measured, and the file."""
+    source = str(read(from_file(path).text, str(path)).fields["source"].value)
+    own = path.resolve().parent == default_library().folder("evidence").resolve()
+    return f"{source} ({CARRIED}{path.name})" if own else f"{source} ({shown(path)})"
 
 
 def _run(record: Mapping[str, Any], base: str, source: str) -> Run:

@@ -10,8 +10,8 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.evidence.published import constants
-from ledger.evidence.published.carried import carried, table, written
-from ledger.evidence.published.known import Known, known
+from ledger.evidence.published.carried import carried, table, whole_runs, written
+from ledger.evidence.published.known import Known, described, known
 from ledger.evidence.published.near import FAR, MOST, distance, nearby, neighbours, unlike
 from ledger.evidence.published.scores import scored
 from ledger.spec.library import default_library
@@ -34,6 +34,18 @@ def test_stored_predictions_are_what_the_compiler_says_today() -> None:
     stored = {one.id: one for one in known()}
     for one in carried(rows, default_library()):
         assert stored[one.row.id].step == pytest.approx(one.step, rel=5e-4), "run `make neighbours`"  # four digits
+    for run in whole_runs(default_library(), {row.text("id") for row in table()} - {"nvidia-dgxc-0006"}):
+        assert stored[run.id].step == pytest.approx(run.step, rel=5e-4), "run `make neighbours`"
+
+
+def test_published_plans_of_the_library_have_their_runs() -> None:
+    """19.9 s of DeepSeek-V3: 2664 thousand H800 hours for 14.8T tokens in steps of 15360 x 4096 (arXiv 2412.19437)."""
+    (deepseek,) = (run for run in known() if run.id == "deepseek-v3-2048")
+    steps = 14.8e12 / (15360 * 4096)
+    assert deepseek.measured_step == pytest.approx(2664e3 * 3600 / 2048 / steps, rel=1e-3)
+    nearest = neighbours(load_plan(str(SPECS / "deepseek-v3.yaml")), known())
+    assert [run.id for run in nearest] == ["deepseek-v3-2048"]
+    assert neighbours(load_plan(str(SPECS / "405b.yaml")), known())[0].measured_step == 17.62
 
 
 def test_what_is_written_is_read_again() -> None:
@@ -50,11 +62,12 @@ def test_a_run_like_the_plan_is_at_distance_nought() -> None:
     wider, longer = (distance(replace(same, **{name: 2 * getattr(same, name)}), PLAN) for name in ("d_model", "layers"))
     assert wider > longer > 0
     assert list(unlike(replace(same, dtype="fp8", zero=1), PLAN)) == ["fp8 matmuls", "ZeRO 1"]
+    assert list(unlike(replace(same, experts=8), PLAN)) == ["8 experts a layer"]
 
 
 def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:
     """A run on another device says nothing about this one's prices."""
-    found = neighbours(PLAN)
+    found = neighbours(PLAN, known())
     far = [distance(run, PLAN) for run in found]
     assert 0 < len(found) <= MOST
     assert {run.accelerator for run in found} == {PLAN.accelerator.name}
@@ -64,9 +77,9 @@ def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:
 
 def test_a_plan_without_evidence_has_no_neighbours() -> None:
     """On a device that nobody published runs of, and of a width that nobody trained."""
-    assert neighbours(load_plan(str(SPECS / "8b.yaml"), ("accelerator=l40s",))) == []
+    assert neighbours(load_plan(str(SPECS / "8b.yaml"), ("accelerator=l40s",)), known()) == []
     narrow = replace(PLAN, model=replace(PLAN.model, d_model=64))
-    assert neighbours(narrow) == []
+    assert neighbours(narrow, known()) == []
 
 
 def test_a_neighbour_tells_its_error_and_how_it_differs() -> None:
@@ -112,27 +125,4 @@ def test_a_trial_weighs_each_publication_the_same() -> None:
 
 def _like_the_plan() -> Known:
     """A run of the very plan."""
-    mesh = PLAN.parallelism
-    return Known(
-        id="same",
-        source="nobody",
-        model="this",
-        accelerator=PLAN.accelerator.name,
-        stack=PLAN.stack.name,
-        dtype=PLAN.precision.multiplies,
-        recompute=PLAN.recompute.policy,
-        d_model=PLAN.model.d_model,
-        layers=sum(group.repeat for group in PLAN.model.groups),
-        seq_len=PLAN.run.seq_len,
-        micro_batch=PLAN.run.micro_batch,
-        devices=PLAN.cluster.devices,
-        data=mesh.data,
-        tensor=mesh.tensor,
-        pipeline=mesh.pipeline,
-        context=mesh.context,
-        zero=mesh.zero,
-        step=1.0,
-        measured_step=1.0,
-        memory=0.0,
-        measured_memory=0.0,
-    )
+    return replace(described(PLAN, "same", "nobody", "this"), step=1.0, measured_step=1.0)

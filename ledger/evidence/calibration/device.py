@@ -92,6 +92,7 @@ def _parts(evidence: Evidence, rates: Mapping[str, float], best: float) -> Itera
     moved = _sourced(write(best, "B/s"), f"measured: the fastest kernel that moves bytes, of {name}, caches included")
     top = max(rates.values())
     yield "accelerator", quoted(evidence.title.partition(", measured")[0])
+    yield "aliases", f"[{evidence.device}]"  # by which reports find its measurements
     yield "kind", CPU
     yield "source", quoted(f"{evidence.source}; peaks and bandwidth are the best that was measured, no data sheet")
     written = ", ".join(f"{dtype}: {write(rate, 'FLOP/s')}" for dtype, rate in rates.items())

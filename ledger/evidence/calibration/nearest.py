@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log
 from pathlib import Path
 
 from ledger.books import prices
 from ledger.books.results import Compiled, KernelTime
+from ledger.evidence import citations
 from ledger.evidence.calibration.forms import Sample, predicted, roof
 from ledger.evidence.calibration.measured import read_evidence
 from ledger.evidence.calibration.samples import COLLECTIVES, PASSES, form_of, samples
 from ledger.evidence.calibration.sets import Series, named, sets
 from ledger.evidence.nearby import Nearby
 from ledger.spec.library import default_library
+from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError
 
@@ -24,8 +25,7 @@ MOST = 16
 NEAR = log(2.0)  # within a factor of two of the plan's kernel in everything that prices it
 SAME = 0.1  # a size that differs less is not worth a word
 SHARE = {"forward": 2 / 7, "backward": 5 / 7}  # of FLOPs, where both passes were timed together
-DEVICE = re.compile(r"^device: *(\S+)", re.MULTILINE)
-TOP = 2000  # characters in which a file says its device
+SCALEOUT = ".scaleout"  # ends the class of a transfer between nodes
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Measured:
 class Match:
     """A measurement near a kernel: how many times as much it does as the kernel, in its first size."""
 
+    kernel: KernelTime
     measured: Measured
     index: int
     times: float
@@ -47,48 +48,44 @@ class Match:
 
 
 def nearest(compiled: Compiled) -> tuple[Nearby, ...]:
-    """Measurements of the plan's device near its kernels, of the kernels that take most of the step first."""
+    """Measurements that the plan's prices rest on near its kernels, of the kernels that take most of the step first."""
     plan = compiled.plan
-    measured = _measured(plan.accelerator.name)
+    measured = _measured(plan)
     if not compiled.roles or not measured:
         return ()
-    found: dict[tuple[str, str, int], Nearby] = {}
+    step = float(compiled.totals["time.step"])
     slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
-    for kernel in _alike(sorted(slowest.kernels, key=lambda one: -one.seconds * one.times)):
+    found: dict[tuple[str, str, int], Nearby] = {}
+    for kernel, taken in _alike(slowest.kernels):
         match = min(_matches(kernel, plan, measured), key=lambda one: one.distance, default=None)
         if match is None or match.distance > NEAR:
             continue
         series = match.measured.series
         key = (series.file, f"{series.kind}", match.index)
-        if key not in found and (told := _told(match, plan.accelerator)):
-            found[key] = told
-        if len(found) == MOST:
-            break
+        if key in found:
+            found[key] = replace(found[key], share=found[key].share + taken / step)
+        elif len(found) < MOST and (told := _told(match, plan)):
+            found[key] = replace(told, share=taken / step)
     return tuple(found.values())
 
 
-def _alike(kernels: Iterable[KernelTime]) -> Iterator[KernelTime]:
-    """The first of the kernels that are of one class and size."""
-    seen = set()
+def _alike(kernels: Iterable[KernelTime]) -> list[tuple[KernelTime, float]]:
+    """The first of the kernels of each class and size, with what all of them take of a step; those of most first."""
+    firsts: dict[tuple[object, ...], KernelTime] = {}
+    open_: dict[tuple[object, ...], float] = {}
+    whole: dict[tuple[object, ...], float] = {}
     for kernel in kernels:
         size = (kernel.kind, kernel.flops, kernel.bytes, kernel.payload)
-        if size not in seen:
-            seen.add(size)
-            yield kernel
+        firsts.setdefault(size, kernel)
+        open_[size] = open_.get(size, 0.0) + kernel.open
+        whole[size] = whole.get(size, 0.0) + kernel.seconds * kernel.times
+    return [(firsts[size], open_[size]) for size in sorted(firsts, key=lambda size: (-open_[size], -whole[size]))]
 
 
-def _measured(device: str) -> tuple[Measured, ...]:
-    """Every set of the library that was measured on this device alone, kernels timed with others left out."""
-    folder = default_library().folder("evidence")
-    stamped = ((path, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.yaml")))
-    return tuple(one for path, stamp in stamped if _device(path, stamp) == device for one in _of_file(path, stamp))
-
-
-@cache
-def _device(path: Path, _stamp: int) -> str:
-    """The device that a file says it is about; a file of another is not read."""
-    said = DEVICE.search(path.read_text(encoding="utf-8")[:TOP])
-    return said[1] if said else ""
+def _measured(plan: Plan) -> tuple[Measured, ...]:
+    """Every set behind the plan's prices, kernels timed with others left out."""
+    stamped = ((path, path.stat().st_mtime_ns) for path in citations.files(plan))
+    return tuple(one for path, stamp in stamped for one in _of_file(path, stamp))
 
 
 @cache
@@ -111,7 +108,7 @@ def _matches(kernel: KernelTime, plan: Plan, measured: Iterable[Measured]) -> It
         if (kind.what == what or share != 1.0) and kind.ranks in (0, ranks) and kind.head_dim in widths:
             for index, sample in enumerate(one.samples):
                 ratios = list(_ratios(kernel, sample, form_of(what), share))
-                yield Match(one, index, exp(ratios[0]), max(map(abs, ratios)))
+                yield Match(kernel, one, index, exp(ratios[0]), max(map(abs, ratios)))
 
 
 def _class(kernel: KernelTime, plan: Plan) -> tuple[str, int]:
@@ -119,7 +116,7 @@ def _class(kernel: KernelTime, plan: Plan) -> tuple[str, int]:
     collective, _, axis = kernel.kind.partition(".")
     if collective in (*COLLECTIVES, "send") and axis:
         where = prices.mesh(axis, plan.parallelism, plan.accelerator, plan.cluster)
-        return (f"{collective}.scaleout", where.size) if where.domains > 1 else (collective, where.size)
+        return (f"{collective}{SCALEOUT}", where.size) if where.domains > 1 else (collective, where.size)
     found = prices.curve(plan.accelerator, kernel.kind)
     return (found.what if found else kernel.kind), 0
 
@@ -136,24 +133,52 @@ def _ratios(kernel: KernelTime, sample: Sample, form: str, share: float) -> Iter
         yield log(sizes["bytes"] / max(kernel.payload, 1.0))
 
 
-def _told(match: Match, accelerator: Accelerator) -> Nearby | None:
-    """The measurement beside its price; None where the price list has no curve of its class."""
+def _told(match: Match, plan: Plan) -> Nearby | None:
+    """The measurement beside its price; None where the price list of what was measured has no curve of its class."""
     series = match.measured.series
-    kind = series.kind
-    curve = _curve(series, accelerator)
+    own = citations.own(series.device, plan.accelerator)
+    device = plan.accelerator if own else _sister(series.device) or plan.accelerator
+    curve = _curve(series, device)
     if curve is None:
         return None
-    sample, record = match.measured.samples[match.index], series.records[match.index]
-    under = roof(accelerator, kind.what, kind.dtype)
+    between = series.kind.what.endswith(SCALEOUT)  # the plan's network prices it, not a curve
     return Nearby(
-        what=kind.what,
-        name=named(record),
-        predicted=predicted(form_of(kind.what), curve.parameters, sample, under),
-        measured=sample.seconds,
+        what=series.kind.what,
+        name=named(series.records[match.index]),
+        predicted=_sent(match, plan) if between else _predicted(match, curve, device),
+        measured=match.measured.samples[match.index].seconds,
         unit="s",
         origin=f"{series.source} ({series.file})",
-        differs=_differs(match, prices.curve(accelerator, curve.what, ranks=curve.ranks, head_dim=curve.head_dim)),
+        differs=_differs(match, prices.curve(device, curve.what, ranks=curve.ranks, head_dim=curve.head_dim)),
+        unseen=None if between or not citations.same(citations.cited(curve), series.file, plan) else curve.error,
+        device="" if own else series.device,
     )
+
+
+def _sister(name: str) -> Accelerator | None:
+    """The price list of another device, whose measurements price the plan's; None where the library has none."""
+    path = default_library().folder("accelerator") / f"{name}.yaml"
+    return _price_list(path, path.stat().st_mtime_ns) if path.is_file() else None
+
+
+@cache
+def _price_list(path: Path, _stamp: int) -> Accelerator:
+    return load_accelerator(path.stem)
+
+
+def _predicted(match: Match, curve: Curve, device: Accelerator) -> float:
+    """Seconds of the measurement by the price of its class."""
+    kind = match.measured.series.kind
+    under = roof(device, kind.what, kind.dtype)
+    return predicted(form_of(kind.what), curve.parameters, match.measured.samples[match.index], under)
+
+
+def _sent(match: Match, plan: Plan) -> float:
+    """Seconds of the measured transfer over the plan's own network."""
+    collective, _, axis = match.kernel.kind.partition(".")
+    where = prices.mesh(axis, plan.parallelism, plan.accelerator, plan.cluster)
+    payload = match.measured.samples[match.index].variables["bytes"]
+    return prices.transfer(plan.accelerator, plan.cluster, collective, where, payload).seconds
 
 
 def _curve(series: Series, accelerator: Accelerator) -> Curve | None:
@@ -167,7 +192,11 @@ def _curve(series: Series, accelerator: Accelerator) -> Curve | None:
 
 def _differs(match: Match, price: Curve | None) -> str:
     """In what the measurement is unlike the plan's kernel, which has this price."""
-    burst = match.measured.series.kind.regime == "burst" and price is not None and price.regime == "sustained"
+    kind = match.measured.series.kind
+    burst = kind.regime == "burst" and price is not None and price.regime == "sustained"
     parts = [] if abs(match.times - 1) < SAME else [f"{match.times:.2g} times the size"]
     parts += ["a burst, where the plan is priced sustained"] if burst else []
+    parts += (
+        ["over another network than the plan's, whose own figures price it"] if kind.what.endswith(SCALEOUT) else []
+    )
     return "; ".join(parts)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledger import numbers
 from ledger.evidence.calibration.measured import Evidence
 from ledger.evidence.calibration.samples import Record, form_of, priced
 from ledger.spec.library import default_library, shown
@@ -18,8 +19,9 @@ WITH_MORE = {"matmul": "casting", "attention": "module"}  # forms of a kernel th
 # Sizes by which a measurement is told from others, in this order.
 NAMED = (
     *("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "experts", "top_k"),
-    *("groups", "rows", "width", "d_ff", "ranks", "bytes"),
+    *("groups", "rows", "width", "d_ff", "ranks"),
 )
+BYTES = "bytes"
 UNREAD = "pageable"  # host memory that no training framework copies from
 
 
@@ -100,7 +102,8 @@ def _file(path: Path) -> str:
 
 def named(record: Record) -> str:
     """A measurement by its operation and its sizes."""
-    sizes = [f"{name} {value:,}" for name in NAMED if isinstance(value := record.get(name), int)]
+    sizes = [f"{name} {numbers.integer(value)}" for name in NAMED if isinstance(value := record.get(name), int)]
+    sizes += [numbers.size(moved)] if isinstance(moved := record.get(BYTES), int) else []
     return ", ".join([*([str(record["operation"])] if "operation" in record else []), *sizes])
 
 

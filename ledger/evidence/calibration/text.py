@@ -12,7 +12,7 @@ UNITS: Mapping[str, tuple[float, str]] = {"t0": (1e6, " us"), "a": (1e6, " us"),
 
 def derived(base: str, title: str, curves: Iterable[Curve]) -> str:
     """A spec of an accelerator that the library has, with these prices in place of its own."""
-    head = ("spec: ledger/1", f"base: {base}", f"accelerator: {quoted(title)}", "aliases: []")
+    head = ("spec: ledger/1", f"base: {base}", f"accelerator: {quoted(title)}", f"aliases: [{base}]")
     return "\n".join([*head, "calibration:", *rows(curves), ""])
 
 

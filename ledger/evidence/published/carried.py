@@ -1,20 +1,24 @@
-"""The published runs that the library carries, and what the compiler says of each."""
+"""The published runs that the library carries, in a table and in files, and what the compiler says of each."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from ledger.books.closed import Books
+from ledger.books.closed import Books, close
 from ledger.books.repricing import step_time
+from ledger.evidence.citations import device
 from ledger.evidence.published.documents import Document, SkippedError, document
 from ledger.evidence.published.facts import GIB, NEEDED, Facts, UnreadableError, facts
-from ledger.evidence.published.known import Known, folder
+from ledger.evidence.published.known import Known, columns, described, folder
 from ledger.evidence.published.scores import Shelf, measured_step, planned, published_memory, valued
 from ledger.evidence.published.table import Row, read_table
+from ledger.evidence.runs import STEP, cited_as, read_runs, steps
+from ledger.model.schedule import roles
 from ledger.spec.library import Library, default_library
+from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 
@@ -61,39 +65,37 @@ def table() -> tuple[Row, ...]:
 
 
 def predictions() -> Iterator[Known]:
-    """What the compiler says today of every run that the library carries."""
+    """What the compiler says today of every run that the library carries; one that is in the table and a file, once."""
+    seen = set[str]()
     for one in carried(table(), default_library()):
-        plan, mesh = one.plan, one.plan.parallelism
-        yield Known(
-            id=one.row.id,
-            source=one.row.source,
-            model=one.row.model_name,
-            accelerator=plan.accelerator.name,
-            stack=plan.stack.name,
-            dtype=plan.precision.multiplies,
-            recompute=plan.recompute.policy,
-            d_model=plan.model.d_model,
-            layers=sum(group.repeat for group in plan.model.groups),
-            seq_len=plan.run.seq_len,
-            micro_batch=plan.run.micro_batch,
-            devices=plan.cluster.devices,
-            data=mesh.data,
-            tensor=mesh.tensor,
-            pipeline=mesh.pipeline,
-            context=mesh.context,
-            zero=mesh.zero,
+        seen.add(one.row.id)
+        yield replace(
+            described(one.plan, one.row.id, one.row.source, one.row.model_name),
             step=one.step,
             measured_step=measured_step(one.row) or 0.0,
             memory=one.memory,
             measured_memory=(one.row.measured_peak_mem_gib or 0.0) * GIB,
         )
+    yield from whole_runs(default_library(), seen)
+
+
+def whole_runs(library: Library, but: Collection[str] = ()) -> Iterator[Known]:
+    """The runs that files of evidence describe, each by a plan, of devices of the library; those named are left out."""
+    for path in sorted(library.folder("evidence").glob("*.yaml")):
+        if steps(path) and library.spelt("accelerator", device(path)):
+            for run in (one for one in read_runs(path) if one.name not in but):
+                plan = load_plan(run.plan, run.overrides, library=library)
+                known = described(plan, run.name, cited_as(path), plan.model.title)
+                step = step_time(plan, close(plan, roles(plan)))
+                yield replace(known, step=step, measured_step=run.measured[STEP])
 
 
 def written(found: Iterable[Known]) -> str:
     """The predictions as a table; four digits, so that it changes where a prediction does."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(field.name for field in fields(Known))
+    writer.writerow(columns())
     for one in found:
-        writer.writerow(f"{value:.4g}" if isinstance(value, float) else value for value in vars(one).values())
+        values = [getattr(one, name) for name in columns()]
+        writer.writerow(f"{value:.4g}" if isinstance(value, float) else value for value in values)
     return out.getvalue()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import log2
 from typing import TYPE_CHECKING
 
 from ledger.evidence.nearby import Nearby
-from ledger.evidence.published.known import Known, known
+from ledger.evidence.own_steps import own_steps
+from ledger.evidence.published.known import Known, experts, known
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.spec.plan import Plan
 
-MOST = 8  # runs
-WIDTH = 1.0  # doublings of the model's width: a run beyond it is of another kind of model
-FAR = 6.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
+MOST = 5  # runs
+WIDTH = 2.0  # doublings of the model's width: a run beyond it is of another kind of model
+FAR = 7.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
 UNLIKE = 1.0  # what another number format, recomputation, software or way of sharding counts for
 # How much a doubling of each size counts: what changes kernels most first.
 WEIGHTS = {
@@ -39,15 +40,21 @@ WORDS = {
 
 
 def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
-    """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan."""
-    return tuple(one for run in neighbours(compiled.plan) for one in _told(run, compiled.plan))
+    """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan.
 
-
-def neighbours(plan: Plan) -> list[Known]:
-    """The nearest runs."""
+    Predictions of runs that the library carries are read; steps of a device of one's own are compiled.
+    """
+    plan = compiled.plan
     if plan.model.bare:
-        return []
-    near = [(distance(run, plan), run) for run in known() if run.accelerator == plan.accelerator.name]
+        return ()
+    own = {step.run.id: step for step in own_steps(plan, {run.id for run in known()})}
+    found = neighbours(plan, (*(step.run for step in own.values()), *known()))
+    return tuple(one for run in found for one in _told(own[run.id].predicted() if run.id in own else run, plan))
+
+
+def neighbours(plan: Plan, runs: Iterable[Known]) -> list[Known]:
+    """The nearest of the runs on the plan's device."""
+    near = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
     wide = abs(log2(plan.model.d_model))
     close = [(far, run) for far, run in near if far <= FAR and abs(log2(run.d_model) - wide) <= WIDTH]
     kinds: dict[tuple[object, ...], Known] = {}
@@ -89,6 +96,8 @@ def unlike(run: Known, plan: Plan) -> Iterator[str]:
         yield run.stack
     if (run.zero == 3) != (plan.parallelism.zero == 3):
         yield f"ZeRO {run.zero}"
+    if (run.experts > 0) != (experts(plan) > 0):
+        yield f"{run.experts} experts a layer" if run.experts else "no experts"
 
 
 def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
@@ -96,8 +105,8 @@ def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
     own = sizes(plan)
     said = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != own[name]]
     differs = ", ".join((*said, *unlike(run, plan)))
-    name = f"{run.model}, {run.devices} devices ({run.id})"
+    name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
     if run.step and run.measured_step:
         yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs)
     if run.memory and run.measured_memory:
-        yield Nearby("memory.reserved", name, run.memory, run.measured_memory, "B", run.source, differs)
+        yield Nearby(run.held, name, run.memory, run.measured_memory, "B", run.source, differs)

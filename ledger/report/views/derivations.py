@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import join
 from typing import TYPE_CHECKING
 
 from ledger import numbers
@@ -13,8 +14,10 @@ from ledger.report.views.parts import Cell, Column, Report, Table
 if TYPE_CHECKING:
     from ledger.evidence.verification.outcome import Verification
     from ledger.evidence.verification.verdicts import Verdict
+    from ledger.spec.plan import Plan
 
 STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNCHECKED: "warn"}
+SPECS = (".yaml", ".yml")
 PRINTED = 14  # rows on paper: counts and peaks; transfers are in the page
 COLUMNS = (
     Column("figure", "code"),
@@ -42,8 +45,15 @@ def derivations(report: Report) -> Derivations:
     found = records.nearest(plan, records.folder())
     if found is None:
         told = "No record in the library has PyTorch as the judge of this model's derivations"
-        return Derivations(f"{told}; this makes one:", None, f"ledger verify {plan.name}.yaml --record")
+        return Derivations(f"{told}; this makes one:", None, join(["ledger", "verify", _typed(plan), "--record"]))
     return Derivations(_sentence(found, this=found.digest == plan.digest), _table(found), found.origin.command)
+
+
+def _typed(plan: Plan) -> str:
+    """The plan as a command can name it: the file it was read from, else what it is called."""
+    stated = plan.origins.get("plan")
+    file = stated.where.file if stated else ""
+    return file if file.endswith(SPECS) else plan.name
 
 
 def _sentence(found: Verification, *, this: bool) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.report.views.basis import rests
 from ledger.report.views.derivations import Derivations, derivations
-from ledger.report.views.nearby import NearbyView, microbenchmarks, published_runs
+from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
 from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
 from ledger.report.views.work import moved
 
@@ -32,17 +33,17 @@ REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 class EvidenceView:
     """Checks and calibrations with their errors; `uncalibrated` names what only data sheets price.
 
-    `derivations`: what PyTorch says of what follows from shapes alone; `nearby`: what measurements of kernels and of
-    whole runs say of what is priced.
+    `derivations`: what PyTorch says of what follows from shapes alone; `runs` and `kernels`: what was measured near the
+    plan; `rests`: what the prices rest on.
     """
 
     checks: Table | None
     calibrations: Table | None
     uncalibrated: tuple[str, ...]
-    share: str
-    summary: str
+    rests: str
     derivations: Derivations
-    nearby: tuple[NearbyView, ...]
+    runs: NearbyView
+    kernels: NearbyView
 
 
 def evidence(report: Report) -> EvidenceView:
@@ -53,10 +54,10 @@ def evidence(report: Report) -> EvidenceView:
         check_table(report),
         calibration_table(used(compiled)),
         open_kinds,
-        numbers.percent(compiled.verdict.by_data_sheet),
-        compiled.verdict.evidence,
+        rests(compiled),
         derivations(report),
-        (published_runs(report), microbenchmarks(report)),
+        whole_runs(report),
+        microbenchmarks(report),
     )
 
 

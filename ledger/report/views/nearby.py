@@ -1,13 +1,15 @@
-"""What was measured near the plan, beside what is predicted of it: microbenchmarks of its kernels, published runs."""
+"""What was measured near the plan, beside what is predicted of it: whole runs, and microbenchmarks of its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.books.time import band
+from ledger.report.views.basis import nothing_near
 from ledger.report.views.parts import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
@@ -15,79 +17,177 @@ if TYPE_CHECKING:
     from ledger.evidence.nearby import Nearby
 
 PRINTED = 16  # rows of each table on paper
-STEP = "time.step"
-COLUMNS = (
+TOLD = 3  # classes of kernel whose errors are told in words
+STEP, LOW, HIGH = "time.step", "time.step.low", "time.step.high"
+MEASURED = (Column("predicted", "number"), Column("measured", "number"), Column("error", "number"))
+RUNS = (Column("what", "tag"), Column("measured on"), *MEASURED, Column("source"))
+KERNELS = (
     Column("what", "tag"),
     Column("measured on"),
-    Column("predicted", "number"),
-    Column("measured", "number"),
-    Column("error", "number"),
+    Column("of the step", "number"),
+    *MEASURED,
+    Column("error unseen", "number"),
     Column("source"),
 )
 
 
 @dataclass(frozen=True)
 class NearbyView:
-    """What the measurements say together, and each of them; without a table where there are none."""
+    """What the measurements say together, what that is to be read with, and each of them; no table without any."""
 
     sentence: str
+    notes: tuple[str, ...]
     table: Table | None
 
 
-def microbenchmarks(report: Report) -> NearbyView:
-    """The microbenchmarks nearest to the kernels of this plan."""
-    found = report.microbenchmarks
-    if not found:
-        return NearbyView("No microbenchmark in the library is near a kernel of this plan.", None)
-    title = "Microbenchmarks nearest to this plan's kernels"
-    told = f"{_counted(found, 'microbenchmark')} near this plan's kernels: {_errors(found)}."
-    return NearbyView(told, _table(title, found))
+@dataclass(frozen=True)
+class Together:
+    """Several measurements of one class: what the plan's kernels like them take of the step, and weighed errors."""
+
+    what: str
+    share: float
+    absolute: float
+    signed: float
+    ends: tuple[float, float]
 
 
-def published_runs(report: Report) -> NearbyView:
+# --- whole runs ---------------------------------------------------------------------------------
+
+
+def whole_runs(report: Report) -> NearbyView:
     """The measured runs nearest to this plan, and what they say of the band around the estimate."""
     found = report.runs
     if not found:
-        return NearbyView("No measured run in the library is near this plan.", None)
+        return NearbyView(near(report), (), None)
     timed = [one for one in found if one.what == STEP]
-    parts = [f"{_counted(found, 'measurement')} of runs near this plan: {_errors(found)}."]
-    if timed:
-        parts.append(_band(report.compiled, timed))
-    return NearbyView(" ".join(parts), _table("Measured runs nearest to this plan", found))
+    notes = (within(report.compiled, timed), made_of(report.compiled)) if timed else ()
+    rows = tuple((*_case(one), *_figures(one), Cell(one.origin)) for one in found)
+    return NearbyView(near(report), notes, Table("Measured runs nearest to this plan", RUNS, rows, PRINTED))
 
 
-def _band(compiled: Compiled, timed: Sequence[Nearby]) -> str:
-    """How many of the measured steps lie within the band of this plan's estimate."""
-    step, low, high = (float(compiled.totals[key]) for key in (STEP, "time.step.low", "time.step.high"))
-    within = sum(low <= step * one.measured / one.predicted <= high for one in timed)
-    band = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
-    return f"{within} of {len(timed)} measured steps lie within this estimate's band, {band}."
-
-
-def _counted(found: Sequence[Nearby], noun: str) -> str:
-    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
-
-
-def _errors(found: Sequence[Nearby]) -> str:
-    """The typical and the extreme errors."""
-    errors = sorted(one.error for one in found)
-    middle = numbers.percent(median(abs(error) for error in errors))
+def near(report: Report) -> str:
+    """The errors on the measured steps nearest to the plan."""
+    errors = sorted(one.error for one in report.runs if one.what == STEP)
+    if not errors:
+        return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
-        return f"the prediction is off by {numbers.change(errors[0])}"
+        return f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
+    middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
     ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
-    return f"predictions are off by {middle} in the median, from {ends}"
+    return f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
 
 
-def _table(title: str, found: Sequence[Nearby]) -> Table:
-    return Table(title, COLUMNS, tuple(_row(one) for one in found), PRINTED)
+def within(compiled: Compiled, timed: Sequence[Nearby]) -> str:
+    """How many of the measured steps lie within the band of this plan's estimate."""
+    step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
+    count = sum(low <= step * one.measured / one.predicted <= high for one in timed)
+    ends = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
+    lies = "lies" if len(timed) == 1 else "lie"
+    return f"{count} of {len(timed)} measured {_steps(len(timed))} {lies} within this estimate's band, {ends}."
 
 
-def _row(one: Nearby) -> tuple[Cell, ...]:
+def made_of(compiled: Compiled) -> str:
+    """What the band stands for."""
+    stack, prices = (numbers.percent(part) for part in band(compiled.totals))
     return (
-        Cell(one.what),
-        Cell(one.name, note=one.differs),
+        f"The band is one standard deviation to both sides, and ends at the roofline: {stack} for what such estimates "
+        f"miss on software that nothing was fitted on, {prices} for the errors of the prices, each weighing what it is "
+        "of the step; their squares add up."
+    )
+
+
+def _steps(count: int) -> str:
+    return "step" if count == 1 else "steps"
+
+
+# --- microbenchmarks ----------------------------------------------------------------------------
+
+
+def microbenchmarks(report: Report) -> NearbyView:
+    """The microbenchmarks nearest to the kernels of this plan, weighed by what those take of the step."""
+    found = report.microbenchmarks
+    if not found:
+        return NearbyView(nothing_near(report.compiled), (), None)
+    classes = together(found)
+    whole = sum(one.share for one in classes)
+    weighed = numbers.percent(sum(one.absolute * one.share for one in classes) / whole) if whole else ""
+    told = f"{_counted(found)} near kernels that take {numbers.percent(whole)} of the step"
+    told += f"; each weighing its share, predictions are off by {weighed}." if whole else ", all of them hidden."
+    notes = (*_largest(classes), *_seen(found, classes), *_levelled(report, found))
+    title = "Microbenchmarks nearest to this plan's kernels"
+    rows = tuple(_kernel(one) for one in found)
+    return NearbyView(told, notes, Table(title, KERNELS, rows, PRINTED))
+
+
+def together(found: Sequence[Nearby]) -> tuple[Together, ...]:
+    """The measurements by class of kernel, the one that takes most of the step first."""
+    classes: dict[str, list[Nearby]] = {}
+    for one in found:
+        classes.setdefault(one.what, []).append(one)
+    summed = (_together(what, ones) for what, ones in classes.items())
+    return tuple(sorted(summed, key=lambda one: -one.share))
+
+
+def _together(what: str, ones: Sequence[Nearby]) -> Together:
+    share = sum(one.share for one in ones)
+    weights = [one.share / share if share else 1 / len(ones) for one in ones]
+    errors = [one.error for one in ones]
+    pairs = list(zip(weights, errors, strict=True))
+    absolute, signed = sum(w * abs(e) for w, e in pairs), sum(w * e for w, e in pairs)
+    return Together(what, share, absolute, signed, (min(errors), max(errors)))
+
+
+def _largest(classes: Sequence[Together]) -> Iterator[str]:
+    """The error of what matters most."""
+    first = classes[0]
+    low, high = (numbers.change(end) for end in first.ends)
+    if first.share:
+        ends = "" if low == high else f", from {low} to {high}"
+        share = numbers.percent(first.share)
+        yield f"Most of that is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
+
+
+def _seen(found: Sequence[Nearby], classes: Sequence[Together]) -> Iterator[str]:
+    """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
+    unseen = {one.what: one.unseen for one in found if one.unseen is not None}
+    if unseen:
+        told = [f"{numbers.percent(unseen[one.what])} (`{one.what}`)" for one in classes if one.what in unseen][:TOLD]
+        count = sum(one.unseen is not None for one in found)
+        which = "These errors are" if count == len(found) else f"{count} of these errors are"
+        erred = f"on measurements it had not seen it erred by {', '.join(told)}"
+        yield f"{which} in sample: the price was fitted on the file; {erred}."
+
+
+def _levelled(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
+    """That the plan's matmuls are priced below the measured rate."""
+    level = report.compiled.plan.stack.matmul_level
+    if level != 1 and any(one.what.startswith("matmul") for one in found):
+        rate = f"{numbers.percent(level)} of the measured rate"
+        yield f"In the step itself matmuls get {rate}, as in training on this stack (`matmul_level`)."
+
+
+def _kernel(one: Nearby) -> tuple[Cell, ...]:
+    return (
+        *_case(one),
+        Cell(numbers.percent(one.share), numbers.machine(one.share)),
+        *_figures(one),
+        Cell("–") if one.unseen is None else Cell(numbers.percent(one.unseen), numbers.machine(one.unseen)),
+        Cell(one.origin),
+    )
+
+
+def _case(one: Nearby) -> tuple[Cell, Cell]:
+    notes = (f"on {one.device}, whose measurements price this" if one.device else "", one.differs)
+    return Cell(one.what), Cell(one.name, note="; ".join(filter(None, notes)))
+
+
+def _figures(one: Nearby) -> tuple[Cell, Cell, Cell]:
+    return (
         Cell(numbers.written(one.predicted, one.unit), numbers.machine(one.predicted)),
         Cell(numbers.written(one.measured, one.unit), numbers.machine(one.measured)),
         Cell(numbers.change(one.error), numbers.machine(one.error)),
-        Cell(one.origin),
     )
+
+
+def _counted(found: Sequence[Nearby]) -> str:
+    return f"{len(found)} microbenchmark{' is' if len(found) == 1 else 's are'}"

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.views.advice import advice
+from ledger.report.views.basis import rests
+from ledger.report.views.nearby import near
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
-EVIDENCE = {
-    "calibrated": "Measurements price the time estimate, or all but a small part of it.",
-    "partly calibrated": "Measurements price a part of the time estimate, data sheets the rest.",
-    "uncalibrated": "Uncalibrated: only data sheets stand behind the time estimate.",
-}
 SIX = 6
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
@@ -44,7 +41,8 @@ class Headline:
 class VerdictView:
     """The verdict box; `known` is False where the plan says too little to judge the fit.
 
-    `change` is what to change first, in a sentence; empty where nothing is known to help.
+    `change` is what to change first, in a sentence; empty where nothing is known to help. `measured` is the error on
+    runs like the plan, of a page that shows them.
     """
 
     known: bool
@@ -57,6 +55,7 @@ class VerdictView:
     numbers: tuple[Headline, ...]
     failed: tuple[str, ...]
     change: str = ""
+    measured: str = ""
 
 
 def verdict(report: Report) -> VerdictView:
@@ -72,10 +71,11 @@ def verdict(report: Report) -> VerdictView:
         sentence(report),
         compiled.verdict.bottleneck,
         compiled.verdict.evidence,
-        EVIDENCE[compiled.verdict.evidence],
+        rests(compiled),
         tuple(Headline(totals(compiled, [key])[0], title, against(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
         advice(report),
+        near(report) if report.compiled.totals.get("time.step") else "",
     )
 
 

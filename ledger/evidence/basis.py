@@ -1,0 +1,76 @@
+"""What the seconds of a step rest on: measurements of its device, those of others, single figures, data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.books import prices
+from ledger.evidence import citations
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled, KernelTime
+    from ledger.spec.plan import Curve, Plan
+
+FIGURES, SHEETS = "figures", "sheets"
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Shares of what kernels and open transfers take of a step; they sum to 1 where there are any.
+
+    `devices`: by the device whose measurements are carried, the plan's own under the empty name, the largest first.
+    `figures`: priced by what a publication prints, of which no file is at hand. `sheets`: by data sheets alone.
+    """
+
+    devices: Mapping[str, float]
+    figures: float
+    sheets: float
+
+    @property
+    def own(self) -> float:
+        """The share that rests on measurements of the plan's own device."""
+        return self.devices.get("", 0.0)
+
+
+def basis(compiled: Compiled) -> Basis:
+    """What the step of the slowest kind of device rests on; nought of everything where nothing is priced."""
+    slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
+    found: dict[str, float] = {}
+    known: dict[str, str] = {}
+    for kernel in slowest.kernels:
+        if kernel.open:
+            curve = price(kernel, compiled.plan)
+            source = curve.source if curve else ""
+            if source not in known:
+                known[source] = _origin(curve, compiled.plan)
+            found[known[source]] = found.get(known[source], 0.0) + kernel.open
+    priced = sum(found.values())
+    shares = {origin: seconds / priced for origin, seconds in sorted(found.items(), key=lambda pair: -pair[1])}
+    figures, sheets = shares.pop(FIGURES, 0.0), shares.pop(SHEETS, 0.0)
+    return Basis(shares, figures, sheets)
+
+
+def price(kernel: KernelTime, plan: Plan) -> Curve | None:
+    """The curve that a kernel or a transfer is priced by; None where a data sheet is all there is."""
+    if not kernel.calibrated:
+        return None
+    device = plan.accelerator
+    first, _, axis = kernel.kind.partition(".")
+    if first in prices.FACTOR:
+        where = prices.mesh(axis, plan.parallelism, device, plan.cluster)
+        return prices.curve(device, first, ranks=where.local if where.local > 1 else where.size)
+    wide = max(group.attention.head_dim for group in plan.model.groups) if first == "attention" else 0
+    return prices.curve(device, kernel.kind, head_dim=wide)
+
+
+def _origin(curve: Curve | None, plan: Plan) -> str:
+    """The device behind a price, empty for the plan's own; or that no measurement of it is at hand."""
+    if curve is None:
+        return SHEETS
+    path = citations.located(name, plan) if (name := citations.cited(curve)) else None
+    device = citations.device(path) if path else ""
+    if not device:
+        return FIGURES
+    return "" if citations.own(device, plan.accelerator) else device

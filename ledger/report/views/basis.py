@@ -1,0 +1,52 @@
+"""What the prices of a step rest on, in a sentence: measurements of its device, of others, figures, data sheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.evidence import citations
+from ledger.evidence.basis import Basis, basis
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+NAPKIN = "No step is priced: what is said of its length is the napkin's, at the assumed utilisation."
+LEAST = 0.0005  # a share that prints as nought is not told
+
+
+def rests(compiled: Compiled) -> str:
+    """The verdict's word for the evidence, and what shares of the step's kernels and transfers rest on what."""
+    if not any(role.kernels for role in compiled.roles):
+        return NAPKIN
+    found = list(_shares(basis(compiled)))
+    word = compiled.verdict.evidence.capitalize()
+    if len(found) == 1:
+        return f"{word}: kernels, and transfers that nothing hides, rest on {found[0][1]} alone."
+    told = [f"{numbers.percent(share)} on {what}" for share, what in found]
+    return f"{word}: of the time of kernels, and of transfers that nothing hides, {_joined(told)}."
+
+
+def _shares(found: Basis) -> Iterator[tuple[float, str]]:
+    """Every share that is not nought, measurements first."""
+    named = [(share, f"measurements of {name or 'this device'}") for name, share in found.devices.items()]
+    for share, what in (*named, (found.figures, "single published figures"), (found.sheets, "data sheets")):
+        if share >= LEAST:
+            yield share, what
+
+
+def _joined(parts: list[str]) -> str:
+    first, rest = parts[0].replace(" on ", " rests on ", 1), parts[1:]
+    return ", ".join([first, *rest[:-1]]) + (f" and {rest[-1]}" if rest else "")
+
+
+def nothing_near(compiled: Compiled) -> str:
+    """Why no microbenchmark can be shown beside the plan's kernels."""
+    lost = citations.lost(compiled.plan)
+    if lost:
+        named = ", ".join(lost)
+        return f"No microbenchmark can be shown: prices of this plan cite {named}, which is no longer there."
+    if not compiled.plan.accelerator.calibration:
+        return "No microbenchmark prices this device: data sheets do."
+    return "No microbenchmark behind these prices is near a kernel of this plan."
