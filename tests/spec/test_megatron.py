@@ -1,18 +1,14 @@
-"""Megatron-LM's arguments and torchtitan's jobs as specs."""
+"""Megatron-LM's arguments as specs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.megatron.shell import arguments
-from ledger.spec.imports.tools import imported
 from ledger.spec.load import load_model, load_plan
-from ledger.spec.problems import SpecError
+from tests.spec.foreign import loaded, made, refused, spec
 
 # examples/gpt3/train_gpt3_175b_distributed.sh of NVIDIA/Megatron-LM, the arguments that give the run its shape
 GPT3 = """#!/bin/bash
@@ -66,50 +62,7 @@ DEEPSEEK = """
 --moe-router-score-function sigmoid --moe-router-num-groups 8 --moe-router-group-topk 4 --moe-router-dtype fp32
 --moe-shared-expert-intermediate-size 2048 --moe-router-enable-expert-bias
 """
-# torchtitan/models/llama3/train_configs/llama3_405b.toml of pytorch/torchtitan (commit 01424cb), what shapes the run
-TITAN = """
-[job]
-description = "Llama 3 405B training"
-[model]
-name = "llama3"
-flavor = "405B"
-[optimizer]
-name = "AdamW"
-[training]
-batch_size = 2
-seq_len = 8192
-steps = 3000
-compile = true
-[parallelism]
-data_parallel_replicate_degree = 1
-data_parallel_shard_degree = -1
-tensor_parallel_degree = 8  # 8-way TP
-pipeline_parallel_degree = 1
-context_parallel_degree = 1
-[activation_checkpoint]
-mode = 'full' # ['none', 'selective', 'full']
-"""
-
-
-def spec(folder: Path, text: str, name: str = "arguments.sh", **asked: Any) -> Any:
-    """The spec that a file with this text becomes, as plain values."""
-    (folder / name).write_text(text)
-    return yaml.safe_load(imported(folder / name, **asked).text)
-
-
-def refused(folder: Path, text: str, name: str = "arguments.sh") -> SpecError:
-    """What is said against a file with this text."""
-    with pytest.raises(SpecError) as caught:
-        spec(folder, text, name)
-    return caught.value
-
-
-def loaded(folder: Path, text: str, name: str = "arguments.sh", **asked: Any) -> Path:
-    """The file that the import of a text leaves."""
-    (folder / name).write_text(text)
-    made = folder / "made.yaml"
-    made.write_text(imported(folder / name, **asked).text)
-    return made
+SIZES = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 128"
 
 
 def test_a_published_script_is_the_model_of_the_paper(tmp_path: Path) -> None:
@@ -134,13 +87,13 @@ def test_experts_are_those_of_the_library(tmp_path: Path) -> None:
     """Mixtral and DeepSeek-V3 from Megatron's arguments have the sizes of their config.json."""
     for text, name in ((MIXTRAL, "mixtral-8x7b"), (DEEPSEEK, "deepseek-v3")):
         model, library = load_model(loaded(tmp_path, text)), load_model(name)
-        for made, known in zip(model.groups, library.groups, strict=True):
-            assert made.repeat == known.repeat
-            assert (made.attention.heads, made.attention.kv_heads) == (known.attention.heads, known.attention.kv_heads)
+        for group, known in zip(model.groups, library.groups, strict=True):
+            assert group.repeat == known.repeat
+            assert (group.attention.heads, group.attention.kv_heads) == (known.attention.heads, known.attention.kv_heads)
             for size in ("head_dim", "q_rank", "kv_rank", "rope_head_dim", "v_head_dim"):
-                assert getattr(made.attention, size) == getattr(known.attention, size), size
+                assert getattr(group.attention, size) == getattr(known.attention, size), size
             for size in ("d_ff", "experts", "top_k", "shared_d_ff"):
-                assert getattr(made.mlp, size) == getattr(known.mlp, size), size
+                assert getattr(group.mlp, size) == getattr(known.mlp, size), size
 
 
 def test_the_layout_of_experts(tmp_path: Path) -> None:
@@ -215,154 +168,6 @@ def test_what_the_arguments_leave_open_is_asked_for(tmp_path: Path) -> None:
     assert "`--qk-layernorm`" in str(refused(tmp_path, DEEPSEEK.replace("--qk-layernorm", "")))
 
 
-def test_a_torchtitan_job_is_a_plan_with_a_model_of_the_library(tmp_path: Path) -> None:
-    """Shards that the launcher counts are what the devices leave; every weight is sharded."""
-    plan = load_plan(loaded(tmp_path, TITAN, "job.toml", as_plan=True, devices=128))
-    mesh = plan.parallelism
-    assert (plan.model, plan.stack.name) == (load_model("llama-3-405b"), "torchtitan-compile-2024")
-    assert (mesh.data, mesh.tensor, mesh.zero, mesh.sequence) == (16, 8, 3, "save_gathered")
-    assert (plan.recompute.policy, plan.run.tokens) == ("full", 3000 * 2 * 16 * 8192)
-    assert load_model(loaded(tmp_path, TITAN, "job.toml")).name == "made"
-
-
-def test_an_unknown_flavor_says_which_are_known(tmp_path: Path) -> None:
-    """With the line that names it."""
-    (problem,) = refused(tmp_path, TITAN.replace("405B", "406B"), "job.toml").problems
-    assert (problem.where.line, "llama3 405B" in problem.help) == (6, True)
-
-
-def test_a_config_is_no_plan(tmp_path: Path) -> None:
-    """A config.json says nothing of a run, so `--plan` is refused, not guessed."""
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(SpecError, match="says nothing of a run"):
-        imported(tmp_path / "config.json", as_plan=True)
-
-
-JOB = """
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 4
-seq_len = 8192
-"""
-
-
-def made(folder: Path, text: str, name: str = "job.toml", **asked: Any) -> Imported:
-    """The plan of a file with this text, and what is told beside it."""
-    (folder / name).write_text(text)
-    return imported(folder / name, as_plan=True, **asked)
-
-
-@pytest.mark.parametrize("copies", [1, 2, 3, 8, 16])
-def test_a_job_of_copies_without_a_number_of_devices_is_a_plan_that_holds(tmp_path: Path, copies: int) -> None:
-    """Where nobody says how many devices there are, each copy of the weights is split over a node of 8."""
-    given = made(tmp_path, JOB + f"[parallelism]\ndata_parallel_replicate_degree = {copies}\n")
-    mesh = load_plan(given.text).parallelism
-    assert given.notes == ()
-    assert (mesh.data, mesh.replicate, mesh.zero) == (8 * copies, copies, 3)
-
-
-def test_copies_that_nothing_is_split_over_are_replicas(tmp_path: Path) -> None:
-    """torchtitan takes DistributedDataParallel where the degree of shards is 1 (parallelize.py)."""
-    text = JOB + "[parallelism]\ndata_parallel_replicate_degree = 8\n"
-    mesh = load_plan(made(tmp_path, text, devices=8).text).parallelism
-    assert (mesh.data, mesh.replicate, mesh.zero) == (8, 1, 0)
-    (note,) = made(tmp_path, text, devices=12).notes
-    assert (note.message, note.where.line) == ("the job's degrees multiply to 8 devices, not 12", 9)
-
-
-def test_devices_that_are_no_whole_nodes_are_smaller_nodes(tmp_path: Path) -> None:
-    """3 copies on 4 devices each are 12 devices: three nodes of 4."""
-    text = JOB + "[parallelism]\ndata_parallel_replicate_degree = 3\ndata_parallel_shard_degree = 4\n"
-    cluster = load_plan(made(tmp_path, text).text).cluster
-    assert (cluster.devices, cluster.devices_per_node) == (12, 4)
-
-
-def test_what_a_job_says_of_its_software_is_carried(tmp_path: Path) -> None:
-    """Asynchronous tensor parallelism, 8-bit matmuls, the dtype of reduction, the update, what stays gathered."""
-    plan = load_plan(
-        made(
-            tmp_path,
-            JOB.replace("[training]", 'converters = ["quantize.linear.float8"]\n[training]')
-            + 'mixed_precision_reduce = "bfloat16"\n[compile]\nenable = true\ncomponents = ["model"]\n'
-            + '[quantize.linear.float8]\nrecipe_name = "rowwise"\n[optimizer]\nimplementation = "for-loop"\n'
-            + "[parallelism]\ntensor_parallel_degree = 2\nenable_async_tensor_parallel = true\n"
-            + 'fsdp_reshard_after_forward = "never"\n',
-        ).text
-    )
-    assert (plan.stack.name, plan.stack.overlap.tensor, plan.kernels.loss) == (
-        "torchtitan-compile-2025",
-        "matmul",
-        "eager",
-    )
-    assert (plan.precision.name, plan.precision.reduction) == ("fp8-rowwise", "bf16")
-    assert (plan.kernels.optimizer, plan.parallelism.reshard) == ("loop", "none")
-
-
-def test_every_setting_that_is_left_out_is_told_in_its_line(tmp_path: Path) -> None:
-    """What changes a figure and is in no plan has a note each; what is switched off or only written down has none."""
-    text = JOB + (
-        "enable_cpu_offload = true\ndataset = 'c4'\ngc_freq = 50\n[float8]\nenable_fsdp_float8_all_gather = false\n"
-        "[parallelism]\nenable_compiled_autograd = true\ndisable_loss_parallel = false\n"
-        "[activation_checkpoint]\nmode = 'memory_budget'\nmemory_budget = 0.5\n[metrics]\nlog_freq = 10\n"
-        "[checkpoint]\ninterval = 500\n[fault_tolerance]\nenable = true\n"
-    )
-    given = made(tmp_path, text)
-    notes = {note.message: note.where.line for note in given.notes}
-    assert load_plan(given.text).parallelism.offload.kinds == ("weights",)
-    assert notes == {
-        "`parallelism.enable_compiled_autograd` is not carried over": 14,
-        "`activation_checkpoint.mode = memory_budget` is not carried over: the plan recomputes nothing": 17,
-        "`activation_checkpoint.memory_budget` is not carried over": 18,
-        "`fault_tolerance.enable` is not carried over": 24,
-    }
-
-
-def test_a_pipeline_cuts_the_local_batch(tmp_path: Path) -> None:
-    """Two chunks a rank where a schedule takes turns, micro-batches of 1 by default, weights kept after forward."""
-    text = JOB + "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = 'Interleaved1F1B'\n"
-    given = made(tmp_path, text)
-    mesh, run = load_plan(given.text).parallelism, load_plan(given.text).run
-    assert (mesh.scheduled, mesh.interleave, mesh.reshard, run.micro_batch, run.global_batch) == (
-        "interleaved",
-        2,
-        "none",
-        1,
-        8,
-    )
-    assert [note.message for note in given.notes] == [
-        "the job does not say how a pipeline cuts its batch: a micro-batch is 1 sequence"
-    ]
-    assert load_plan(made(tmp_path, text + "pipeline_parallel_microbatch_size = 2\n").text).run.micro_batch == 2
-
-
-def test_what_the_plan_of_a_file_breaks_is_told(tmp_path: Path) -> None:
-    """A plan that `ledger check` will refuse is printed all the same, with what stands against it."""
-    text = JOB + "[parallelism]\ntensor_parallel_degree = 3\n"
-    messages = [note.message for note in made(tmp_path, text).notes]
-    assert any(message.startswith("the plan does not hold as it is: heads = 32") for message in messages)
-
-
-@pytest.mark.parametrize(
-    ("text", "said", "line"),
-    [
-        (JOB.replace("8192", '"long"'), "`training.seq_len` is 'long'", 7),
-        (JOB.replace("local_batch_size = 4", "local_batch_size = 0"), "`training.local_batch_size` is 0", 6),
-        (JOB + "[parallelism]\ntensor_parallel_degree = true\n", "`parallelism.tensor_parallel_degree` is True", 9),
-        (JOB + "[activation_checkpoint]\nmode = 'some'\n", "`activation_checkpoint.mode` is `some`", 9),
-        (JOB + "[optimizer]\nimplementation = 'apex'\n", "`optimizer.implementation` is `apex`", 9),
-        ("model = 3\n", "no model of the library is torchtitan's `` of flavor ``", 1),
-        ("[model\n", "not valid TOML", 1),
-    ],
-)
-def test_a_value_that_no_job_can_have_is_a_problem(tmp_path: Path, text: str, said: str, line: int) -> None:
-    """With its line, and without a traceback."""
-    (problem,) = refused(tmp_path, text, "job.toml").problems
-    assert problem.message.startswith(said)
-    assert (problem.where.line, bool(problem.help)) == (line, True)
-
-
 def test_words_that_a_pasted_command_writes_together() -> None:
     """Brackets of an array, the end of a command, and arguments within quotes are no part of a value."""
     text = (
@@ -417,9 +222,6 @@ def test_every_argument_that_is_left_out_is_told(tmp_path: Path) -> None:
     ]
 
 
-SIZES = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 128"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -449,10 +251,3 @@ def test_a_script_that_says_little_is_a_plan_that_holds(tmp_path: Path) -> None:
     assert (odd.cluster.devices, odd.parallelism.data, odd.kernels.attention) == (3, 1, "fused_softmax")
     narrow = load_plan(made(tmp_path, f"{SIZES} --bf16 --fp8-format e4m3 --fp8-recipe mxfp8", "a.sh").text)
     assert (narrow.accelerator.name, narrow.precision.name) == ("b200", "mxfp8")
-
-
-def test_what_the_model_of_a_file_breaks_is_told(tmp_path: Path) -> None:
-    """A configuration that transformers takes, and no device could run: 256 experts in 7 equal groups."""
-    (tmp_path / "config.json").write_text('{"model_type": "deepseek_v3", "n_group": 7}')
-    (note,) = imported(tmp_path / "config.json").notes
-    assert note.message.startswith("the model does not hold as it is: 256 experts of `experts` are no 7 equal groups")
