@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from ledger.evidence.bench.cases import Case, Measured
     from ledger.evidence.bench.records import Book
 
-KINDS = ("launch", "matmul", "attention", "stream", "optimizer", "host_link", "step", "collective")
+KINDS = ("launch", "matmul", "attention", "step", "stream", "optimizer", "host_link", "collective", "grouped")
 SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
 SCHEMA = "ledger-bench/1"
+NEEDED = ("torch", "jsonschema", "sympy", "numpy", "rich")  # on a borrowed machine; whole steps need transformers too
 
 
 @click.command(name="bench")
@@ -35,6 +38,7 @@ SCHEMA = "ledger-bench/1"
 @click.option("--only", multiple=True, type=click.Choice(KINDS), help="Only this kind; may be given several times.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of a CPU; all processors where not given.")
 @click.option("--seconds", type=click.FloatRange(min=0.001), help="Time for one measurement of the full suite: 0.2.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), help="Stop after so long; the same command goes on later.")
 @click.option("--retry", is_flag=True, help="Measure again what could not be measured before.")
 @json_option
 def command(
@@ -43,6 +47,7 @@ def command(
     only: tuple[str, ...],
     threads: int | None,
     seconds: float | None,
+    minutes: float | None,
     *,
     quick: bool,
     retry: bool,
@@ -55,7 +60,7 @@ def command(
     """
     from ledger.cli.verify import installed
 
-    installed("what is measured is PyTorch on this device")
+    installed("this runs PyTorch on the device, on plans of the library", NEEDED)
     from ledger.evidence.bench.runner import DeviceError, Settings, bench
 
     chosen = _device() if device == "auto" else device
@@ -65,12 +70,17 @@ def command(
     settings = Settings(chosen, threads or 0, quick, only=only, **times)
     folder = _folder()
     log = Log()
+    until = time.monotonic() + 60 * minutes if minutes else math.inf
     with log:
         try:
             for case, measured in bench(settings, lambda name: out or folder / name, retry=retry, begin=log.begin):
                 log.note(case, measured)
+                if measured and time.monotonic() > until:
+                    break
         except DeviceError as error:
             raise click.UsageError(str(error)) from error
+        except OSError as error:
+            raise click.UsageError(f"records cannot be kept: {error}; --out FILE says where else") from error
         except KeyboardInterrupt:
             log.stop()
             if log.path:
@@ -102,6 +112,7 @@ class Log:
     made: Counter[str] = field(default_factory=Counter)
     failed: list[Measured] = field(default_factory=list)
     before: int = 0
+    count: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
     bar: tuple[Progress, TaskID] | None = None
     kind: str = ""
@@ -118,9 +129,11 @@ class Log:
 
     def begin(self, book: Book, count: int) -> None:
         """The file is open, and so many cases are to come."""
-        self.path, self.before = book.path, len(book.records)
+        self.path, self.before, self.count = book.path, len(book.records), count
         again = f", which has {self.before} records" if self.before else ""
         click.echo(f"{book.fields['evidence']}: {count} measurements into {book.path}{again}", err=True)
+        if book.fields["hardware"].get("devices") == 1:
+            click.echo("no collectives: there is one GPU", err=True)
         if sys.stderr.isatty():
             self.bar = self._bar(count)
 
@@ -168,4 +181,7 @@ def _tell(log: Log, *, as_json: bool) -> None:
         print_table(("kind", "records", "failed"), rows, right=("records", "failed"))
     for one in log.failed:
         click.echo(f"{described(one.case)}: {one.result['error']}", err=True)
+    left = log.count - sum(log.made.values())
+    if left:
+        click.echo(f"{left} measurements are left; the same command makes them", err=True)
     click.echo(str(log.path))

@@ -18,6 +18,8 @@ BACKENDS = {
     "cudnn": "CUDNN_ATTENTION",
     "math": "MATH",
 }
+CHOSEN = ("flash", "cudnn")
+SHARED_KEYS, UNMASKED = (2, 32, 8, 8192, 128), (4, 16, 16, 4096, 128)  # batch, heads, key heads, length, head_dim
 PASSES = ("forward", "backward")
 TOKENS = 16384  # in all on a GPU, as publications of attention kernels have it
 CUDA_LENGTHS, CUDA_WIDTH = (1024, 4096, 16384), 2048
@@ -33,16 +35,16 @@ def cases(limits: Limits) -> Iterator[Case]:
 
 
 def _on_cuda(limits: Limits) -> Iterator[Case]:
-    lengths = CUDA_LENGTHS[1:2] if limits.quick else CUDA_LENGTHS
+    """The kernels that training chooses at every length, the others at the one in the middle."""
     for kernel in BACKENDS:
         for head_dim in (128,) if limits.quick else (64, 128):
             heads = CUDA_WIDTH // head_dim
-            for seq in lengths:
+            for seq in CUDA_LENGTHS if kernel in CHOSEN and not limits.quick else CUDA_LENGTHS[1:2]:
                 yield from _both(kernel, (TOKENS // seq, heads, heads, seq, head_dim), "bf16", limits)
     if not limits.quick:
-        for kernel in ("flash", "cudnn"):
-            yield from _both(kernel, (2, 32, 8, 8192, 128), "bf16", limits)
-            yield from _both(kernel, (4, 16, 16, 4096, 128), "bf16", limits, causal=False)
+        for kernel in CHOSEN:
+            yield from _both(kernel, SHARED_KEYS, "bf16", limits)
+            yield from _both(kernel, UNMASKED, "bf16", limits, causal=False)
 
 
 def _on_cpu(limits: Limits) -> Iterator[Case]:

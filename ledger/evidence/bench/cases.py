@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 Result = Mapping[str, Any]
 
 # What a measurement adds to a record; everything else tells one case from another.
-RESULTS = ("value", "unit", "low", "high", "count", "regime", "timer", "others", "measured", "error")
+RESULTS = (
+    *("value", "unit", "low", "high", "count", "regime", "timer"),
+    *("graphics_clock", "power", "others", "measured", "error"),
+)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ def operation(what: str, size: int, place: str) -> Callable[[], object]:
     if what == "send":
         return lambda: _there_and_back(whole)
     calls: Mapping[str, Callable[[], object]] = {
-        "all_reduce": lambda: distributed.all_reduce(whole, op=distributed.ReduceOp.MAX),
+        # a sum, which alone NVLink's switches reduce in fp32 (NCCL, src/include/device.h); it may grow past all numbers
+        "all_reduce": lambda: distributed.all_reduce(whole, op=distributed.ReduceOp.SUM),
         "all_gather": lambda: distributed.all_gather_into_tensor(whole, part),
         "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, whole, op=distributed.ReduceOp.SUM),
         "all_to_all": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
@@ -51,9 +52,10 @@ def _there_and_back(tensor: torch.Tensor) -> None:
 
 def timed(run: Callable[[], object], place: str, seconds: float) -> Any:
     """The spread of one call, all ranks making equally many."""
+    here = None if place == "cpu" else [torch.cuda.current_device()]
 
     def sample(inner: int) -> float:
-        distributed.barrier()
+        distributed.barrier(device_ids=here)
         _settled(place)
         begun = time.perf_counter()
         for _ in range(inner):
@@ -62,7 +64,7 @@ def timed(run: Callable[[], object], place: str, seconds: float) -> Any:
         return (time.perf_counter() - begun) / inner
 
     sample(2)
-    agreed = torch.tensor([sample(3)], device=place)
+    agreed = torch.full((1,), sample(3), device=place)
     distributed.all_reduce(agreed, op=distributed.ReduceOp.MAX)
     estimate = max(float(agreed), 1e-7)
     inner = ceil(SAMPLE / estimate)
@@ -94,9 +96,10 @@ def main(tasks: str, seconds: float) -> None:
     backend = str(records[0]["backend"])
     local = int(os.environ["LOCAL_RANK"])
     place = f"cuda:{local}" if backend == "nccl" else "cpu"
-    if place != "cpu":
-        torch.cuda.set_device(local)
-    distributed.init_process_group(backend, timeout=START)
+    device = None if place == "cpu" else torch.device(place)
+    if device is not None:
+        torch.cuda.set_device(device)
+    distributed.init_process_group(backend, timeout=START, device_id=device)
     for record in records:
         result = measured(record, place, seconds)
         if distributed.get_rank() == 0:

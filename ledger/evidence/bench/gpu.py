@@ -1,86 +1,143 @@
-"""What a CUDA device says of itself: driver, power limit, clocks; how busy others keep it.
+"""What a CUDA device says of itself: driver, power limit, clocks; how busy others keep it; what it draws at work.
 
-Asks NVML where its Python package is installed, else nvidia-smi; what neither says is left out.
+Asks NVML where its Python package is installed, else nvidia-smi; what neither says is left out, field by field.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
 
-QUERY = {
-    "driver": "driver_version",
-    "power_limit": "power.limit",
-    "graphics_clock": "clocks.sm",
-    "graphics_clock_limit": "clocks.max.sm",
-    "memory_clock": "clocks.mem",
-    "temperature": "temperature.gpu",
-    "utilisation": "utilization.gpu",
+# What is asked: nvidia-smi's name of it, how NVML says the same, and its unit.
+Asked = tuple[str, Callable[[Any, Any], object], str]
+ASKED: Mapping[str, Asked] = {
+    "driver": ("driver_version", lambda nvml, _: nvml.nvmlSystemGetDriverVersion(), ""),
+    "power_limit": ("power.limit", lambda nvml, one: nvml.nvmlDeviceGetEnforcedPowerLimit(one) / 1000, "W"),
+    "graphics_clock": ("clocks.sm", lambda nvml, one: nvml.nvmlDeviceGetClockInfo(one, nvml.NVML_CLOCK_SM), "MHz"),
+    "graphics_clock_limit": (
+        "clocks.max.sm",
+        lambda nvml, one: nvml.nvmlDeviceGetMaxClockInfo(one, nvml.NVML_CLOCK_SM),
+        "MHz",
+    ),
+    "memory_clock": ("clocks.mem", lambda nvml, one: nvml.nvmlDeviceGetClockInfo(one, nvml.NVML_CLOCK_MEM), "MHz"),
+    "temperature": (
+        "temperature.gpu",
+        lambda nvml, one: nvml.nvmlDeviceGetTemperature(one, nvml.NVML_TEMPERATURE_GPU),
+        "C",
+    ),
+    "power": ("power.draw", lambda nvml, one: nvml.nvmlDeviceGetPowerUsage(one) / 1000, "W"),
+    "utilisation": ("utilization.gpu", lambda nvml, one: nvml.nvmlDeviceGetUtilizationRates(one).gpu, ""),
 }
-UNITS = {
-    "power_limit": "W",
-    "graphics_clock": "MHz",
-    "graphics_clock_limit": "MHz",
-    "memory_clock": "MHz",
-    "temperature": "C",
-}
+STANDING = ("driver", "power_limit", "graphics_clock", "graphics_clock_limit", "memory_clock", "temperature")
+AT_WORK = ("graphics_clock", "power")
+PAUSE = 0.05  # seconds between two questions to a device at work
+HIDDEN = ("", "-1")  # values of CUDA_VISIBLE_DEVICES that leave no device
+NODES = Path("/dev")
 
 
-def said(index: int, uuid: str = "") -> Mapping[str, str]:
-    """What the driver says of the device, by the keys of QUERY; empty where it cannot be asked."""
-    return (_nvml(uuid) if uuid else {}) or _smi(uuid or str(index))
+def said(uuid: str, keys: Iterable[str]) -> dict[str, str]:
+    """What the driver says of the device, by the keys of ASKED; empty where it cannot be asked."""
+    wanted = tuple(keys)
+    return _nvml(uuid, wanted) or _smi(uuid, wanted)
 
 
-def _nvml(uuid: str) -> dict[str, str]:
+def _nvml(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
     try:
         import pynvml  # type: ignore[import-not-found]  # part of no requirement; asked only where it is there
     except ImportError:
         return {}
     try:
         pynvml.nvmlInit()
-        device = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        clock = pynvml.nvmlDeviceGetClockInfo
-        return {
-            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-            "power_limit": str(pynvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1000),
-            "graphics_clock": str(clock(device, pynvml.NVML_CLOCK_SM)),
-            "graphics_clock_limit": str(pynvml.nvmlDeviceGetMaxClockInfo(device, pynvml.NVML_CLOCK_SM)),
-            "memory_clock": str(clock(device, pynvml.NVML_CLOCK_MEM)),
-            "temperature": str(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU)),
-            "utilisation": str(pynvml.nvmlDeviceGetUtilizationRates(device).gpu),
-        }
+        one = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except pynvml.NVMLError:
         return {}
+    found = {}
+    for key in keys:
+        try:
+            value = ASKED[key][1](pynvml, one)
+        except pynvml.NVMLError:  # a part of a device, or one of a virtual machine, does not say everything
+            continue
+        found[key] = value.decode() if isinstance(value, bytes) else str(value)
+    return found
 
 
-def _smi(device: str) -> dict[str, str]:
-    command = ["nvidia-smi", f"--id={device}", f"--query-gpu={','.join(QUERY.values())}"]
+def _smi(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
+    query = ",".join(ASKED[key][0] for key in keys)
+    command = ["nvidia-smi", f"--id={uuid}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:
-        answer: Any = subprocess.run(  # noqa: S603
-            [*command, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=20, check=True
-        )
+        answer: Any = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return {}
     values = [value.strip() for value in answer.stdout.splitlines()[0].split(",")] if answer.stdout.strip() else []
-    return {key: value for key, value in zip(QUERY, values, strict=False) if value and not value.startswith("[")}
+    return {key: value for key, value in zip(keys, values, strict=False) if value and not value.startswith("[")}
 
 
-def origin(index: int, uuid: str) -> dict[str, str]:
-    """The same as fields of an origin, with units."""
-    return {
-        key: f"{value} {UNITS[key]}" if key in UNITS else value
-        for key, value in said(index, uuid).items()
-        if key != "utilisation"
-    }
+def origin(uuid: str) -> dict[str, str]:
+    """What stands in the head of a file, with units."""
+    return {key: f"{value} {ASKED[key][2]}".strip() for key, value in said(uuid, STANDING).items()}
 
 
-def utilisation(index: int, uuid: str) -> float:
-    """The share of the last moments in which the device had work; 0 where it cannot be asked."""
-    found = said(index, uuid).get("utilisation", "0")
-    return float(found) / 100 if found.replace(".", "", 1).isdigit() else 0.0
+def utilisation(uuid: str) -> float | None:
+    """The share of the last moments in which the device had work; None where it cannot be asked."""
+    found = _number(said(uuid, ("utilisation",)).get("utilisation", ""))
+    return None if found is None else found / 100
 
 
 def present() -> bool:
-    """Whether this machine has a GPU that its driver speaks of, without loading PyTorch."""
-    return bool(said(0))
+    """Whether this machine has a CUDA device that may be used, without loading PyTorch."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in HIDDEN:
+        return False
+    return any(NODES.glob("nvidia[0-9]*")) or bool(_smi("0", ("driver",)))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@dataclass
+class Watch:
+    """Asks, within its block, what a device draws at work, from a thread of its own."""
+
+    ask: Callable[[], Mapping[str, str]]
+    heard: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _listen(self) -> None:
+        while not self.over.is_set():
+            answer = self.ask()
+            if not answer:
+                return
+            self.heard.append((time.perf_counter(), answer))
+            self.over.wait(PAUSE)
+
+    def between(self, begin: float, end: float) -> dict[str, str]:
+        """Medians of what was said between two moments of `time.perf_counter`, with units."""
+        found = {}
+        for key in AT_WORK:
+            values = [_number(answer.get(key, "")) for moment, answer in self.heard if begin <= moment <= end]
+            known = [value for value in values if value is not None]
+            if known:
+                found[key] = f"{median(known):.4g} {ASKED[key][2]}"
+        return found

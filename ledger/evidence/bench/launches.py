@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ledger.evidence.bench.cases import Case, Kind, Limits, Measured, Result
-from ledger.evidence.bench.plans import NO_DROPOUT
+from ledger.evidence.bench.plans import NO_DROPOUT, STEP
 from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt, written
 from ledger.evidence.bench.timing import FEWEST, Spread, Work, spread
 
@@ -103,7 +103,7 @@ def _training(rig: Rig) -> Spread:
     from ledger.books import compile_plan
     from ledger.evidence.bench.steps import of, timed, trainer, warm
 
-    chosen = of(Case("step", "step", {"set": NOTHING}), rig.limits.sort)
+    chosen = of(Case(STEP, STEP, {"set": NOTHING}), rig.limits.sort)
     kernels = sum(row.times for role in compile_plan(chosen).roles for row in role.kernels)
     step = trainer(chosen, rig.place)
     warm(step, rig)

@@ -30,8 +30,7 @@ def build(case: Case, rig: Rig) -> Work:
 
     pinned, size = case.keys["memory"] == "pinned", int(case.keys["bytes"])
     there = torch.randint(256, (size,), dtype=torch.uint8, device=rig.place)
-    here = torch.randint(256, (size,), dtype=torch.uint8)
-    here = here.pin_memory() if pinned else here
+    here = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).copy_(there)
     source, target = (there, here) if case.what.endswith("down") else (here, there)
     return Work(lambda _: target.copy_(source, non_blocking=pinned), capturable=False)
 

@@ -9,12 +9,15 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
 from typing import Any
 
 from ledger import __version__
 from ledger.evidence.bench import gpu
 from ledger.evidence.bench.cases import Limits
 from ledger.evidence.bench.host import host
+from ledger.evidence.bench.timing import first_line
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator
@@ -22,6 +25,7 @@ from ledger.spec.problems import SpecError
 
 SAME = 0.05  # of memory, between what two drivers report of one device
 IDLE = 1.2  # seconds after which a device that nobody uses reports no work
+HELD = 0.1  # the share of memory from which others are taken to work, where nobody says so; a context is 1 %
 BUSY = 0.2  # the share of work by others from which measurements would be of them
 FP8_SINCE = (8, 9)  # compute capability of the first devices with fp8 matmuls
 BF16_SINCE = (8, 0)
@@ -45,6 +49,7 @@ class Machine:
     origin: Mapping[str, Any]
     hardware: Mapping[str, Any]
     limits: Limits
+    uuid: str = ""  # as the driver names a GPU
 
 
 def machine(device: str, threads: int, *, quick: bool) -> Machine:
@@ -60,8 +65,11 @@ def machine(device: str, threads: int, *, quick: bool) -> Machine:
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise NoDeviceError(f"there is no {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices")
-    torch.cuda.set_device(index)
-    return _cuda(index, quick=quick)
+    try:
+        torch.cuda.set_device(index)
+        return _cuda(index, quick=quick)
+    except RuntimeError as error:  # another process has it for itself, or the driver has lost it
+        raise NoDeviceError(f"{device} cannot be used: {first_line(error)}") from error
 
 
 def slug(name: str) -> str:
@@ -105,18 +113,21 @@ def _cuda(index: int, *, quick: bool) -> Machine:
     about = torch.cuda.get_device_properties(index)
     uuid = f"GPU-{about.uuid}"
     cache = int(getattr(about, "L2_cache_size", 0)) or 32 * 2**20
-    said = gpu.origin(index, uuid)
+    said = gpu.origin(uuid)
     runs = torch.cuda.get_device_capability(index)
     dtypes = (
         *(("bf16",) if runs >= BF16_SINCE else ("fp16",)),
         *(("fp8",) if runs >= FP8_SINCE and torch.version.hip is None else ()),
         *(("tf32",) if runs >= BF16_SINCE else ()),
     )
-    nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+    distributed = torch.distributed.is_available() and torch.distributed.is_nccl_available()
+    nccl = torch.cuda.nccl.version() if distributed else ()
+    free, _ = torch.cuda.mem_get_info(index)
     versions = {
         "cuda": torch.version.cuda or torch.version.hip or "unknown",
         "cudnn": str(torch.backends.cudnn.version()),
         "nccl": ".".join(map(str, nccl)) or "none",
+        "free_memory": f"{free // 2**20} MiB of {about.total_memory // 2**20} MiB",
     }
     hardware = {
         "kind": "cuda",
@@ -125,19 +136,24 @@ def _cuda(index: int, *, quick: bool) -> Machine:
         "multiprocessors": about.multi_processor_count,
         "memory": f"{about.total_memory // 2**20} MiB",
         "cache": f"{cache // 2**10} KiB",
+        "devices": torch.cuda.device_count(),
         **({"power_limit": said["power_limit"]} if "power_limit" in said else {}),
     }
     limits = Limits("cuda", about.total_memory, cache, torch.cuda.device_count(), dtypes, quick)
     origin = {**_software(), **versions, **said, "method": f"{METHOD}; device events, CUDA graphs of short kernels"}
     known = _known(about.name, about.multi_processor_count, about.total_memory, said.get("power_limit", ""))
-    return Machine(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits)
+    return Machine(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits, uuid)
 
 
 def _software() -> dict[str, str]:
+    """Versions; transformers is asked for by whole steps alone, and may be missing."""
     import torch
-    import transformers
 
-    return {"ledger": __version__, "torch": str(torch.__version__), "transformers": transformers.__version__}
+    known = {"ledger": __version__, "python": python_version(), "torch": str(torch.__version__)}
+    try:
+        return {**known, "transformers": version("transformers")}
+    except PackageNotFoundError:
+        return known
 
 
 def _blas() -> str:
@@ -172,13 +188,19 @@ def _away(one: Accelerator, watts: float) -> float:
 
 
 def busy(found: Machine) -> str:
-    """Why a CUDA device cannot be measured now: others work on it; empty where nobody does."""
+    """Why a CUDA device cannot be measured now: others work on it; empty where nobody is known to.
+
+    Where the driver does not say how busy it is, memory that others hold stands for their work.
+    """
     if found.limits.sort != "cuda":
         return ""
     import torch
 
-    index = int(found.place.partition(":")[2] or 0)
     torch.cuda.synchronize()
     time.sleep(IDLE)
-    share = gpu.utilisation(index, f"GPU-{torch.cuda.get_device_properties(index).uuid}")
-    return f"the device is busy: {share:.0%} used by others" if share > BUSY else ""
+    share = gpu.utilisation(found.uuid)
+    if share is not None:
+        return f"the device is busy: {share:.0%} used by others" if share > BUSY else ""
+    free, total = torch.cuda.mem_get_info()
+    held = (total - free - torch.cuda.memory_reserved()) / total
+    return f"the device may be busy: others hold {held:.0%} of its memory" if held > HELD else ""

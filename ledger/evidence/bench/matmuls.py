@@ -83,28 +83,41 @@ CPU_LAYERS = (
 QUICK = 3  # every third layer of the list
 CUDA_TOKENS, CPU_TOKENS = (1024, 4096, 16384), (128, 256, 512, 1024)
 SHARE = 0.5  # of memory that one case may take
+# How torchao multiplies fp8 (torchao/float8/config.py): with one scale for each operand or one for each row; products
+# of tensorwise gradients do not accumulate in the faster, shorter way. The first is the price, others stand apart.
+SLOW, ROWS = "slow accumulation", "scaled by rows"
 
 
 def cases(limits: Limits) -> Iterator[Case]:
-    """Layers x tokens x layouts in the first dtype; of other dtypes, forward at one number of tokens."""
+    """Layers x tokens x layouts in the first dtype, fewest tokens forward only; at most tokens, others forward.
+
+    fp8 as it trains, of every third layer: each layout with scales of whole operands and of rows.
+    """
     cuda = limits.sort == "cuda"
     layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
     tokens: Sequence[int] = CUDA_TOKENS if cuda else CPU_TOKENS
+    few = layers[1::QUICK]
     if limits.quick:
-        layers, tokens = layers[1::QUICK], tokens[1:3]
+        layers, tokens = few, tokens[1:3]
     main, *others = limits.dtypes
     for wide, out in layers:
         for count in tokens:
-            for layout in LAYOUTS:
+            once = cuda and count == CUDA_TOKENS[0]
+            for layout in list(LAYOUTS)[: 1 if once else None]:
                 yield from _case(main, layout, (count, wide, out), limits)
         for dtype in others:
-            yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
+            if dtype == "fp8" or (wide, out) in few:
+                yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
+    for wide, out in few if "fp8" in others and not limits.quick else ():
+        for layout in LAYOUTS:
+            for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
+                yield from _case("fp8", layout, (tokens[-1], wide, out), limits, kernel)
 
 
-def _case(dtype: str, layout: str, sizes: tuple[int, int, int], limits: Limits) -> Iterator[Case]:
+def _case(dtype: str, layout: str, sizes: tuple[int, int, int], limits: Limits, kernel: str = "") -> Iterator[Case]:
     m, n, k = LAYOUTS[layout].of(*sizes)
     if SIZES[dtype] * (m * k + k * n + m * n) <= SHARE * limits.memory:
-        keys = {"layout": layout, "m": m, "n": n, "k": k, "dtype": dtype}
+        keys = {"layout": layout, "m": m, "n": n, "k": k, "dtype": dtype, **({"kernel": kernel} if kernel else {})}
         yield Case("matmul", f"matmul.{dtype}", keys)
 
 
@@ -116,21 +129,21 @@ def build(case: Case, rig: Rig) -> Work:
     m, n, k = (int(case.keys[name]) for name in ("m", "n", "k"))
     size = SIZES[dtype] * (m * k + k * n + m * n)
     if dtype == "fp8":
-        return _fp8(rig, (m, n, k), size)
-    if rig.cuda:
-        torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+        return _fp8(rig, (m, n, k), size, str(case.keys.get("kernel", "")))
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     sets = rig.rotated(
         lambda: (rig.random(*layout.left(m, n, k), dtype=dtype), rig.random(*layout.right(m, n, k), dtype=dtype)), size
     )
     return Work(lambda index: layout.multiply(*sets[index]), len(sets))
 
 
-def _fp8(rig: Rig, shape: tuple[int, int, int], size: int) -> Work:
-    """One scale for each operand, bf16 results: what torchao's tensorwise recipe runs."""
+def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> Work:
+    """Rows of the left and columns of the right lie together, whatever the layout: cuBLAS has fp8 no other way."""
     import torch
 
     m, n, k = shape
-    one = torch.ones((), device=rig.place)
+    scales = ((m, 1), (1, n)) if kernel == ROWS else ((), ())
+    of_left, of_right = (torch.ones(sizes, device=rig.place) for sizes in scales)
 
     def made() -> tuple[torch.Tensor, torch.Tensor]:
         left, right = rig.random(m, k, dtype="bf16"), rig.random(n, k, dtype="bf16")
@@ -138,7 +151,14 @@ def _fp8(rig: Rig, shape: tuple[int, int, int], size: int) -> Work:
 
     def multiply(index: int) -> torch.Tensor:
         left, right = sets[index]
-        return torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: SLF001
+        return torch._scaled_mm(  # noqa: SLF001 - its only name before PyTorch 2.10
+            left,
+            right,
+            scale_a=of_left,
+            scale_b=of_right,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=kernel != SLOW,
+        )
 
     sets = rig.rotated(made, size)
     return Work(multiply, len(sets))

@@ -21,6 +21,7 @@ TOKENS = 256  # of a step on a CPU
 CUDA_MODELS: Mapping[str, tuple[str, int, int, int | None]] = {
     "gpt2": ("gpt2", 16, 1024, None),
     "llama-3-8b-4-layers": ("llama-3-8b", 2, 4096, 4),
+    "llama-3-70b-2-layers": ("llama-3-70b", 1, 4096, 2),
 }
 COMPILED = {"stack": "pytorch-fsdp2-compile-2025", "kernels.loss": "eager"}  # layers are compiled, the loss is not
 CUDA_VARIANTS: Mapping[str, Mapping[str, Any]] = {
@@ -29,6 +30,14 @@ CUDA_VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "compile": COMPILED,
     "compile-recompute": {**COMPILED, "recompute": "full"},
 }
+# Each model as it comes, which is quick; then what is worth the time that compiling takes.
+CUDA_STEPS = (
+    *((name, "eager") for name in CUDA_MODELS),
+    *((name, "recompute") for name in CUDA_MODELS),
+    *(("gpt2", "compile"), ("llama-3-8b-4-layers", "compile"), ("llama-3-8b-4-layers", "compile-recompute")),
+)
+# PyTorch's own default, and what a worker is started with; some virtual machines cannot map memory otherwise.
+ALLOCATOR = {"stack.allocator.expandable": False}
 CPU_STACK, CUDA_STACK = "pytorch-eager-cpu-2026", "pytorch-fsdp2-2025"
 
 
@@ -66,12 +75,12 @@ def _on_cpu(limits: Limits) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _on_cuda(limits: Limits) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, (model, batch, seq, layers) in CUDA_MODELS.items():
+    for name, variant in CUDA_STEPS[: len(CUDA_MODELS) if limits.quick else None]:
+        model, batch, seq, layers = CUDA_MODELS[name]
         dropout = NO_DROPOUT if model == "gpt2" else {}
         cut = {"model.layers.0.repeat": layers} if layers else {}
-        for variant, changes in CUDA_VARIANTS.items():
-            if not limits.quick or (variant == "eager"):
-                yield f"{name}-{variant}", {"model": model, **changes, **cut, **dropout, **_batch(batch, seq)}
+        changes = {**CUDA_VARIANTS[variant], **ALLOCATOR}
+        yield f"{name}-{variant}", {"model": model, **changes, **cut, **dropout, **_batch(batch, seq)}
 
 
 def _batch(count: int, seq: int) -> dict[str, Any]:

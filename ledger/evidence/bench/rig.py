@@ -5,15 +5,16 @@ Imports torch inside functions only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ledger.evidence.bench.cases import Case, Limits, Measured, Result
+from ledger.evidence.bench.gpu import AT_WORK, Watch, said
 from ledger.evidence.bench.load import Load
-from ledger.evidence.bench.timing import Spread, Work, on_cpu, on_cuda
+from ledger.evidence.bench.timing import LostError, Spread, Work, first_line, on_cpu, on_cuda
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,7 @@ SETTLED = 1.0  # seconds of work after which a device runs at its power limit
 class Rig:
     """Where cases run: `place` as torch names it, `seconds` for each case, `hold` for those that draw most power.
 
-    `threads` are those of a CPU.
+    `threads` are those of a CPU, `uuid` is what the driver calls a GPU.
     """
 
     place: str
@@ -39,6 +40,11 @@ class Rig:
     seconds: float
     hold: float
     threads: int = 1
+    uuid: str = ""
+
+    def watched(self) -> Mapping[str, str]:
+        """What the driver says of the device at this moment."""
+        return said(self.uuid, AT_WORK)
 
     @property
     def cuda(self) -> bool:
@@ -78,31 +84,49 @@ def each(build: Build, *, power: bool = False) -> Callable[[Sequence[Case], Rig]
 
 
 def attempt(case: Case, rig: Rig, run: Callable[[], Result]) -> Measured:
-    """The case with its result; what it raises is its error. A device that is lost raises on."""
+    """The case with its result; what it raises is its error. Raises LostError where the device can be used no more."""
+    load = Load.now()
+    found = _outcome(run)  # an exception that lived on would keep the buffers of the frames it passed
+    if rig.cuda:
+        _settled(str(found.get("error", "")))
+    release(rig)
+    return Measured(case, found if rig.cuda or "error" in found else {**found, "others": load.others()})
+
+
+def _outcome(run: Callable[[], Result]) -> Result:
+    """What is found, or the error."""
     import torch
 
-    load = Load.now()
+    torch.backends.cuda.matmul.allow_tf32 = False  # a case that wants it says so
     try:
-        found = run()
+        return run()
+    except LostError:
+        raise
     except torch.cuda.OutOfMemoryError as error:
-        return Measured(case, {"error": f"out of memory: {_first_line(error)}"})
+        return {"error": f"out of memory: {first_line(error)}"}
     except Exception as error:  # noqa: BLE001 - whatever a case dies of is its record, and the next one is measured
-        if rig.cuda:
-            torch.cuda.synchronize()  # raises again where the device itself has failed
-        return Measured(case, {"error": _first_line(error)})
-    finally:
-        release(rig)
-    return Measured(case, found if rig.cuda else {**found, "others": load.others()})
+        return {"error": first_line(error)}
+
+
+def _settled(error: str) -> None:
+    """Nothing is left to do on the device; an error that stays, as an illegal address does, is raised as LostError."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as stays:
+        raise LostError(error or first_line(stays)) from stays
 
 
 def release(rig: Rig) -> None:
-    """Buffers that nobody holds go back to the device."""
+    """Buffers that nobody holds go back to the device, and so do the workspaces that cuBLAS has for each stream."""
     import gc
 
     import torch
 
     gc.collect()
     if rig.cuda:
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - its only name; every graph was recorded in a stream
         torch.cuda.empty_cache()
 
 
@@ -116,12 +140,9 @@ def written(found: Spread, regime: str) -> dict[str, Any]:
 def _built(build: Build, case: Case, rig: Rig, *, power: bool) -> Result:
     """Where there is no power limit to reach, as on a CPU or at the pace of memory, every run is a sustained one."""
     work = build(case, rig)
-    seconds = rig.hold if power else rig.seconds
-    short = power and rig.cuda and seconds < SETTLED
-    return written(rig.timed(work, seconds), BURST if short else SUSTAINED)
-
-
-def _first_line(error: BaseException) -> str:
-    """What went wrong in a line of at most 200 characters."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+    if not (power and rig.cuda):
+        return written(rig.timed(work, rig.hold if power else rig.seconds), SUSTAINED)
+    with Watch(rig.watched) as watch:
+        found = rig.timed(work, rig.hold)
+    regime = BURST if rig.hold < SETTLED else SUSTAINED
+    return {**written(found, regime), **watch.between(found.begin, found.end)}

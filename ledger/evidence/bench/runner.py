@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import subprocess
 import tempfile
@@ -26,7 +27,8 @@ from ledger.evidence.bench.worker import COMMAND, KEPT
 
 START = 120.0  # seconds for a worker to import torch and find its device
 PATIENCE = 300.0  # seconds without a sign of a case after which its worker is ended
-TRIES = 3  # workers in a row that fail before they have measured anything
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b")  # how the last line of a traceback begins; CUDA's goes on for several
+TRIES = 5  # workers in a row that fail before they have measured anything
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class Found:
     limits: Limits
 
 
+# What would change how fast a GPU is, or how much memory a plan is said to reserve, is not taken from a shell.
+UNWANTED = (
+    *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+    *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
+)
+
+
 class DeviceError(RuntimeError):
     """The device cannot be measured, or can no longer."""
 
@@ -95,7 +104,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env={**os.environ, **(KEPT if self.settings.device == "cpu" else {})},
+            env=environment(self.settings.device),
         )
 
     def __enter__(self) -> Self:
@@ -128,7 +137,7 @@ class Worker:
         return json.loads(text) if text.endswith(b"\n") else None
 
     def end(self) -> str:
-        """How it ended, in words: what it printed last, or the signal; it is killed where it still runs."""
+        """How it ended, in words: the last error it printed, or the signal; it is killed where it still runs."""
         try:
             code = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -136,11 +145,11 @@ class Worker:
             return f"no answer in {PATIENCE:.0f} s"
         if code == -9:
             return "the process was killed (signal 9), as a machine out of memory does"
-        if code < 0:
-            return f"the process ended by signal {-code}"
         self.errors.seek(0)
         lines = [text.strip() for text in self.errors.read().decode(errors="replace").splitlines() if text.strip()]
-        return lines[-1][:200] if lines else f"the process ended with {code}"
+        errors = [text for text in lines if ERROR.match(text)] or lines[-1:]
+        how = f"the process ended by signal {-code}" if code < 0 else f"the process ended with {code}"
+        return errors[-1][:200] if errors else how
 
     def found(self) -> Found:
         """What its device is; raises DeviceError."""
@@ -203,26 +212,37 @@ def bench(
 
 
 def _portion(worker: Worker, todo: Sequence[Case], book: Book) -> Any:
-    """What one worker makes of the cases; returns those that are left where it fails, the one it failed in kept."""
+    """What one worker makes of the cases; returns those that are left where it fails.
+
+    The case that it failed in is kept with the reason; where it failed between two, none is.
+    """
     if not todo:
         return []
     worker.tell([asdict(case) for case in todo])
-    done = 0
-    while True:
+    done, begun = 0, -1
+    while done < len(todo):
         answer = worker.answer(PATIENCE)
+        if answer is None and begun < done:
+            break
         if answer is None:
             measured = Measured(todo[done], {"error": worker.end()})
-            add(book, measured)
-            yield todo[done], measured
-            return list(todo[done + 1 :])
-        if "finished" in answer:
-            return list(todo[done:])
-        if "begun" in answer:
-            yield todo[answer["begun"]], None
+        elif "begun" in answer:
+            begun = answer["begun"]
+            yield todo[begun], None
             continue
-        measured = Measured(todo[answer["done"]], answer["result"])
+        elif "done" in answer:
+            measured = Measured(todo[answer["done"]], answer["result"])
+        else:  # finished, or lost
+            break
         add(book, measured)
-        done = answer["done"] + 1
+        done += 1
         yield measured.case, measured
-        if done == len(todo):
-            return []
+        if answer is None:
+            break
+    return list(todo[done:])
+
+
+def environment(device: str) -> dict[str, str]:
+    """What a worker is started with."""
+    kept = {name: value for name, value in os.environ.items() if name not in UNWANTED}
+    return {**kept, **(KEPT if device == "cpu" else {})}

@@ -5,18 +5,19 @@ Imports torch inside functions only.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ledger.evidence.bench.cases import Case, Kind, Measured, Result
+from ledger.evidence.bench.gpu import Watch
 from ledger.evidence.bench.plans import cases, plan
-from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt
+from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt, release
 from ledger.evidence.bench.timing import Spread, host_clock, spread
 from ledger.evidence.reference_model import (
     checkpoint_layers,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 WARM_UP = 3
 FEWEST = 3
 IN_A_ROW = 3  # steps of a GPU between two waits
-PATIENCE = 4  # times the seconds of a microbenchmark
+PATIENCE, HELD = 4, 2  # times the seconds of a microbenchmark of a CPU, and of a GPU at its power limit
 STAND_IN = {  # a plan needs an accelerator, and what is trained does not depend on it
     "accelerator": "the device that is measured",
     "source": "a stand-in, whose prices nobody asks",
@@ -98,14 +99,15 @@ def timed(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Spread:
     clock, name = host_clock(0 if rig.cuda else rig.threads)
     row = IN_A_ROW if rig.cuda else 1
     samples: list[float] = []
-    until = time.perf_counter() + PATIENCE * rig.seconds
+    begin = time.perf_counter()
+    until = begin + (HELD * rig.hold if rig.cuda else PATIENCE * rig.seconds)
     while len(samples) < fewest or time.perf_counter() < until:
         begun = clock()
         for _ in range(row):
             step()
         settled(rig)
         samples.append((clock() - begun) / row)
-    return spread(samples, f"{name} around synchronised steps")
+    return replace(spread(samples, f"{name} around synchronised steps"), begin=begin, end=time.perf_counter())
 
 
 def settled(rig: Rig) -> None:
@@ -117,33 +119,49 @@ def settled(rig: Rig) -> None:
 
 
 def found(case: Case, rig: Rig) -> Result:
-    """Seconds of a step, and on a GPU the bytes it held at most."""
-    import torch
-
+    """Seconds of a step, and on a GPU the bytes it held at most. Raises SpecError."""
+    chosen = of(case, rig.limits.sort)
     try:
-        step = trainer(of(case, rig.limits.sort), rig.place)
+        return _run(chosen, rig)
     except NoReferenceError as error:
         return {"error": str(error)}
+    finally:
+        if chosen.stack.compiled:
+            import torch
+
+            torch.compiler.reset()  # it would hold the model, and counts how often the code of a layer is compiled
+
+
+def _run(chosen: Plan, rig: Rig) -> Result:
+    """The bytes are those over what was there before."""
+    import torch
+
+    before = torch.cuda.memory_allocated() if rig.cuda else 0
+    step = trainer(chosen, rig.place)
     warm(step, rig)
-    if rig.cuda:
-        torch.cuda.reset_peak_memory_stats()
-    spent = timed(step, rig)
-    measured = {"time.step": f"{spent.value:.6g} s"}
-    if rig.cuda:
-        measured["memory.peak"] = f"{torch.cuda.max_memory_allocated()} B"
-        measured["memory.reserved"] = f"{torch.cuda.max_memory_reserved()} B"
+    if not rig.cuda:
+        return _written(timed(step, rig), {})
+    torch.cuda.reset_peak_memory_stats()
+    with Watch(rig.watched) as watch:
+        spent = timed(step, rig)
+    peaks = {
+        "memory.peak": f"{torch.cuda.max_memory_allocated() - before} B",
+        "memory.reserved": f"{torch.cuda.max_memory_reserved()} B",
+    }
+    return {**_written(spent, peaks), **watch.between(spent.begin, spent.end)}
+
+
+def _written(spent: Spread, peaks: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of a record, with units."""
     times = {"low": f"{spent.low:.6g} s", "high": f"{spent.high:.6g} s"}
+    measured = {"time.step": f"{spent.value:.6g} s", **peaks}
     return {"measured": measured, **times, "count": spent.count, "regime": SUSTAINED, "timer": spent.timer}
 
 
 def measure(some: Sequence[Case], rig: Rig) -> Iterator[Measured]:
     """Cases one by one, each with the device's memory to itself."""
     for case in some:
-        gc.collect()
-        if rig.cuda:
-            import torch
-
-            torch.compiler.reset()
+        release(rig)
         yield attempt(case, rig, partial(found, case, rig))
 
 

@@ -42,7 +42,7 @@ def build(case: Case, rig: Rig) -> Work:
     stream = BY_NAME[case.what, str(case.keys["operation"])]
     rows, width, dtype = int(case.keys["rows"]), int(case.keys["width"]), str(case.keys["dtype"])
     sets = rig.rotated(lambda: stream.given(rig, rows, width, dtype), int(case.keys["bytes"]))
-    return Work(lambda index: stream.run(*sets[index]), len(sets))
+    return Work(lambda index: stream.run(*sets[index]), len(sets), capturable=not stream.waits)
 
 
 STREAM = Kind("stream", cases, each(build))

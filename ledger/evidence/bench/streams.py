@@ -23,6 +23,7 @@ class Stream:
     """One kernel over `rows` of `width`: what it is given, what runs, and the bytes it moves for elements of `size`.
 
     `wide`: its rows are as long as a vocabulary. `narrow`: also measured in 16 bits. `on`: the sort of device, if one.
+    `waits`: for a number from the device, so that no CUDA graph can hold it.
     """
 
     what: str
@@ -33,6 +34,7 @@ class Stream:
     wide: bool = False
     narrow: bool = True
     on: str = ""
+    waits: bool = False
 
 
 def _passes(count: int) -> Callable[[int, int, int], int]:
@@ -189,6 +191,7 @@ STREAMS = (
         lambda table, rows: _aten().embedding_dense_backward(table[: len(rows)], rows, len(table), -1, False),
         _passes(5),
         narrow=False,
+        waits=True,  # how many different rows there are (pytorch/pytorch issue 82886)
     ),
     Stream(
         "dropout",

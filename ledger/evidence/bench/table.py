@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from ledger.evidence.bench.attention import ATTENTION
-from ledger.evidence.bench.cases import Case, Kind, Limits
+from ledger.evidence.bench.cases import Case, Kind, Limits, identity
 from ledger.evidence.bench.collectives import COLLECTIVE
+from ledger.evidence.bench.grouped import GROUPED
 from ledger.evidence.bench.launches import LAUNCH
 from ledger.evidence.bench.links import HOST_LINK
 from ledger.evidence.bench.matmuls import MATMUL
@@ -15,13 +17,22 @@ from ledger.evidence.bench.steps import STEP
 from ledger.evidence.bench.streaming import STREAM
 from ledger.evidence.bench.updates import OPTIMIZER
 
-KINDS: tuple[Kind, ...] = (LAUNCH, MATMUL, ATTENTION, STREAM, OPTIMIZER, HOST_LINK, STEP, COLLECTIVE)
+KINDS: tuple[Kind, ...] = (LAUNCH, MATMUL, ATTENTION, STEP, STREAM, OPTIMIZER, HOST_LINK, COLLECTIVE, GROUPED)
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def suite(limits: Limits, only: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases of a device, those of some kinds alone where these are named."""
-    return tuple(case for kind in KINDS if not only or kind.name in only for case in kind.cases(limits))
+    """The cases of a device, those of some kinds alone where these are named.
+
+    What a first look has comes first, of every kind, so that a run which is cut short has something of everything.
+    """
+    found = _cases(limits, only)
+    early = frozenset(identity(case.record) for case in _cases(replace(limits, quick=True), only))
+    return tuple(sorted(found, key=lambda case: identity(case.record) not in early))
+
+
+def _cases(limits: Limits, only: Sequence[str]) -> list[Case]:
+    return [case for kind in KINDS if not only or kind.name in only for case in kind.cases(limits)]
 
 
 def portions(cases: Sequence[Case]) -> Iterator[tuple[Kind, list[Case]]]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from statistics import median, quantiles
 from typing import Any
 
 FEWEST = 5  # samples, however long one takes; fewer say nothing of the spread
 MOST = 2000
-WARM = 4  # pieces of work before any is timed
+WARM = 4  # pieces of work before any is timed, at least
 CPU_SAMPLE = 200e-6  # a sample much longer than the clock's resolution and the cost of reading it
 CUDA_SAMPLE = 2e-3  # many launches between two events, whose resolution is half a microsecond
+EVENTS, GRAPH = "device events", "device events, CUDA graph"
 SHORT = 100e-6  # operations that may end before the host has sent the next are replayed from a graph
-QUEUED = 8  # samples the host may be ahead of the device
+QUEUED = 5  # samples the host may be ahead of the device
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,22 @@ class Work:
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds of one piece of work: the median, the quartiles, how many samples, and what told the time."""
+    """Seconds of one piece of work: the median, the quartiles, how many samples, and what told the time.
+
+    `begin` and `end`: when the samples that count were taken, by `time.perf_counter`.
+    """
 
     value: float
     low: float
     high: float
     count: int
     timer: str
+    begin: float = 0.0
+    end: float = 0.0
+
+
+class LostError(RuntimeError):
+    """The device, or what this process knows of it, can no longer be used; another process may."""
 
 
 def spread(samples: Sequence[float], timer: str) -> Spread:
@@ -85,38 +96,47 @@ def on_cuda(work: Work, seconds: float, fewest: int = FEWEST) -> Spread:
     """
     import torch
 
-    for index in range(work.sets):
-        work.run(index)
+    plain = partial(_repeated, work, max(WARM, 2 * work.sets))
+    plain()  # loads kernels, chooses among them, makes handles and workspaces
     torch.cuda.synchronize()
-    rounds = max(2, work.sets)
-    estimate = _between([lambda: [work.run(index % work.sets) for index in range(rounds)]])[0] / rounds
+    estimate = _between([plain])[0] / max(WARM, 2 * work.sets)
     inner = max(1, ceil(CUDA_SAMPLE / max(estimate, 1e-7)))
-    once, timer = _repeated(work, inner, graph=work.capturable and estimate < SHORT * work.operations)
-    samples: list[float] = []
+    short = work.capturable and estimate < SHORT * work.operations
+    piece, timer = (_recorded(work, inner), GRAPH) if short else (partial(_repeated, work, inner), EVENTS)
+    samples: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while len(samples) < fewest or (time.perf_counter() < until and len(samples) < MOST):
-        samples += [found / inner for found in _between([once] * min(QUEUED, fewest))]
-    return _each(spread(samples[len(samples) // 2 :] if len(samples) >= 2 * fewest else samples, timer), work)
+        begun = time.perf_counter()
+        samples += [(begun, found / inner) for found in _between([piece] * QUEUED)]
+    counted = samples[len(samples) // 2 :] if len(samples) >= 2 * fewest else samples
+    found = spread([value for _, value in counted], timer)
+    return _each(replace(found, begin=counted[0][0], end=time.perf_counter()), work)
 
 
-def _repeated(work: Work, inner: int, *, graph: bool) -> tuple[Callable[[], object], str]:
-    """So many pieces of work in a row: a graph where launching them one by one would be what is measured."""
+def _repeated(work: Work, times: int) -> None:
+    """So many pieces of work in a row, over the sets in turn."""
+    for index in range(times):
+        work.run(index % work.sets)
+
+
+def _recorded(work: Work, times: int) -> Callable[[], object]:
+    """The same as a CUDA graph, where launching the pieces one by one would be what is measured.
+
+    Raises LostError where something in it cannot be recorded: PyTorch then keeps the stream and the pool of the
+    recording (torch.cuda.graph leaves its block before it restores them), so nothing else is right in this process.
+    """
     import torch
 
-    def plain() -> None:
-        for index in range(inner):
-            work.run(index % work.sets)
-
-    if not graph:
-        return plain, "device events"
-    recorded = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph()
+    replay: Callable[[], object] = graph.replay
     try:
-        with torch.cuda.graph(recorded):
-            plain()
-    except RuntimeError:  # some kernels synchronise, and cannot be recorded
-        torch.cuda.synchronize()
-        return plain, "device events"
-    return recorded.replay, "device events, CUDA graph"
+        with torch.cuda.graph(graph):
+            _repeated(work, times)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise LostError(f"cannot be recorded into a CUDA graph: {first_line(error)}") from error
+    return replay
 
 
 def _between(pieces: Sequence[Callable[[], object]]) -> list[float]:
@@ -136,5 +156,10 @@ def _between(pieces: Sequence[Callable[[], object]]) -> list[float]:
 
 def _each(found: Spread, work: Work) -> Spread:
     """The same of one operation."""
-    share = 1 / work.operations
-    return Spread(found.value * share, found.low * share, found.high * share, found.count, found.timer)
+    return replace(found, **{name: getattr(found, name) / work.operations for name in ("value", "low", "high")})
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong in a line of at most 200 characters."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__

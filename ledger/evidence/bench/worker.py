@@ -5,6 +5,7 @@ It alone touches the device, so a device that fails takes this process with it a
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from ledger.evidence.bench.cases import Case
 from ledger.evidence.bench.machine import Machine, NoDeviceError, busy, machine
 from ledger.evidence.bench.rig import Rig
 from ledger.evidence.bench.table import portions
+from ledger.evidence.bench.timing import LostError
 
 COMMAND = (sys.executable, "-m", "ledger.evidence.bench.worker")
 # A heap that is given back and asked for again would cost a page fault for every 4 KiB of it, in every operation.
@@ -41,17 +43,25 @@ def main() -> None:
     if not line:
         return
     cases = [Case(**case) for case in json.loads(line)]
-    rig = Rig(found.place, found.limits, asked["seconds"], asked["hold"], _threads())
-    for index, result in measured(cases, rig, found):
-        if result is None:
-            answer(begun=index)
-        else:
-            answer(done=index, result=result)
+    rig = Rig(found.place, found.limits, asked["seconds"], asked["hold"], _threads(), found.uuid)
+    try:
+        for index, result in measured(cases, rig, found):
+            if result is None:
+                answer(begun=index)
+            else:
+                answer(done=index, result=result)
+    except LostError:
+        answer(lost=True)
+        answers.flush()
+        os._exit(0)  # what a lost device holds cannot be given back, and trying to may abort or hang
     answer(finished=True)
 
 
 def measured(cases: list[Case], rig: Rig, found: Machine) -> Iterable[tuple[int, Mapping[str, Any] | None]]:
-    """The place of each case with None when it begins, and with its result."""
+    """The place of each case with None when it begins, and with its result.
+
+    Raises LostError, after the error of the case in which the device was lost.
+    """
     index = 0
     for kind, some in portions(cases):
         reason = busy(found)
@@ -61,11 +71,17 @@ def measured(cases: list[Case], rig: Rig, found: Machine) -> Iterable[tuple[int,
                 index += 1
             continue
         yield index, None
-        for one in kind.measure(some, rig):
-            yield index, one.result
-            index += 1
-            if index < len(cases):
-                yield index, None
+        gc.collect()
+        gc.freeze()  # libraries stay; the garbage of each case is looked for without them
+        try:
+            for one in kind.measure(some, rig):
+                yield index, one.result
+                index += 1
+                if index < len(cases):
+                    yield index, None
+        except LostError as error:
+            yield index, {"error": str(error)}
+            raise
 
 
 def _threads() -> int:
