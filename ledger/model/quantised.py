@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import sympy
 
-from ledger.model import dtypes
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
 from ledger.spec.recipe import WHOLE, Recipe
-
-if TYPE_CHECKING:
-    from ledger.model.tape import Tape
 
 FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
 PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copies of weights that last
@@ -201,61 +196,3 @@ def scales_along(tensor: Tensor, name: str, block: tuple[int, int]) -> Tensor:
     """The fp32 scales of a tensor whose blocks lie along its last dim."""
     count = _scales(tensor, (tensor.dims[-1].name,), block, (1, 1))
     return Tensor(name, (Dim("scales", count),), "fp32", PASSING)
-
-
-# --- writing ------------------------------------------------------------------------------------
-
-
-def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.Expr, sympy.Expr] = ALL) -> Quantised:
-    """The same contraction of quantised operands; the kernels that quantise them are written on the tape."""
-    parts = parts if recipe.gathers == "quantised" else ALL
-    (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=parts[0] != ONE)
-    keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
-    _write(tape, left, inputs.both() if keeps else inputs.forward, recipe, once=False, part=parts[0])
-    _write(tape, right, weights.both() if stays else weights.forward, recipe, once=stays)
-    saves = (*(inputs.backward if keeps else (left,)), *(weights.backward if stays else (right,)), *plain.saves[2:])
-    kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
-    return kind(
-        plain.name,
-        f"{plain.kernel.split('.')[0]}.{dtypes.rate(recipe.format)}",
-        (inputs.forward[0], weights.forward[0], *plain.inputs[2:]),
-        plain.outputs,
-        saves,
-        einsum=plain.einsum,
-        density=plain.density,
-        copies=plain.copies,
-        originals=(left, right),
-        narrow=(inputs, weights),
-        recipe=recipe,
-        parts=parts,
-    )
-
-
-def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:
-    """Copies of both operands.
-
-    One that stays for backward, or that is gathered, is made once for all contractions that read the tensor, as where
-    their weights are one matrix; else each has its own.
-    """
-    first, second, out = plain.terms()
-    left, right = plain.inputs[:2]
-    contracted = tuple(d for d in first if d in second and d not in out)
-    rows, columns = (
-        tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
-    )
-    own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
-    role = STAYING if recipe.weights == "kept" else PASSING
-    return (
-        copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
-        copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),
-    )
-
-
-def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
-    tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe, *, once: bool, part: sympy.Expr = ONE
-) -> None:
-    key = (made[0].name, PASSING)
-    if key not in tape.moved:
-        tape.moved[key] = made[0]
-        name = f"{made[0].name.removesuffix('.row')}.quantise"
-        tape.record(Quantise(name, "quantise", (tensor,), made, reads=read(recipe, made), part=part, once=once))

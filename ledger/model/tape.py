@@ -14,8 +14,8 @@ from ledger.model.dims import Dim, dim
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
+from ledger.model.narrowing import narrowed
 from ledger.model.operations import ONE, Operation
-from ledger.model.quantised import narrowed
 from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
 from ledger.spec.plan import Kernels, Lora, Precision
@@ -26,7 +26,8 @@ class Tape:
     """Operations in execution order, the weights they use, and what was already cast or gathered.
 
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name. Results
-    of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
+    of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are. What
+    is `compiled` quantises a tensor once for all products that read it.
     """
 
     precision: Precision
@@ -39,6 +40,7 @@ class Tape:
     times: sympy.Expr = ONE
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    compiled: bool = False
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)

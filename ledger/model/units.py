@@ -80,7 +80,7 @@ class Builder:
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
         """An empty tape, for what a policy treats so."""
-        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora)
+        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, compiled=self.compiled)
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 

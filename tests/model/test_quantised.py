@@ -135,3 +135,18 @@ def test_one_layout_serves_where_the_hardware_takes_both() -> None:
     peaks = [plan.roles[0].moments[-1].total for plan in (both, one)]
     scales = 2 * 7 * 4
     assert peaks[0] - peaks[1] == weights + scales
+
+
+@pytest.mark.parametrize(("stack", "casts"), [("pytorch-fsdp2-2025", 7), ("pytorch-fsdp2-compile-2025", 4)])
+def test_what_is_compiled_casts_a_tensor_once(stack: str, casts: int) -> None:
+    """Seven products read four tensors: before attention, after it, before the MLP and within it.
+
+    Equal subexpressions of a compiled layer are one, in both passes (torch/_functorch/partitioners.py, fx_graph_cse).
+    """
+    sharded = {"data": 2, "zero": 3}
+    cluster = {"base": "h100-400g", "devices": 2, "devices_per_node": 2}
+    run = {"seq_len": 48, "micro_batch": 2, "global_batch": 4}
+    found = compiled("fp8-tensorwise", stack=stack, cluster=cluster, parallelism=sharded, run=run)
+    inputs = [row for row in rows(found, ".quantise", "hbm", "forward") if ".weight." not in row.account]
+    again = rows(found, ".quantise_input", "hbm", "backward")
+    assert (len(inputs), len(again)) == (casts, casts)
