@@ -18,7 +18,7 @@ from ledger.spec.problems import Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
-    from ledger.books.what_if.solve import Solution
+    from ledger.books.what_if.answer import Solution
     from ledger.report.diff import Diff
     from ledger.spec.plan import Plan
 

@@ -10,7 +10,7 @@ from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
-    from ledger.books.what_if.solve import Bound, Solution
+    from ledger.books.what_if.answer import Bound, Solution
 
 UNSATISFIABLE = 1
 NONE = "–"

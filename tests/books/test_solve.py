@@ -8,7 +8,8 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.what_if.conditions import condition
-from ledger.books.what_if.solve import LARGEST, SMALLEST, solve
+from ledger.books.what_if.answer import LARGEST, SMALLEST
+from ledger.books.what_if.solve import solve
 from ledger.books.what_if.unknowns import divisors
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan

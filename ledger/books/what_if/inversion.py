@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import inf
 
 import sympy
 
 from ledger.books.closed import Books, close
 from ledger.books.entries import STOCK, Lifetime
 from ledger.books.notation import text
+from ledger.books.what_if.conditions import Condition
+from ledger.books.what_if.sought import Unknown
+from ledger.books.what_if.trial import totals
 from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
 from ledger.spec.plan import Plan
+
+MEMORY = ("memory.peak", "memory.reserved")
 
 
 @dataclass(frozen=True)
@@ -74,3 +81,28 @@ def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: Books) -> sympy.Expr:
     smooth = amount.replace(CeilDiv, lambda rows, shards: rows / shards)
     others = {one: sympy.Rational(book.value(one)) for one in smooth.free_symbols if one != sign}
     return smooth.xreplace(others)
+
+
+def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> tuple[str, int | None]:
+    """The closed form of memory that is first to reach a limit, and the rank it gives; nothing where there is none."""
+    limits = [_peak_limit(plan, one) for one in conditions if one.key in MEMORY and one.relation in {"<", "<="}]
+    if sought.sign is None or not limits:
+        return "", None
+    if plan.model.bare:
+        if sought.path != "model.parameters":
+            return "", None
+        rate = Fraction(totals(plan)["memory.static"]) / Fraction(sought.given)
+        return f"memory.static = {rate}*{sought.sign}", sought.rank(float(min(limits) / rate))
+    found = first_limit(closed_forms(plan, sought.sign), sympy.Rational(min(limits)))
+    if found is None or found[1] == inf:
+        return "", None
+    form, root = found
+    return f"memory.peak = {form.text}, at the limit where {sought.sign} = {root:.6g}", sought.rank(root)
+
+
+def _peak_limit(plan: Plan, one: Condition) -> Fraction:
+    """The most bytes alive that a condition on memory allows."""
+    limit = Fraction(plan.accelerator.memory) if one.against else one.limit
+    if one.key == "memory.peak" or plan.model.bare:
+        return limit
+    return (limit - plan.stack.context) / Fraction(plan.stack.fragmentation)

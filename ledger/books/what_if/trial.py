@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger.books.compiler import compile_plan
 from ledger.books.results import Number
 from ledger.books.what_if.conditions import Condition
-from ledger.books.what_if.unknowns import Unknown
+from ledger.books.what_if.sought import Unknown
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Plan
 

@@ -1,0 +1,212 @@
+"""What each key of `totals` means: a formula over other totals and inputs, and the rule behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ledger.spec.plan import Overlap
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A row: `key` may hold `<parts>`, which `formula` and `inputs` may repeat; `<rate>` is the matmul dtype's peak.
+
+    An `exact` formula is arithmetic over its inputs. `bare` rows hold of a parameter count alone, or else never of it.
+    """
+
+    key: str
+    formula: str
+    basis: str
+    inputs: tuple[str, ...] = ()
+    exact: bool = False
+    bare: bool | None = None
+
+
+PEAK = "model FLOPs over what all devices could do at the dense peak of the matmul dtype in the time of a step"
+CHOWDHERY = "Chowdhery et al. 2022 (PaLM), appendix B: model FLOPs only, attention without its causal mask"
+RAJBHANDARI = "Rajbhandari et al. 2020 (ZeRO), section 3.1: state is bytes per parameter, split as the ZeRO stage says"
+KAPLAN = "Kaplan et al. 2020, section 2.1: 6 FLOPs a parameter and token, forward and backward"
+LIFETIMES = "every stock with its lifetime; a role's peak is the fullest moment, and the worst role is reported"
+SLOWEST = "the slowest role sets the pace"
+DEVICE_TIME = "time.step * cluster.devices * accelerator.peak.<rate>"
+STEPS = "ceil(run.tokens / (run.global_batch * run.seq_len))"
+BATCH = ("run.tokens", "run.global_batch", "run.seq_len")
+AVAILABLE = ("time.step", "cluster.devices", "accelerator.peak.<rate>")
+SHAPE = ("run.micro_batch", "run.seq_len")
+JOB = ("run.global_batch", "run.seq_len")
+OVERLAP = tuple(f"stack.overlap.{kind}" for kind in vars(Overlap()))
+STATE = "accelerator.memory.labelled * cluster.devices // "
+STATE += "(bytes(precision.weights) + bytes(precision.gradients) + bytes(precision.master)"
+STATE += " + states(optimizer.name))"
+FORMATS = ("precision.weights", "precision.gradients", "precision.master", "precision.states", "optimizer.name")
+FAILING = ("cluster.failure_rate", "cluster.devices", "assumptions.checkpoint_cost", "assumptions.checkpoint_interval")
+POWER = ("cluster.devices", "accelerator.power", "assumptions.power_usage_effectiveness")
+PRICE = ("cluster.devices", "assumptions.price.per_device_hour")
+WATTS = "cluster.devices * accelerator.power * assumptions.power_usage_effectiveness * "
+DOLLARS = "cluster.devices * assumptions.price.per_device_hour / 3600 * "
+BARE_RUN = f"napkin.time.run / run.tokens * run.global_batch * run.seq_len * {STEPS}"
+
+MEANINGS: tuple[Meaning, ...] = (
+    Meaning("parameters", "elements of all weights, each storage once", "tied weights are one storage", ("model",)),
+    Meaning("parameters.active", "parameters, of experts top_k / experts of them",
+            "a token uses every parameter but those of experts that it is not sent to", ("parameters", "model")),
+    Meaning("parameters.trainable", "elements of the weights that have a gradient, adapters among them",
+            "what `train` names: all weights, where nothing is said", ("model", "train")),
+    Meaning("parameters.per_device", "elements of weights that one device holds, at most over roles", RAJBHANDARI,
+            ("parameters", "parallelism.tensor", "parallelism.pipeline", "parallelism.zero", "parallelism.data")),
+    Meaning("flops.forward", "sum over roles of devices x matmul FLOPs of the forward pass in a step",
+            "2mkn a product of m x k and k x n; causal masks at their exact density", ("flops.counter.forward", *JOB)),
+    Meaning("flops.backward", "sum over roles of devices x matmul FLOPs of the backward pass in a step",
+            "two products for each of forward: the gradients of the input and of the weight, where each has one",
+            ("flops.forward",)),
+    Meaning("flops.recompute", "sum over roles of devices x matmul FLOPs that are run again before backward",
+            "Chen et al. 2016: what is not kept is rebuilt; where nothing is asked for,"
+            " backward of flash attention still rebuilds the scores (Dao et al. 2022)",
+            ("flops.forward", "recompute.policy")),
+    Meaning("flops.model", "flops.forward + flops.backward", "what the model needs, without recomputation",
+            ("flops.forward", "flops.backward"), exact=True),
+    Meaning("flops.step", "flops.forward + flops.backward + flops.recompute", "what the devices do in a step",
+            ("flops.forward", "flops.backward", "flops.recompute"), exact=True),
+    Meaning("flops.run", f"flops.step * {STEPS}", "whole steps; the last one may be short",
+            ("flops.step", *BATCH), exact=True),
+    Meaning("flops.update", "sum over devices of matmul FLOPs of the optimizer's update", "5 iterations of 3 products"
+            " a matrix (Jordan et al. 2024, Muon); no part of flops.step", ("optimizer.name",)),
+    Meaning("flops.unmasked", "matmul FLOPs of one micro-batch's forward pass, a query attending to min(run.seq_len,"
+            " window) keys", "Chowdhery et al. 2022 (PaLM), appendix B, leaves out the causal mask and no more: a layer"
+            " with a window, or chunks, counts those keys", (*SHAPE, "model")),
+    Meaning("flops.counter.forward", "matmul FLOPs of one micro-batch, unsharded and unmasked",
+            "as torch.utils.flop_counter counts: attention in full, whatever its mask", SHAPE),
+    Meaning("flops.counter.step", "flops.counter.forward + those of backward, which attention kernels enlarge",
+            "as torch.utils.flop_counter counts: flash attention's backward is 2.5 of its forward",
+            ("flops.counter.forward", *SHAPE)),
+    Meaning("saved.per_layer.<group>", "bytes that one layer of <group> saves for backward, each storage once",
+            "as torch.autograd.graph.saved_tensors_hooks sees them; unsharded, no recompute", SHAPE),
+    Meaning("saved.total", "sum over groups of layers x saved bytes + those of input, output and loss",
+            "as torch.autograd.graph.saved_tensors_hooks sees them; tables that layers share count once", SHAPE),
+    Meaning("napkin.max_parameters", STATE, "state bytes only, all devices, everything sharded, labelled"
+            " capacity, whatever the ZeRO stage of the plan (Rajbhandari et al. 2020, section 3.1)",
+            ("accelerator.memory.labelled", "cluster.devices", *FORMATS), exact=True),
+    Meaning("napkin.flops.run", "6 * parameters.active * run.tokens", f"{KAPLAN}, as if every weight were trained:"
+            " a frozen one needs 4, or 2 where no gradient passes it", ("parameters.active", "run.tokens"), exact=True),
+    Meaning("napkin.time.run", "napkin.flops.run / (cluster.devices * accelerator.peak.<rate> * assumptions.mfu)",
+            f"{KAPLAN}; at an assumed MFU",
+            ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
+    Meaning("napkin.days", "napkin.time.run / 86400", "seconds of a day", ("napkin.time.run",), exact=True),
+    *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){beside}, on the worst role",
+              RAJBHANDARI, ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
+      for part, kind, beside, more in (
+          ("weights", "weights", ", and copies that a matmul recipe keeps,", ()), ("master", "master", "", ()),
+          ("gradients", "gradients", "", ()), ("optimizer", "states", "", ("optimizer.name",)))),
+    *(Meaning(f"memory.{part}", f"bytes of {what} alive at the peak moment of the worst role", LIFETIMES, inputs)
+      for part, what, inputs in (
+          ("weights", "weights and their quantised copies", ("memory.static.weights",)),
+          ("master", "master weights", ("memory.static.master",)),
+          ("gradients", "gradients", ("memory.static.gradients",)),
+          ("optimizer", "optimizer state", ("memory.static.optimizer",)),
+          ("activations", "activations, of all micro-batches in flight,", (*SHAPE, "recompute.policy")),
+          ("logits", "logits and their gradients", (*SHAPE, "model.vocab", "precision.logits")),
+          ("workspace", "temporaries of kernels and of the update", ("kernels.optimizer",)),
+          ("unsharded", "gathered weights and gradients to reduce", ("parallelism.zero", "precision.compute")))),
+    Meaning("memory.peak", "memory.weights + memory.master + memory.gradients + memory.optimizer"
+            " + memory.activations + memory.logits + memory.workspace + memory.unsharded", LIFETIMES,
+            tuple(f"memory.{part}" for part in ("weights", "master", "gradients", "optimizer", "activations",
+                                                "logits", "workspace", "unsharded")), exact=True),
+    Meaning("memory.reserved", "(memory.peak + workspaces) x fragmentation + context, of the role that needs most",
+            "what the driver reports, rounded down: tensors and workspaces of kernels in the allocator's pool, and the"
+            " CUDA context and libraries outside it",
+            ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
+             "stack.allocator.context")),
+    Meaning("memory.host",
+            "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
+            "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"
+            " backward where that leaves, for the role with most",
+            ("parallelism.offload", "cluster.devices_per_node", *SHAPE, *FORMATS)),
+    Meaning("memory.capacity", "accelerator.memory.driver", "memory as the driver reports it, not as the label says",
+            ("accelerator.memory.driver",), exact=True),
+    Meaning("kv_cache", "width x layers x run.micro_batch x min(run.seq_len, window) x bytes of an element; width = 2 x"
+            " kv_heads x head_dim, or kv_rank + rope_head_dim where attention is latent",
+            "keys and values of all layers, or their latents, of full sequences, in the dtype that matmuls write; a"
+            " layer with a window, or chunks, keeps those positions only", (*SHAPE, "model")),
+    Meaning("comm.<collective>.<axis>.bytes", "sum of the bytes one device gives to <collective> over <axis> in a step",
+            "of the role that moves most; Rajbhandari et al. 2020 (data), Korthikanti et al. 2022 (tensor)",
+            ("parallelism.<axis>", *SHAPE)),
+    Meaning("comm.<collective>.<axis>.count", "calls of <collective> over <axis> by one device in a step",
+            "of the role that calls most", ("parallelism.<axis>", "run.global_batch", "run.micro_batch")),
+    Meaning("host_link.<direction>.bytes", "bytes that one device moves over its link to the host in a step,"
+            " <direction>", "gradients go down and updated weights come up, each once a step;"
+            " weights on the host come up before each gather, and activations go down and come back each micro-batch",
+            ("parallelism.offload", "precision.weights", "precision.gradients", *SHAPE)),
+    Meaning("traffic.host", "bytes that the update of one device's share reads and writes in host memory in a step",
+            "each gradient is read once, each weight and state read and written; not part of time.step",
+            ("parallelism.offload", *FORMATS)),
+    Meaning("traffic.step", "bytes all kernels of one device read from and write to memory in a step",
+            "each operand is read once and each result written once; the busiest role", SHAPE),
+    Meaning("time.floor", "the largest of matmul FLOPs / peak, bytes / bandwidth, and bytes sent / line rate",
+            "every resource busy all the time and perfectly overlapped, at the data sheet's prices",
+            ("accelerator.peak.<rate>", "accelerator.bandwidth", "traffic.step")),
+    Meaning("time.roofline", "sum over kernels of max(FLOPs / peak, bytes / bandwidth), or transfers if more",
+            "Williams et al. 2009: each kernel at its own bound, by data sheet",
+            ("accelerator.peak.<rate>", "accelerator.bandwidth")),
+    Meaning("time.step", "time of all kernels + transfers not hidden + waiting for launches + bubble + optimizer",
+            f"{SLOWEST}; kernels by measured curves where there are any",
+            ("time.exposed", "time.bubble", "time.optimizer")),
+    Meaning("time.step.low", "time.step less one standard deviation, but not below time.roofline",
+            "errors of one curve add up, those of several partly cancel", ("time.step",)),
+    Meaning("time.step.high", "time.step and one standard deviation",
+            "errors of one curve add up, those of several partly cancel", ("time.step",)),
+    Meaning("time.serial", "all kernels, transfers, launches, bubble and optimizer, one after another",
+            "nothing is hidden", ("time.comm", "time.bubble", "time.optimizer")),
+    Meaning("time.compute", "sum over kernels of both passes of time x times in a step", SLOWEST, JOB),
+    Meaning("time.comm", "sum over transfers of time x times in a step, hidden or not", SLOWEST,
+            ("accelerator.scaleup.bandwidth", "cluster.scaleout.bandwidth", "accelerator.host_link")),
+    Meaning("time.exposed", "the part of time.comm that nothing hides", "the stack's rules of overlap, kind by kind",
+            ("time.comm", *OVERLAP)),
+    Meaning("time.bubble", "what the slowest device waits while the others fill and drain the pipeline",
+            "the order of forward, input-gradient and weight-gradient work of parallelism.schedule",
+            ("parallelism.schedule", "parallelism.pipeline", "parallelism.interleave")),
+    Meaning("time.optimizer", "sum over kernels of the update, of the role that takes longest",
+            "the update streams state through memory", ("memory.static.optimizer", "accelerator.bandwidth")),
+    *(Meaning(key, f"per cent of time.step that one per cent {change} buys",
+              "repriced under closed books, where a hidden transfer counts if it lasts longer than what hides it: what"
+              " the step waits for, the largest of which is the verdict's limit", ("time.step", *inputs))
+      for key, change, inputs in (
+          ("pace.matmul", "more of every matmul peak", ("accelerator.peak.<rate>",)),
+          ("pace.memory", "more memory bandwidth", ("accelerator.bandwidth",)),
+          ("pace.scaleup", "more bandwidth within a node", ("accelerator.scaleup.bandwidth",)),
+          ("pace.scaleout", "more bandwidth between nodes", ("cluster.scaleout.bandwidth",)),
+          ("pace.host", "more bandwidth of the link to the host", ("accelerator.host_link",)),
+          ("pace.launch", "less time of a launch", ("stack.launch.per_operation",)))),
+    Meaning("pace.fixed", "1 - (pace.matmul + pace.memory + pace.scaleup + pace.scaleout + pace.host + pace.launch)",
+            "what no rate buys: starts of kernels and of transfers, latencies",
+            tuple(f"pace.{part}" for part in ("matmul", "memory", "scaleup", "scaleout", "host", "launch")), True),
+    Meaning("tokens_per_second", "run.global_batch * run.seq_len / time.step", "tokens of a step over its time",
+            (*JOB, "time.step"), exact=True),
+    Meaning("tokens_per_second_per_device", "tokens_per_second / cluster.devices", "an even share",
+            ("tokens_per_second", "cluster.devices"), exact=True),
+    Meaning("mfu", "flops.unmasked * flops.model / flops.forward * run.global_batch"
+            f" / (run.micro_batch * {DEVICE_TIME})", f"{CHOWDHERY}; model over forward FLOPs is 3 where all is trained;"
+            " unlike hfu and mfu.causal it counts scores that the mask throws away, so it can exceed hfu",
+            ("flops.unmasked", "flops.model", "flops.forward", "run.global_batch", "run.micro_batch",
+             *AVAILABLE), exact=True),
+    Meaning("mfu.causal", f"flops.model / ({DEVICE_TIME})",
+            f"{PEAK}; causal masks at their exact density", ("flops.model", *AVAILABLE), exact=True),
+    Meaning("hfu", f"flops.step / ({DEVICE_TIME})", "Korthikanti et al. 2022: hardware FLOPs, recomputation included",
+            ("flops.step", *AVAILABLE), exact=True),
+    Meaning("prefill.time", "forward time of one micro-batch through all stages", "kernels as in training", SHAPE),
+    Meaning("decode.time_per_token", "(parameters.active x bytes of an element + kv_cache) /"
+            " (parallelism.tensor x share of bandwidth reached x accelerator.bandwidth)",
+            "Pope et al. 2022: every weight and the whole cache are read once for a token",
+            ("parameters.active", "kv_cache", "parallelism.tensor", "accelerator.bandwidth")),
+    Meaning("goodput", "1 - checkpoint_cost / checkpoint_interval"
+            " - failure_rate x devices x (restart_time + checkpoint_interval / 2), at least 0",
+            "Young 1974: saving, restarting, and half an interval of lost work at each failure",
+            (*FAILING, "assumptions.restart_time")),
+    Meaning("time.run", f"time.step * {STEPS}", "whole steps", ("time.step", *BATCH), exact=True),
+    Meaning("cost.run", f"{DOLLARS}time.run", "the price of a device's hour", (*PRICE, "time.run"), True, bare=False),
+    Meaning("energy.run", f"{WATTS}time.run", "devices at full power, times site power over device power",
+            (*POWER, "time.run"), True, bare=False),
+    Meaning("cost.run", f"{DOLLARS}{BARE_RUN}", "the price of a device's hour, at the assumed MFU",
+            (*PRICE, "napkin.time.run", *BATCH), True, bare=True),
+    Meaning("energy.run", f"{WATTS}{BARE_RUN}", "devices at full power, at the assumed MFU",
+            (*POWER, "napkin.time.run", *BATCH), True, bare=True),
+)  # fmt: skip
