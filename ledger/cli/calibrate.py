@@ -33,6 +33,8 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
         raise click.UsageError(f"--out is the spec, and its page goes beside it: {out.with_suffix(SPECS[0])}")
     from ledger.evidence.calibration.calibrate import fit_all, read_all
 
+    if out is not None and out.exists():
+        _own(out)
     files = read_all(list({path.resolve(): path for text in evidence for path in _found(text)}.values()))
     fitted = fit_all(files, named, _progress if len(files) > 1 else lambda _: None)
     if not fitted:
@@ -63,6 +65,16 @@ def _found(text: str) -> list[Path]:
     if text in known:
         return [library.folder("evidence") / f"{text}.yaml"]
     raise SpecError([Problem(Location(text), "there is no such file, nor evidence of that name", nearest(text, known))])
+
+
+def _own(out: Path) -> None:
+    """Raises SpecError where a file that is no accelerator would be written over, as the measurements themselves."""
+    from ledger.spec.problems import Location, Problem, SpecError
+    from ledger.spec.sources import from_file
+
+    if not any(line.startswith("accelerator:") for line in from_file(out).text.splitlines()):
+        message = "there is a file that is no accelerator's spec, and it would be lost"
+        raise SpecError([Problem(Location(str(out)), message, "give --out another name")])
 
 
 def _nothing(files: tuple[Evidence, ...]) -> None:

@@ -101,3 +101,15 @@ def test_the_spec_and_its_page_are_two_files(command_line: Ledger) -> None:
     assert result.exit_code == 2
     assert "mine.yaml" in result.stderr
     assert not Path("mine.html").exists()
+
+
+def test_measurements_are_not_written_over(command_line: Ledger, tmp_path: Path) -> None:
+    """--out takes a new file or a spec of an accelerator; evidence under that name stays what it is."""
+    own = tmp_path / "own.yaml"
+    own.write_text("spec: ledger/1\nevidence: mine\n", encoding="utf-8")
+    result = command_line("calibrate", "h100-sxm-nccl", "--out", "own.yaml")
+    assert result.exit_code == 2
+    assert "would be lost" in result.output
+    assert own.read_text(encoding="utf-8") == "spec: ledger/1\nevidence: mine\n"
+    for _ in range(2):
+        assert command_line("calibrate", "h100-sxm-nccl", "--out", "mine.yaml").exit_code == 0

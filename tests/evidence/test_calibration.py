@@ -175,11 +175,15 @@ def test_a_named_accelerator_stands_in_for_an_unknown_device(tmp_path: Path) -> 
         ),
         ("records:\n  - {what: copy, unit: us, bytes: 1000}\n", 7, "no `value`"),
         ("records:\n  - {what: copy, unit: parsec, bytes: 1000, value: 3}\n", 7, "`parsec` is unknown"),
+        ("records:\n  - {what: matmull.fp32, unit: us, m: 1, n: 1, k: 1, value: 3}\n", 7, "is named `matmull.fp32`"),
+        ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e+300}\n", 7, "beyond reason"),
+        ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e-30}\n", 7, "beyond reason"),
+        ("records:\n  - {what: copy, unit: us, bytes: 1000, low: 4, value: 3, high: 5}\n", 7, "outside its quartiles"),
         ("records:\n" + 2 * "  - {what: copy, unit: us, bytes: 1000, value: 3}\n", 8, "stands here twice"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_place(tmp_path: Path, body: str, line: int, message: str) -> None:
-    """A short row, text for a number, a negative time, a missing one, an unknown unit, a record that stands twice."""
+    """What is short, no number, negative, missing, of no unit, of no class, beyond reason, or there twice."""
     path = _write(tmp_path / "bad.yaml", "h100-sxm", body)
     with pytest.raises(SpecError) as caught:
         read_all([path])

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ledger.books.prices import FALLBACK
 from ledger.evidence.bench.cases import identity
 from ledger.evidence.calibration.series import expanded
+from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
@@ -28,6 +30,9 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "launch": (),
 }
 BYTES = ("bytes",)
+FAMILIES = {*SIZES, "send", "elementwise", *(kind.partition(".")[0] for kind in FALLBACK)}
+REASON = (1e-6, 1e12)  # in a record's own unit: from a picosecond to eleven days, from a MFLOP/s on
+SPREAD = ("low", "value", "high")  # quartiles about a median
 
 
 @dataclass(frozen=True)
@@ -116,22 +121,45 @@ def _faults(record: Record, where: Location, keys: Mapping[str, Location]) -> It
     what = record.get("what")
     if not isinstance(what, str):
         yield Problem(where, "a record says no kernel class", "`what: matmul.bf16`, `what: norm.forward`, ...")
+    elif "error" in record:
         return
-    if "error" in record:
-        return
-    if record.get("unit") not in UNITS:
-        message = f"{what}: the unit `{record['unit']}` is unknown" if "unit" in record else f"{what} has no unit"
-        yield Problem(keys.get("unit", where), message, f"one of {', '.join(UNITS)}")
-    needed = SIZES.get(what.partition(".")[0], BYTES)
-    for name in ("value", *needed):
+    elif (family := what.partition(".")[0]) not in FAMILIES:
+        yield Problem(keys.get("what", where), f"no kernel class is named `{what}`", nearest(family, sorted(FAMILIES)))
+    else:
+        if record.get("unit") not in UNITS:
+            message = f"{what}: the unit `{record['unit']}` is unknown" if "unit" in record else f"{what} has no unit"
+            yield Problem(keys.get("unit", where), message, f"one of {', '.join(UNITS)}")
+        yield from _numbers(record, ("value", *SIZES.get(family, BYTES)), where, keys)
+        yield from _beyond(record, where, keys)
+
+
+def _numbers(
+    record: Record, needed: tuple[str, ...], where: Location, keys: Mapping[str, Location]
+) -> Iterator[Problem]:
+    """What is no number above zero, and what is not there at all."""
+    what = record["what"]
+    for name in needed:
         if name not in record:
-            yield Problem(where, f"{what} has no `{name}`", f"it needs {', '.join(('value', *needed))}")
+            yield Problem(where, f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
     for name, value in record.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            if name in ("value", *needed):
+            if name in needed:
                 yield Problem(keys.get(name, where), f"{what}: `{name}` is no number: {value!r}", "write 512 or 43.6")
         elif name != "others" and not (math.isfinite(value) and value > 0):
             yield Problem(keys.get(name, where), f"{what}: `{name}` is {value}", "a measurement is above zero")
+
+
+def _beyond(record: Record, where: Location, keys: Mapping[str, Location]) -> Iterator[Problem]:
+    """A value that no device has, or that lies outside its own quartiles."""
+    found = [(name, record[name]) for name in SPREAD if isinstance(record.get(name), int | float)]
+    for name, value in found:
+        if math.isfinite(value) and value > 0 and not REASON[0] <= value <= REASON[1]:
+            message = f"{record['what']}: `{name}` is {value:g} {record.get('unit', '')}".rstrip()
+            yield Problem(keys.get(name, where), f"{message}, beyond reason", "was it written in another unit?")
+    if [value for _, value in found] != sorted(value for _, value in found):
+        stated = ", ".join(f"{name} {value}" for name, value in found)
+        message = f"{record['what']}: the median is outside its quartiles: {stated}"
+        yield Problem(keys.get("low", where), message, "low is the first quartile, high the third")
 
 
 def _doubled(records: list[tuple[Record, Location, Mapping[str, Location]]]) -> Iterator[Problem]:
