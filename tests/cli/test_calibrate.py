@@ -83,7 +83,7 @@ def test_a_file_of_whole_runs_has_nothing_to_fit(command_line: Ledger) -> None:
 
 def test_bad_records_leave_what_was_there(command_line: Ledger, tmp_path: Path) -> None:
     """A negative time is told with its line; the file that --out names stays as it was."""
-    (tmp_path / "mine.yaml").write_text("mine\n", encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text("accelerator: mine\n", encoding="utf-8")
     (tmp_path / "bad.yaml").write_text(
         "spec: ledger/1\nevidence: Bad\ndevice: h100-sxm\nsource: this test\norigin: {method: none}\n"
         "records:\n  - {what: copy, unit: us, bytes: 1000, value: -3}\n",
@@ -92,7 +92,7 @@ def test_bad_records_leave_what_was_there(command_line: Ledger, tmp_path: Path) 
     result = command_line("calibrate", "bad.yaml", "--out", "mine.yaml")
     assert result.exit_code == 2
     assert "bad.yaml:7" in result.stderr
-    assert (tmp_path / "mine.yaml").read_text(encoding="utf-8") == "mine\n"
+    assert (tmp_path / "mine.yaml").read_text(encoding="utf-8") == "accelerator: mine\n"
 
 
 def test_the_spec_and_its_page_are_two_files(command_line: Ledger) -> None:
