@@ -9,7 +9,7 @@ from ledger.books.entries import STEP
 from ledger.books.overlap import HOST, axis, moves
 from ledger.books.results import KernelTime
 from ledger.model.gradients import copied_to_buckets
-from ledger.model.wrapping import ENDS
+from ledger.model.wrapping import ENDS, ROOT
 from ledger.spec.plan import Plan
 
 MESSAGES = 4  # of a comparison, one after the other, for each rank but the first
@@ -24,7 +24,7 @@ def launches(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> fl
 
 def calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> float:
     """Kernels of a layer that no operation stands for: each is a call by itself, without autograd, views or hooks."""
-    forward, backward = (0, 0) if unit in ENDS else plan.stack.beside
+    forward, backward = (0, 0) if unit in (*ENDS, ROOT) else plan.stack.beside
     layers = min((row.times for row in rows if not moves(row)), default=0)
     return plan.stack.call * layers * (forward if name == "forward" else backward)
 

@@ -16,6 +16,7 @@ from ledger.books.what_if.sensitivity import sensitivities
 from ledger.spec.load import load_plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
+STACKS = ("nanotron-2024", "nanotron-2025-checked", "torchtitan-2024", "fms-fsdp-2024", "pytorch-fsdp2-2025")
 
 
 @pytest.fixture(scope="module", params=sorted(SPECS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -40,7 +41,7 @@ def test_a_better_resource_never_lengthens_a_step(seed: int) -> None:
     plan = load_plan(
         SPECS / name,
         (
-            f"stack={draw.choice(('nanotron-2024', 'torchtitan-2024', 'fms-fsdp-2024', 'pytorch-fsdp2-2025'))}",
+            f"stack={draw.choice(STACKS)}",
             f"cluster.devices={data * tensor}",
             f"parallelism={{data: {data}, tensor: {tensor}, zero: {draw.choice((0, 1, 3))}}}",
             f"run.micro_batch={draw.choice((1, 2, 4))}",

@@ -31,6 +31,10 @@ def typed(folder: Path, **changes: str) -> Facts:
         ({"source_id": "llm-foundry", "model_name": "mpt-7b", "n_gpus": "256"}, "llm-foundry-flash-2023"),
         ({"source_id": "llm-foundry", "model_name": "mpt-13b", "n_gpus": "256"}, "llm-foundry-2023"),
         ({"source_id": "mt-nlg"}, "megatron-deepspeed-2021"),
+        ({"source_id": "nanotron", "pp": "2", "n_gpus": "16", "data_parallel_kind": "zero1"}, "nanotron-2025-checked"),
+        ({"source_id": "nanotron", "pp": "2", "n_gpus": "8", "data_parallel_kind": "ddp"}, "nanotron-2024"),
+        ({"source_id": "nanotron", "pp": "1", "n_gpus": "64", "micro_batch": "8"}, "nanotron-2025-checked"),
+        ({"source_id": "nanotron", "pp": "1", "n_gpus": "64", "micro_batch": "1"}, "nanotron-2024"),
     ],
 )
 def test_a_row_names_its_stack(tmp_path: Path, cells: dict[str, str], stack: str) -> None:
