@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from ledger import numbers
+from ledger.units import unit_of
 
 T = "\u202f"
 
@@ -85,7 +86,7 @@ def test_signs_are_true_minuses_and_pluses() -> None:
 )
 def test_a_key_of_the_contract_knows_its_unit(key: str, unit: str) -> None:
     """The published keys are SI base units, except days and shares."""
-    assert numbers.unit_of(key) == unit
+    assert unit_of(key) == unit
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
 def print_totals(compiled: Compiled, keys: list[str]) -> None:
     """Prints each total with its value."""
     from ledger.cli.tables import amount, print_table
-    from ledger.numbers import unit_of
+    from ledger.units import unit_of
 
     rows = [(key, amount(compiled.totals[key], unit_of(key))) for key in keys]
     if rows:

@@ -80,7 +80,7 @@ def print_solution(found: Solution) -> None:
 def cells(found: Solution, bound: Bound) -> tuple[str, ...]:
     """A condition in a line."""
     from ledger.cli.tables import amount
-    from ledger.numbers import unit_of
+    from ledger.units import unit_of
 
     values = (bound.given, bound.at, bound.beyond, bound.limit)
     shown = (NONE if value is None else amount(value, unit_of(bound.key)) for value in values)

@@ -13,6 +13,7 @@ from ledger.report.contract import maybe, number
 from ledger.report.diff import Diff, Formula, Output, group
 from ledger.report.html import environment
 from ledger.report.views.parts import Cell, Column, Table
+from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -114,7 +115,7 @@ def formula_row(formula: Formula) -> tuple[Cell, ...]:
 
 def output_row(output: Output) -> tuple[Cell, ...]:
     """A total before and after, and why."""
-    unit = numbers.unit_of(output.key)
+    unit = unit_of(output.key)
     values = [NONE if value is None else numbers.written(value, unit) for value in (output.old, output.new)]
     by = NONE if output.by is None else moved(output.by, unit)
     relative = NONE if output.relative is None else numbers.change(output.relative)
@@ -190,7 +191,7 @@ def output_record(output: Output) -> dict[str, Any]:
     """A total in its base unit."""
     return {
         "total": output.key,
-        "unit": numbers.unit_of(output.key),
+        "unit": unit_of(output.key),
         "old": maybe(output.old),
         "new": maybe(output.new),
         "change": maybe(output.by),

@@ -9,11 +9,11 @@ from ledger.books.links import LINKS, links
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol
-from ledger.numbers import unit_of
 from ledger.report.contract import number
 from ledger.spec.inputs import origin, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
+from ledger.units import unit_of
 
 DEFAULT = "default"
 NONE = "none"  # the specs' word for what a plan does without

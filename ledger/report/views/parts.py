@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from markupsafe import Markup
 
 from ledger import numbers
+from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
@@ -125,7 +126,7 @@ class Figure:
 def total(compiled: Compiled, key: str) -> Total:
     """A total by its key; KeyError where the plan has none."""
     value = compiled.totals[key]
-    return Total(key, numbers.written(value, numbers.unit_of(key)), numbers.machine(value))
+    return Total(key, numbers.written(value, unit_of(key)), numbers.machine(value))
 
 
 def totals(compiled: Compiled, keys: Sequence[str]) -> tuple[Total, ...]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
@@ -88,7 +88,12 @@ def plan(report: Report) -> PlanView:
         if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed(path, chosen))
     ]
     sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
-    columns = (Column("value of", "code"), Column("value", "number"), Column("written at", "code"), Column("source", "tag"))
+    columns = (
+        Column("value of", "code"),
+        Column("value", "number"),
+        Column("written at", "code"),
+        Column("source", "tag"),
+    )
     rows = tuple(
         (Cell(path), Cell(value), Cell(str(origin.where)), source_cell(origin, sources))
         for path, value, origin in found
@@ -156,94 +161,3 @@ def typed_amount(value: float | Fraction, unit: str) -> str:
         return f"{numbers.trimmed(numbers.count(value))} tokens"
     text = numbers.written(value, unit)
     return text if unit == "USD" else numbers.trimmed(text)
-
-
-def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
-    """The plan in ten lines, fewer where only a parameter count is known."""
-    run = chosen.run
-    rows = (
-        ("model", model_line(chosen)),
-        ("devices", f"{numbers.integer(chosen.cluster.devices)} × {chosen.accelerator.title}"),
-        ("layout", layout_line(chosen)),
-        ("batch", "" if chosen.model.bare else batch_line(chosen)),
-        ("training", f"{numbers.trimmed(numbers.count(run.tokens))} tokens" if run.tokens else ""),
-        ("precision", precision_line(chosen)),
-        ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
-        ("trained", train_line(chosen)),
-        ("optimizer", chosen.optimizer.name),
-        ("software", chosen.stack.title),
-        ("kernels", "" if chosen.model.bare else kernel_line(chosen)),
-    )
-    return tuple((name, text) for name, text in rows if text)
-
-
-def model_line(chosen: Plan) -> str:
-    """The model in a line."""
-    model = chosen.model
-    if model.bare:
-        return f"{model.title or model.name}: a count and nothing else"
-    layers = sum(group.repeat for group in model.groups)
-    return f"{model.title}: {layers} layers of width {numbers.integer(model.d_model)}"
-
-
-def batch_line(chosen: Plan) -> str:
-    """The sequences of a step and of a micro-batch."""
-    run = chosen.run
-    return (
-        f"{numbers.integer(run.global_batch)} sequences of {numbers.integer(run.seq_len)} tokens a step, "
-        f"{numbers.integer(run.micro_batch)} in a micro-batch"
-    )
-
-
-def kernel_line(chosen: Plan) -> str:
-    """Which implementation serves each part that the model has."""
-    groups = chosen.model.groups
-    absent = set() if any(group.mlp.experts for group in groups) else {"experts", "weighing", "router"}
-    absent |= set() if any(group.attention.rotary or group.attention.rope_head_dim for group in groups) else {"rotary"}
-    named = {
-        part.name: getattr(chosen.kernels, part.name) for part in fields(chosen.kernels) if part.name not in absent
-    }
-    return ", ".join(f"{name.replace('_', ' ')} {choice}" for name, choice in named.items() if choice)
-
-
-def layout_line(chosen: Plan) -> str:
-    """The degrees above one, and what ZeRO shards."""
-    names = ("data", "tensor", "pipeline", "context", "expert")
-    degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in names if getattr(chosen.parallelism, name) > 1]
-    zero = [f"ZeRO-{chosen.parallelism.zero}"] if chosen.parallelism.zero else []
-    sequence = ["sequence parallel"] if chosen.parallelism.sequence != "off" else []
-    how = [chosen.parallelism.context_exchange.replace("_", "-")]
-    how += ["zigzag"] if chosen.parallelism.context_balance == "zigzag" else []
-    exchange = [f"context by {', '.join(how)}"] if chosen.parallelism.context > 1 else []
-    return "; ".join([", ".join([*degrees, *zero, *sequence]), *exchange]) or "one device"
-
-
-def precision_line(chosen: Plan) -> str:
-    """The dtypes by role, equal ones together."""
-    precision = chosen.precision
-    roles = ("weights", "gradients", "master", "states", "compute", "reduction")
-    pairs = sorted(((str(getattr(precision, role) or "none"), role) for role in roles), key=lambda pair: pair[0])
-    together = groupby(pairs, key=lambda pair: pair[0])
-    return "; ".join(f"{dtype}: {', '.join(role for _, role in group)}" for dtype, group in together)
-
-
-def train_line(chosen: Plan) -> str:
-    """Which weights are trained; empty where all are."""
-    train = chosen.train
-    if train.lora:
-        return f"low-rank adapters of rank {train.lora.rank} on {', '.join(train.lora.targets)}"
-    return {"only": "only ", "frozen": "all but "}.get(train.kind, "") + ", ".join(train.names)
-
-
-def recompute_line(chosen: Plan) -> str:
-    """The checkpointing policy."""
-    policy = chosen.recompute
-    odd = ", of matmuls every second" if policy.matmuls == "every_second" else ""
-    lines = {
-        "every": f"every {policy.every} layers",
-        "layers": f"the first {policy.layers} layers of a stage",
-        "segment": f"segments of {policy.segment} layers" if policy.segment else "segments of sqrt(L) layers",
-        "components": ", ".join(policy.components),
-        "keep": f"all but {', '.join(policy.keep)}{odd}",
-    }
-    return lines.get(policy.policy, policy.policy)

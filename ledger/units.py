@@ -1,0 +1,32 @@
+"""The unit of each key of `totals`: SI base units, but for days and shares."""
+
+from __future__ import annotations
+
+KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its unit
+    ("napkin.days", "day"),
+    ("napkin.flops", "FLOP"),
+    ("napkin.time", "s"),
+    ("flops.", "FLOP"),
+    ("memory.", "B"),
+    ("saved.", "B"),
+    ("traffic.", "B"),
+    ("kv_cache", "B"),
+    ("host_link.", "B"),
+    ("time.", "s"),
+    ("prefill.time", "s"),
+    ("decode.time", "s"),
+    ("tokens_per_second", "token/s"),
+    ("mfu", "%"),
+    ("hfu", "%"),
+    ("goodput", "%"),
+    ("pace.", "%"),
+    ("cost.", "USD"),
+    ("energy.", "J"),
+)
+
+
+def unit_of(key: str) -> str:
+    """The unit of a key of `totals`; a plain count where no rule names another."""
+    if key.startswith("comm."):
+        return "B" if key.endswith(".bytes") else "1"
+    return next((unit for start, unit in KEY_UNITS if key.startswith(start)), "1")
