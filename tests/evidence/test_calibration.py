@@ -155,6 +155,13 @@ def test_a_named_accelerator_stands_in_for_an_unknown_device(tmp_path: Path) -> 
     assert fitted.device.base == "h100-sxm"
 
 
+def test_a_processor_is_held_against_no_gpu(tmp_path: Path) -> None:
+    """An H100 that computes as a CPU does would be a price list of nothing."""
+    path = _write(tmp_path / "one.yaml", "my-cpu", f"{CPU}series:\n{_copies(2.0e10)}\n")
+    with pytest.raises(SpecError, match="a CPU was measured, and `h100-sxm` is a GPU"):
+        fit_all(read_all([path]), "h100-sxm")
+
+
 @pytest.mark.parametrize(
     ("body", "line", "message"),
     [

@@ -35,10 +35,22 @@ def device(evidence: Evidence, named: str = "") -> Device:
     name = named or evidence.device
     known = default_library().names("accelerator")
     if name in known:
-        return Device(load_accelerator(name), base=name)
+        accelerator = load_accelerator(name)
+        if (evidence.hardware.get("kind") == CPU) != (accelerator.kind == CPU) and evidence.hardware:
+            raise SpecError([_another(evidence, accelerator)])
+        return Device(accelerator, base=name)
     if named or evidence.hardware.get("kind") != CPU:
         raise SpecError([_unknown(evidence, name, known)])
     return measured(evidence)
+
+
+def _another(evidence: Evidence, accelerator: Accelerator) -> Problem:
+    """That what was measured is no such device."""
+    where = evidence.node.fields["hardware"].where
+    names = {True: "a CPU", False: "a GPU"}
+    was, asked = evidence.hardware.get("kind") == CPU, accelerator.kind == CPU
+    message = f"{names[was]} was measured, and `{accelerator.name}` is {names[asked]}"
+    return Problem(where, message, f"leave --accelerator out: the device is `{evidence.device}`")
 
 
 def _unknown(evidence: Evidence, name: str, known: tuple[str, ...]) -> Problem:
