@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ledger.evidence.calibration.sets import named
-from ledger.report.charts.agreement import Point, chart
+from ledger.report.charts.agreement import chart
+from ledger.report.charts.measured import Point
 from ledger.report.files import replace_file
 from ledger.report.html import environment, policy, stylesheet
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ledger import numbers
 from ledger.report import assets
-from ledger.report.charts.agreement import Point
+from ledger.report.charts.measured import Point
 from ledger.report.charts.parity import chart
 from ledger.report.files import replace_file
 from ledger.report.html import environment, policy, stylesheet

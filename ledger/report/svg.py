@@ -29,6 +29,11 @@ class Box:
     right: float
     bottom: float
 
+    @classmethod
+    def around(cls, x: float, y: float, across: float, up: float) -> Box:
+        """The box around a point, which reaches so far to each side."""
+        return cls(x - across, y - up, x + across, y + up)
+
     def overlaps(self, other: Box, gap: float = 0.0) -> bool:
         """Whether the two come closer than `gap`."""
         apart = (
@@ -150,6 +155,12 @@ Place = tuple[float, float]
 def line(start: Place, end: Place, colour: str, width: float = 1.0, dashes: str = "") -> str:
     """A straight line."""
     return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
+
+
+def circle(centre: Place, radius: float, colour: str, tip: str, opacity: float | None = None) -> str:
+    """A filled circle; `tip` is shown while the pointer rests on it."""
+    title = element("title", escape(tip))
+    return element("circle", title, cx=centre[0], cy=centre[1], r=radius, fill_opacity=opacity, **fill(colour))
 
 
 def path(points: Sequence[Place], colour: str, width: float = 1.5, dashes: str = "") -> str:

@@ -6,7 +6,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ledger.report.charts.agreement import EDGE, TALL, Point, chart
+from ledger.report.charts.agreement import TALL, chart
+from ledger.report.charts.measured import EDGE, Point
 
 CIRCLE = "{http://www.w3.org/2000/svg}circle"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ledger.evidence.published.contract import by_source, overall
 from ledger.evidence.published.scores import Scored
-from ledger.report.charts.agreement import Point
+from ledger.report.charts.measured import Point
 from ledger.report.charts.parity import chart
 from ledger.report.score import page, reasons, worst
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from ledger import numbers
 from ledger.report.charts.labels import Mark, placed
 from ledger.report.charts.rows import legend
-from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
+from ledger.report.svg import Box, Scale, Text, circle, line, path, picture
 
 SMALL = 12.0
 LARGEST = 26.0  # px; the radius of a kernel that took the whole step
@@ -69,8 +68,9 @@ def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: flo
         corners = (x.low, min(max(roof.compute / roof.bandwidth, x.low), x.high), x.high)
         parts.append(path([(x(i), y(roof.at(i))) for i in corners], roof.colour, 1.75, roof.dashes))
     ordered = sorted(points, key=lambda point: -point.share)
-    parts += [circle(point, x, y) for point in ordered]
-    marks = [Mark(point.label, disc(point, x, y)) for point in ordered]
+    parts += [_dot(point, x, y) for point in ordered]
+    discs = [Box.around(x(point.intensity), y(point.rate), point.radius, point.radius) for point in ordered]
+    marks = [Mark(point.label, disc) for point, disc in zip(ordered, discs, strict=True)]
     plot = Box(x.start, y.end, x.end, y.start)
     parts += [text.draw() for text in placed(marks, roof_boxes(roofs, x, y), plot, LABELLED)]
     return picture(width, height + tall + 64.0, title, parts)
@@ -121,30 +121,16 @@ def roof_key(roof: Roof, y: float) -> list[str]:
     return [line((0.0, y + 8.0), (24.0, y + 8.0), roof.colour, 1.75, roof.dashes), Text(31.0, y + 12.5, text).draw()]
 
 
-def circle(point: Point, x: Scale, y: Scale) -> str:
+def _dot(point: Point, x: Scale, y: Scale) -> str:
     """One kernel."""
     tip = (
         f"{point.label}: {numbers.si(point.rate, 'FLOP/s')} at {numbers.intensity(point.intensity)}, "
         f"{numbers.percent(point.share)} of the time"
     )
-    return element(
-        "circle",
-        element("title", escape(tip)),
-        cx=x(point.intensity),
-        cy=y(point.rate),
-        r=point.radius,
-        fill_opacity=0.78,
-        **fill(point.bound),
-    )
-
-
-def disc(point: Point, x: Scale, y: Scale) -> Box:
-    """The square around a circle."""
-    centre, radius = (x(point.intensity), y(point.rate)), point.radius
-    return Box(centre[0] - radius, centre[1] - radius, centre[0] + radius, centre[1] + radius)
+    return circle((x(point.intensity), y(point.rate)), point.radius, point.bound, tip, 0.78)
 
 
 def roof_boxes(roofs: Sequence[Roof], x: Scale, y: Scale) -> list[Box]:
     """Small boxes along every roof, so that names keep off the lines."""
     steps = [10.0 ** (math.log10(x.low) + at * math.log10(x.high / x.low) / 80) for at in range(81)]
-    return [Box(x(i) - 4, y(roof.at(i)) - 2, x(i) + 4, y(roof.at(i)) + 2) for roof in roofs for i in steps]
+    return [Box.around(x(i), y(roof.at(i)), 4, 2) for roof in roofs for i in steps]

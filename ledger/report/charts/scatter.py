@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from ledger import numbers
 from ledger.report.charts.labels import SMALL, Mark, placed
-from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture, text_width
+from ledger.report.svg import Box, Scale, Text, circle, line, path, picture, text_width
 
 RADIUS = 5.0
 LABELLED = 6
@@ -34,9 +33,10 @@ def chart(choices: Sequence[Choice], capacity: float, title: str, width: float) 
     name = Text(x(capacity) - 6.0, y.start - 8.0, f"capacity {numbers.size(capacity)}", SMALL, "end", 600)
     front = sorted((choice for choice in choices if choice.best), key=lambda choice: choice.memory)
     parts.append(path([(x(choice.memory), y(choice.seconds)) for choice in front], "estimate", 1.25, "4 3"))
-    parts += [circle(choice, x, y) for choice in choices]
+    parts += [_dot(choice, x, y) for choice in choices]
     ordered = [*front, *(choice for choice in choices if not choice.best)]
-    marks = [Mark(choice.label, disc(choice, x, y)) for choice in ordered]
+    discs = [Box.around(x(choice.memory), y(choice.seconds), RADIUS, RADIUS) for choice in ordered]
+    marks = [Mark(choice.label, disc) for choice, disc in zip(ordered, discs, strict=True)]
     wall = Box(x(capacity) - 1.0, y.end, x(capacity) + 1.0, y.start)
     joined = along([(x(choice.memory), y(choice.seconds)) for choice in front])
     labels = placed(marks, [name.box, wall, *joined], Box(x.start, y.end, width, y.start), LABELLED)
@@ -62,18 +62,10 @@ def grid(x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def circle(choice: Choice, x: Scale, y: Scale) -> str:
+def _dot(choice: Choice, x: Scale, y: Scale) -> str:
     """One layout."""
     tip = f"{choice.label}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
-    colour = "estimate" if choice.best else "bound"
-    return element(
-        "circle",
-        element("title", escape(tip)),
-        cx=x(choice.memory),
-        cy=y(choice.seconds),
-        r=RADIUS,
-        **fill(colour),
-    )
+    return circle((x(choice.memory), y(choice.seconds)), RADIUS, "estimate" if choice.best else "bound", tip)
 
 
 def along(corners: Sequence[tuple[float, float]]) -> list[Box]:
@@ -82,10 +74,4 @@ def along(corners: Sequence[tuple[float, float]]) -> list[Box]:
     points = [
         (x0 + at * (x1 - x0), y0 + at * (y1 - y0)) for (x0, y0), (x1, y1) in itertools.pairwise(corners) for at in steps
     ]
-    return [Box(x - 2.0, y - 2.0, x + 2.0, y + 2.0) for x, y in points]
-
-
-def disc(choice: Choice, x: Scale, y: Scale) -> Box:
-    """The square around a circle."""
-    across, up = x(choice.memory), y(choice.seconds)
-    return Box(across - RADIUS, up - RADIUS, across + RADIUS, up + RADIUS)
+    return [Box.around(x, y, 2.0, 2.0) for x, y in points]
