@@ -23,9 +23,10 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 class Moments:
     """Tells `meter` which of `layers` runs; `groups` names the group of each layer.
 
-    Forward: `forward/input`, `forward/GROUP`, then `forward/loss` from the last layer on (norm, head, loss).
-    Backward: `backward/loss`, `backward/GROUP` for the layer of a group that backward visits first, `.../end` for the
-    one it visits last and `.../inner` between, then `backward/input` (the embedding).
+    Forward: `forward/input`, `forward/GROUP/start` for the first layer of a group, `forward/GROUP` for its last and
+    `.../inner` between, then `forward/loss` from the last layer on (norm, head, loss). Backward: `backward/loss`,
+    `backward/GROUP` for the layer of a group that backward visits first, `.../end` for the one it visits last and
+    `.../inner` between, then `backward/input` (the embedding).
     """
 
     meter: StorageMeter
@@ -67,19 +68,19 @@ class Moments:
             for handle in handles:
                 handle.remove()
 
-    def names(self, index: int) -> str:
-        """The moment at which backward visits layer `index`."""
+    def names(self, phase: str, index: int) -> str:
+        """The moment at which a pass visits layer `index`."""
         same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
-        name = f"{BACKWARD}/{self.groups[index]}"
+        name = f"{phase}/{self.groups[index]}"
         if index == same[-1]:
             return name
-        return f"{name}/end" if index == same[0] else f"{name}/inner"
+        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == same[0] else f"{name}/inner"
 
     def _begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""
         if self.phase == BACKWARD:  # what is computed again belongs to the backward pass of its layer
             return
-        self.meter.enter(f"{FORWARD}/{self.groups[index]}")
+        self.meter.enter(self.names(FORWARD, index))
         stream = _stream((*args, *kwargs.values()))
         if index == 0 and stream is not None and stream.requires_grad:
             stream.register_hook(lambda _: self.meter.enter("backward/input"))
@@ -90,7 +91,7 @@ class Moments:
             return
         stream = _stream(output if isinstance(output, tuple) else (output,))
         if stream is not None and stream.requires_grad:
-            stream.register_hook(lambda _: self.meter.enter(self.names(index)))
+            stream.register_hook(lambda _: self.meter.enter(self.names(BACKWARD, index)))
 
     def _left(self, index: int, *_: Any) -> None:
         """A layer is left: after the last one come norm, head and loss."""

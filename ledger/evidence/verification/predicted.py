@@ -76,16 +76,13 @@ def moments(book: Books, found: Sequence[Moment]) -> Figures:
 
 
 def _moments(found: Sequence[Moment]) -> Figures:
-    """The moments under the judge's names: in between, the fullest of several; forward knows no single layers."""
+    """The moments under the judge's names: in between, the fullest of several."""
     named: Figures = {}
     for moment in found:
         phase, *place = moment.name.split("/")
-        between = len(place) > 1 and place[1] != "end"
-        name = (
-            "/".join((phase, place[0], "inner") if phase == "backward" else (phase, place[0]))
-            if between
-            else moment.name
-        )
+        name = moment.name
+        if len(place) > 1 and place[1] != "end":
+            name = "/".join((phase, place[0], "start" if (phase, place[1]) == ("forward", "1") else "inner"))
         named[name] = max(named.get(name, 0), moment.total)
     return named
 
