@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ledger.cli.garbage import UNTOUCHED
+from ledger.cli.score_lines import lines
 from ledger.cli.tables import print_json, print_table
 from ledger.evidence.published.contract import by_source, contract, overall
 from ledger.evidence.published.facts import GIB, NEEDED
@@ -76,7 +77,7 @@ def write_page(scores: Sequence[Scored], path: Path, folder: Path) -> Path:
 
 
 def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | None) -> None:
-    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then a sentence.
+    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then sentences.
 
     Rows that are asked for by their error come with what it is under what they leave open.
     """
@@ -88,7 +89,8 @@ def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | N
         _rows(chosen, _open(path, chosen) if over else {})
     groups = by_source(scores)
     _sources(groups)
-    click.echo(_sentence(overall(groups)))
+    for line in lines(scores, groups):
+        click.echo(line)
 
 
 def _worst(score: Scored) -> float:
@@ -110,7 +112,7 @@ def _open(path: Path, scores: Sequence[Scored]) -> dict[str, str]:
 
 def _rows(scores: Sequence[Scored], open_: Mapping[str, str]) -> None:
     columns = ("run", "step", "measured", "error", "memory", "measured", "error", "assumed")
-    lines = [
+    cells = [
         (
             score.id,
             _seconds(score.step),
@@ -119,39 +121,32 @@ def _rows(scores: Sequence[Scored], open_: Mapping[str, str]) -> None:
             _bytes(score.memory),
             _bytes(score.measured_memory),
             _percent(score.memory_error),
-            score.skipped or "; ".join(filter(None, (*score.assumed, open_.get(score.id, "")))),
+            score.skipped or "; ".join(filter(None, (*score.assumed, _outside(score), open_.get(score.id, "")))),
         )
         for score in scores
     ]
-    if lines:
-        print_table(columns, lines, right=columns[1:-1])
+    if cells:
+        print_table(columns, cells, right=columns[1:-1])
         click.echo()
+
+
+def _outside(score: Scored) -> str:
+    return f"in no sum: {score.uncounted}" if score.uncounted else ""
 
 
 def _sources(groups: Mapping[str, Mapping[str, Any]]) -> None:
     figures = ("rows", "median", "mape", "bias", "worst")
     columns = ("source", "rows", "skipped", *(f"{kind} {figure}" for kind in ("time", "mem") for figure in figures))
-    lines = [
+    cells = [
         (name, str(group["rows"]), str(group["skipped"]), *_figures(group["time"]), *_figures(group["mem"]))
         for name, group in groups.items()
     ]
-    print_table(columns, lines, right=columns[1:])
+    print_table(columns, cells, right=columns[1:])
 
 
 def _figures(found: Mapping[str, Any]) -> tuple[str, ...]:
     absolute = [f"{found[name]:.1%}" if found["rows"] else "-" for name in ("median", "mape")]
     return (str(found["rows"]), *absolute, _percent(found["bias"]), _percent(found["worst"]))
-
-
-def _sentence(found: Mapping[str, Any]) -> str:
-    parts = [
-        f"{title}: {found[f'{kind}_rows']} rows, each source weighing the same, mean absolute error "
-        f"{found[f'{kind}_mape']:.1%}, mean of medians {found[f'{kind}_median']:.1%}, mean signed error "
-        f"{found[f'{kind}_bias']:+.1%}"
-        for kind, title in (("time", "step time"), ("mem", "peak memory"))
-        if found[f"{kind}_rows"]
-    ]
-    return "\n".join([*parts, f"{found['skipped']} of {found['rows']} rows skipped"])
 
 
 def _seconds(value: float | None) -> str:

@@ -23,7 +23,26 @@ def contract(scores: Sequence[Scored]) -> dict[str, Any]:
         "rows": [record(score) for score in scores],
         "sources": groups,
         "overall": overall(groups),
+        "uncounted": uncounted(scores),
     }
+
+
+def uncounted(scores: Sequence[Scored]) -> dict[str, dict[str, Any]]:
+    """By reason, rows whose step is predicted and in no sum, with their errors; each source weighs the same."""
+    reasons: dict[str, list[Scored]] = {}
+    for score in scores:
+        if score.uncounted and score.time_error is not None:
+            reasons.setdefault(score.uncounted, []).append(score)
+    return {reason: macro(rows) for reason, rows in sorted(reasons.items(), key=lambda pair: (-len(pair[1]), pair[0]))}
+
+
+def macro(rows: Sequence[Scored]) -> dict[str, Any]:
+    """Errors of time of these rows, means over their sources."""
+    errors: dict[str, list[float]] = {}
+    for row in rows:
+        errors.setdefault(row.group, []).append(row.time_error or 0.0)
+    found = [summary(one) for one in errors.values()]
+    return {"rows": len(rows), **{name: fmean(one[name] for one in found) for name in ("mape", "median", "bias")}}
 
 
 def record(score: Scored) -> dict[str, Any]:
@@ -41,6 +60,8 @@ def record(score: Scored) -> dict[str, Any]:
         "counts": {"time": score.counts_time, "mem": score.counts_memory},
         "fits": score.fits,
         "assumed": list(score.assumed),
+        "uncounted": score.uncounted or None,
+        "unpriced": score.unpriced or None,
         "skipped": score.skipped,
     }
 

@@ -36,7 +36,8 @@ COUNTED = "A"  # the grade of a measurement that summaries are made of, in a tab
 class Scored:
     """One row: its prediction beside its measurement in seconds and bytes, or the reason why there is none.
 
-    `counts_time` and `counts_memory`: whether summaries are made of it. `assumed` is what the row does not say.
+    `counts_time` and `counts_memory`: whether summaries are made of it; `uncounted` says why not, where there is an
+    error of time all the same. `unpriced`: why no step is predicted. `assumed` is what the row does not say.
     """
 
     id: str
@@ -49,6 +50,8 @@ class Scored:
     measured_memory: float | None = None
     counts_time: bool = False
     counts_memory: bool = False
+    uncounted: str = ""
+    unpriced: str = ""
     fits: bool | None = None
     assumed: tuple[str, ...] = ()
 
@@ -112,11 +115,22 @@ def _compared(blank: Scored, row: Facts, made: Document, plan: Plan, books: Sequ
         measured_step=measured,
         memory=float(memory),
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
-        counts_time=bool(measured) and not made.unpriced and row.score_time in (None, COUNTED) and row.kind == PRETRAIN,
+        counts_time=bool(measured) and not made.unpriced and not uncounted(row),
         counts_memory=known and row.score_mem in (None, COUNTED),
+        uncounted=uncounted(row) if measured and not made.unpriced else "",
+        unpriced=made.unpriced,
         fits=asked <= plan.accelerator.memory,
         assumed=(*made.assumed, *filter(None, [made.unpriced])),
     )
+
+
+def uncounted(row: Facts) -> str:
+    """Why summaries of time leave a row out; empty where they do not."""
+    if row.kind != PRETRAIN:
+        return f"of kind `{row.kind}`"
+    if row.score_time in (None, COUNTED):
+        return ""
+    return f"graded {row.score_time} (`score_time`)" if row.score_time else "no grade (`score_time`)"
 
 
 def otherwise(row: Row, library: Library) -> dict[str, float]:
