@@ -18,10 +18,10 @@ from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.model.wrapping import ENDS
+from ledger.numbers import DAY
 from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]
-DAY = 86400
 CORE = "attention/core"
 
 

@@ -10,6 +10,7 @@ import sympy
 from ledger.model.tensors import CeilDiv
 
 Exact = int | Fraction
+Value = Callable[[sympy.Expr], Exact]
 Bindings = Mapping[sympy.Symbol, Exact]
 
 

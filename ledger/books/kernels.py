@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import sympy
 
 from ledger.books import prices
 from ledger.books.entries import Entry, Ledger
-from ledger.books.evaluate import Exact
+from ledger.books.evaluate import Value
 from ledger.books.posting import matmul_dtype
 from ledger.books.results import KernelTime
 from ledger.model.collectives import Collective
 from ledger.model.operations import Matmul, Operation
 from ledger.model.sharding import Exchange
 from ledger.spec.plan import Plan
-
-Value = Callable[[sympy.Expr], Exact]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from ledger.books.results import KernelTime
 from ledger.model.cutting import quantised_between
+from ledger.model.program import SEND
 from ledger.spec.plan import Overlap, Plan
 
-SEND = "send.pipeline"
 HOST = "host_link"
 NONE = "none"
 # Axes over which activations of a layer move; over others it is weights and their gradients.

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.hosts import checks_once, launches
-from ledger.books.overlap import SEND, cargo, gradients_hide, hidden, moves
+from ledger.books.overlap import cargo, gradients_hide, hidden, moves
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.model.contraction import WEIGHT_GRADIENT
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.pipelines import Pace
+from ledger.model.program import SEND
 from ledger.model.schedule import Role, micro_batches
 from ledger.model.wrapping import ROOT
 from ledger.spec.plan import Plan

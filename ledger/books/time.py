@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.books.entries import STEP
-from ledger.books.overlap import SEND, axis, cargo, moves, spent
+from ledger.books.overlap import axis, cargo, moves, spent
 from ledger.books.passes import RoleTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, Span
+from ledger.model.program import SEND
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
 

@@ -8,9 +8,8 @@ from ledger.model.activations import activation
 from ledger.model.dims import Dim, dim, own
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.architecture import GIVEN
 from ledger.spec.plan import MLP, Custom, Step
-
-GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
 
 
 def custom(tape: Tape, x: Tensor, spec: MLP) -> Tensor:

@@ -15,8 +15,8 @@ import sympy
 from ledger.books import kernels, overlap, posting, prices
 from ledger.books.bindings import bindings
 from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
-from ledger.books.evaluate import exact
-from ledger.books.memory.holdings import CATEGORIES, Value, lasting
+from ledger.books.evaluate import Value, exact
+from ledger.books.memory.holdings import CATEGORIES, lasting
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.outside import workspace
 from ledger.books.memory.steps import Held, Step

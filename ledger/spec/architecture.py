@@ -101,6 +101,10 @@ class Shared:
     gated: bool = False
 
 
+GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
+STEPS = ("einsum", "activation", "multiply", "add")  # what a step of a custom component may do
+
+
 @dataclass(frozen=True)
 class Step:
     """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""

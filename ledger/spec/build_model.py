@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from ledger.spec.architecture import STEPS
 from ledger.spec.plan import MLP, Attention, Custom, Group, Model, Norm, Router, Shared, Step
 from ledger.spec.view import View
-
-STEPS = ("einsum", "activation", "multiply", "add")
 
 
 def model(view: View, name: str) -> Model:

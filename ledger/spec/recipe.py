@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HALF = ("bf16", "fp16")  # formats of 16 bits
 WHOLE = (0, 0)  # of a block: one scale for the tensor
 ROW = (1, 0)  # one scale for what is contracted of a row
 

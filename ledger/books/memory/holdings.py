@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import sympy
 
 from ledger.books.entries import Entry, Lifetime, stock
-from ledger.books.evaluate import Exact
+from ledger.books.evaluate import Exact, Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.moments import Moments
@@ -19,7 +19,7 @@ from ledger.books.memory.waiting import waiting
 from ledger.model import multi_token
 from ledger.model.dims import symbol
 from ledger.model.offloading import leaving, weights_on_host
-from ledger.model.operations import ZERO
+from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
@@ -29,8 +29,6 @@ from ledger.model.wrapping import INPUT, LOSS, OUTPUT, wrapped
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
-ONE = sympy.Integer(1)
-Value = Callable[[sympy.Expr], Exact]
 
 
 def stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:

@@ -9,7 +9,7 @@ import sympy
 
 from ledger.books.entries import Entry, Lifetime, stock
 from ledger.model.offloading import updates_on_host
-from ledger.model.operations import total
+from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
 from ledger.model.program import Program
 from ledger.model.sharding import Sharding, gathered
@@ -19,7 +19,6 @@ from ledger.model.wrapping import INPUT, ROOT
 from ledger.spec.optimizer import Temporary
 from ledger.spec.plan import Plan
 
-ONE = sympy.Integer(1)
 Holding = tuple[sympy.Expr, str]  # bytes, and why
 
 

@@ -8,12 +8,12 @@ first and the last of them can be the fullest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.books.evaluate import Exact
+from ledger.books.evaluate import Value
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Surroundings, Timeline
 from ledger.model.checkpointing import segment
 from ledger.model.exchanges import ends_apart
@@ -23,8 +23,6 @@ from ledger.model.program import Program
 from ledger.model.schedule import Role, order
 from ledger.model.wrapping import ENDS, INPUT, LOSS, MODEL, OUTPUT
 from ledger.spec.plan import Plan
-
-Value = Callable[[sympy.Expr], Exact]
 
 
 def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline:

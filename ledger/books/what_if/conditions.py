@@ -9,13 +9,13 @@ from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
 from ledger.books.results import Number
+from ledger.numbers import DAY
 from ledger.spec.expectations import value
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError, parse_any
 
 FITS = "fits"
-DAY = 86400
 RELATIONS: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
     "<=": le,
     ">=": ge,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ledger.books.bare import STATE
 from ledger.books.compiler import compile_plan
 from ledger.books.results import Number
 from ledger.books.what_if.conditions import Condition
@@ -12,7 +13,6 @@ from ledger.books.what_if.sought import Unknown
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Plan
 
-STATE = ("weights", "master", "gradients", "optimizer")
 BARE = "a bare model has state alone: memory is that of weights, master, gradients and optimizer, time the napkin's"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import sympy
-
-from ledger.books.evaluate import Exact
+from ledger.books.evaluate import Value
 from ledger.books.memory import liveness
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import standing
@@ -17,7 +15,6 @@ from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.model.wrapping import ENDS
 
-Value = Callable[[sympy.Expr], Exact]
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
 LAUNCH: Request = ("", 0)  # the host launches a kernel
 OUTPUT, GRADIENT = "output", "gradient"  # what neighbours have one name for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledger.evidence.replay.passes import Value
+from ledger.books.evaluate import Value
 from ledger.model.exchanges import ends_apart
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor, sized

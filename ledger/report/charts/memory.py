@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ledger import numbers
+from ledger.report.charts.labels import SMALL
 from ledger.report.charts.rows import NARROW, Rows, axis, legend
 from ledger.report.palette import COLOURS
 from ledger.report.svg import SIZE, Box, Scale, Text, line, picture, rectangle, text_width
 
 HEADROOM = 1.04  # of the largest value, so that the end of the longest bar is seen
-SMALL = 12.0
 FAR = 0.4  # of the capacity; where all moments stay below, the capacity is named and not drawn
 BRACKET = 10.0  # px between a bracket and what is beside it
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import Mark, placed
+from ledger.report.charts.labels import SMALL, Mark, placed
 from ledger.report.charts.rows import legend
 from ledger.report.svg import Box, Scale, Text, circle, line, path, picture
 
-SMALL = 12.0
 LARGEST = 26.0  # px; the radius of a kernel that took the whole step
 LEAST = 2.5
 LABELLED = 7

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 from ledger.spec.problems import Problem
+
+NODE = 8  # devices of a node, where a file does not say
 
 
 @dataclass(frozen=True)
@@ -13,3 +17,9 @@ class Imported:
 
     text: str
     notes: tuple[Problem, ...] = ()
+
+
+def cluster(devices: int) -> dict[str, Any]:
+    """A cluster of so many devices: its nodes are as large as their number allows."""
+    node = {"devices_per_node": math.gcd(devices, NODE)} if devices > NODE and devices % NODE else {}
+    return {"base": "h100-400g", "devices": devices, **node}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ledger.spec.architecture import GIVEN, STEPS
 from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Custom, Model, Parallelism, Step
 from ledger.spec.problems import Problem
 
-GIVEN = ("batch", "seq", "d_model")
-RESULT = "batch seq d_model"
+RESULT = " ".join(GIVEN)
 TERM = r"[a-z][a-z0-9_]*(?: [a-z][a-z0-9_]*)*"
-KINDS = ("einsum", "activation", "multiply", "add")
 EINSUM = re.compile(rf"({TERM}), ({TERM}) -> ({TERM})")
 # Names and letters of the sizes that a plan has already (ledger/model/dims.py): a formula could not tell them apart.
 TAKEN = frozenset(
@@ -51,10 +50,10 @@ def _sound(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
     shapes: Shapes = {"x": GIVEN}
     for index, step in enumerate(custom.steps):
         where = f"{path}.steps.{index}"
-        kinds = [kind for kind in KINDS if f"{where}.{kind}" in at.origins]
+        kinds = [kind for kind in STEPS if f"{where}.{kind}" in at.origins]
         if len(kinds) != 1:
             said = f"{' and '.join(f'`{kind}`' for kind in kinds)}" if kinds else "nothing"
-            yield Problem(at(where), f"a step does one thing, and this does {said}", f"one of {', '.join(KINDS)}")
+            yield Problem(at(where), f"a step does one thing, and this does {said}", f"one of {', '.join(STEPS)}")
             return
         if step.name in shapes:
             yield Problem(at(f"{where}.name"), f"two results are named `{step.name}`", "give each step its own name")

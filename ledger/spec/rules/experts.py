@@ -8,8 +8,8 @@ from fractions import Fraction
 from ledger.spec.places import Places, divisors, multiples
 from ledger.spec.plan import Assumptions, Group, Kernels, Model, Parallelism, Precision
 from ledger.spec.problems import Problem
+from ledger.spec.recipe import HALF
 
-HALF = ("bf16", "fp16")
 ROW = 16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
 
 

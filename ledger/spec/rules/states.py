@@ -8,7 +8,7 @@ from ledger.spec.optimizer import KINDS, Optimizer
 from ledger.spec.places import Places, multiples
 from ledger.spec.plan import Accelerator, Kernels, Model, Parallelism, Precision, Run
 from ledger.spec.problems import Problem
-from ledger.spec.recipe import WHOLE
+from ledger.spec.recipe import HALF, WHOLE
 from ledger.spec.rules.device import peak_key
 
 
@@ -50,7 +50,6 @@ def states_are_of_a_shape(optimizer: Optimizer, at: Places) -> Iterator[Problem]
 
 # --- quantised operands -------------------------------------------------------------------------
 
-HALF = ("bf16", "fp16")
 ALIGNED = 16  # bytes: torch._scaled_mm and cuBLASLt multiply 8-bit matrices whose sides are multiples of this
 PACKED = {"e2m1": 2}  # elements of a byte
 

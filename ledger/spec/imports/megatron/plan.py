@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from ledger.spec.imports.carried import NODE, cluster
 from ledger.spec.imports.huggingface.builders import stated
 
 Values = Mapping[str, Any]
-NODE = 8  # devices of a node, where a script does not say
 FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 KERNELS = {"flash": "flash", "fused": "cudnn_grouped", "unfused": "fused_softmax", "local": "fused_softmax"}
 EXCHANGES = {"p2p": "ring", "a2a": "all_to_all", "allgather": "all_gather"}
@@ -25,8 +24,6 @@ def plan(
     known = devices or _devices(values, variables)
     whole = -(-replica // NODE) * NODE
     devices = known if known and known % replica == 0 else whole if whole % replica == 0 else replica
-    node = {"devices_per_node": math.gcd(devices, NODE)} if devices > NODE and devices % NODE else {}
-    cluster = {"base": "h100-400g", "devices": devices, **node}
     data = max(devices // replica, 1)
     run, open_run = _run(values, data)
     stated_parts = {
@@ -42,7 +39,7 @@ def plan(
         **({} if open_run else {"run": run}),
     }
     accelerator = "b200" if stated_parts["precision"] == "mxfp8" else "h100-sxm"
-    assumed = {"accelerator": accelerator, "cluster": cluster, **({"run": run} if open_run else {})}
+    assumed = {"accelerator": accelerator, "cluster": cluster(devices), **({"run": run} if open_run else {})}
     return stated_parts, assumed
 
 

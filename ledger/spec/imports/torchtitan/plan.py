@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.imports.carried import Imported
+from ledger.spec.imports.carried import NODE, Imported, cluster
 from ledger.spec.imports.huggingface.builders import stated
 from ledger.spec.imports.text import plan_text
 from ledger.spec.imports.torchtitan.job import Job, read_job
@@ -28,7 +27,6 @@ FLAVORS: Mapping[tuple[str, str], str] = {
     ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
     ("deepseek_v3", "671B"): "deepseek-v3",
 }
-NODE = 8  # devices, where the job leaves the number of shards to the launcher
 OPTIMIZERS = {"AdamW": "adamw", "Adam": "adam"}
 UPDATES = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
 EXCHANGES = {"allgather": "all_gather", "alltoall": "ring"}
@@ -121,10 +119,9 @@ def _plan(job: Job, name: str, mesh: Mesh) -> dict[str, Any]:
 
 
 def _assumed(job: Job, mesh: Mesh) -> dict[str, Any]:
-    """Devices that nobody names: nodes are as large as their number allows."""
-    node = {"devices_per_node": math.gcd(mesh.used, NODE)} if mesh.used > NODE and mesh.used % NODE else {}
+    """Devices that nobody names."""
     accelerator = "b200" if narrow(job) == "mx" else "h100-sxm"
-    return {"accelerator": accelerator, "cluster": {"base": "h100-400g", "devices": mesh.used, **node}}
+    return {"accelerator": accelerator, "cluster": cluster(mesh.used)}
 
 
 def _parallelism(job: Job, mesh: Mesh) -> dict[str, Any]:
