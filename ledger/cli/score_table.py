@@ -26,6 +26,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 
 EVERY = 50  # rows between two signs of progress
 MANY = 300  # rows that are worth several processes
+LISTED = 20  # ids that a help line names
 PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
 
 
@@ -60,9 +61,19 @@ def print_plan(path: Path, wanted: str) -> None:
     rows = read_table(path, NEEDED)
     row = next((row for row in rows if row.text("id") == wanted), None)
     if row is None:
-        help_text = nearest(wanted, [row.text("id") for row in rows][:2000])
-        raise SpecError([Problem(Location(str(path)), f"no row has the id `{wanted}`", help_text)])
+        raise SpecError([Problem(Location(str(path)), f"no row has the id `{wanted}`", _meant(wanted, rows))])
     click.echo(plan_text(row, default_library()), nl=False)
+
+
+def _meant(wanted: str, rows: Sequence[Row]) -> str:
+    """The ids written most like it, else one of each source."""
+    ids = [row.text("id") for row in rows]
+    near = nearest(wanted, ids)
+    if near.startswith("did you mean") or len(ids) <= LISTED:
+        return near
+    firsts = {row.text("source_id") or row.text("source"): row.text("id") for row in reversed(rows)}
+    told = ", ".join(f"`{one}`" for one in list(firsts.values())[: -LISTED - 1 : -1])
+    return f"ids are such as {told}; --rows prints all {len(ids)}"
 
 
 def write_page(scores: Sequence[Scored], path: Path, folder: Path) -> Path:

@@ -136,6 +136,14 @@ def test_an_unknown_row_has_near_misses(tmp_path: Path) -> None:
     assert "help: did you mean `tt-1`" in result.output
 
 
+def test_an_id_like_no_other_is_told_one_of_each_source(tmp_path: Path) -> None:
+    """A long table is not listed: how the ids of each of its sources look, and what prints all."""
+    rows = [{**NANOTRON, "id": f"nt-{number}"} for number in range(30)]
+    result = score(str(written(tmp_path, {**TORCHTITAN, "id": "titan"}, *rows)), "--explain", "zzzz")
+    assert result.exit_code == 2
+    assert "help: ids are such as `titan`, `nt-0`; --rows prints all 31" in result.output
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
