@@ -109,4 +109,4 @@ def on_host(category: str) -> Resource:
 
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Entries that post anything."""
-    return tuple(entry for entry in entries if entry.amount != 0 and entry.times != 0)
+    return tuple(entry for entry in entries if entry.amount and entry.times)

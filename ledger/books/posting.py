@@ -131,24 +131,24 @@ def _times(count: sympy.Expr, per: str) -> sympy.Expr:
 
 def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
     """Matmul FLOPs, those a mask throws away, vector FLOPs and memory traffic of one kernel."""
-    useful, redone = operation.useful(), operation.redone()
+    useful, redone, masked = operation.useful(), operation.redone(), operation.masked()
     matmul = f"matmul.{matmul_dtype(operation)}"
-    causal = operation.masked() != 0 and not operation.kernel.startswith("grouped")
+    causal = masked and not operation.kernel.startswith("grouped")
     basis = CAUSAL if causal or operation.kernel.startswith("attention") else CONTRACTION
     amounts = [
-        (matmul, phase, useful - redone, basis),
+        (matmul, phase, useful - redone if redone else useful, basis),
         (matmul, "recompute", redone, "scores that the backward kernel rebuilds"),
-        (matmul.replace("matmul", "masked"), phase, operation.masked(), _wasted(operation)),
+        (matmul.replace("matmul", "masked"), phase, masked, _wasted(operation)),
         (matmul.replace("matmul", "repeated"), phase, operation.repeated(), "done by every device of an axis alike"),
         ("vector", phase, operation.vector(), "operations of one element times elements"),
         ("hbm", phase, operation.traffic(), TRAFFIC),
     ]
+    pieces, times = operation.pieces, _times(count, per)
+    if pieces != ONE:
+        amounts, times = [(name, when, amount / pieces, why) for name, when, amount, why in amounts], times * pieces
     for resource, when, amount, why in amounts:
-        if amount != 0:
-            pieces = operation.pieces
-            each = amount / pieces if pieces != ONE else amount
-            times = _times(count, per) * pieces if pieces != ONE else _times(count, per)
-            yield Entry(account, flow(resource), when, each, times, why, per, operation)
+        if amount:
+            yield Entry(account, flow(resource), when, amount, times, why, per, operation)
 
 
 def _wasted(operation: Operation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import sympy
 
@@ -24,6 +25,10 @@ class Pointwise(Operation):
 
     def vector(self) -> sympy.Expr:
         """`flops` for each element of the result, or of the first operand where the result is a reduction of it."""
+        return self._vector
+
+    @cached_property
+    def _vector(self) -> sympy.Expr:
         widest = max((*self.inputs[:1], *self.outputs[:1]), key=lambda tensor: len(tensor.dims))
         return product(self.flops, widest.elements())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy
 
@@ -94,6 +95,10 @@ class Operation:
 
     def traffic(self) -> sympy.Expr:
         """Each operand is read once and the result written once."""
+        return self._traffic
+
+    @cached_property
+    def _traffic(self) -> sympy.Expr:
         left = self.untouched()
         return total(tensor.bytes() for tensor in (*self.inputs, *self.outputs) if tensor not in left)
 
