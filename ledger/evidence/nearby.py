@@ -13,7 +13,8 @@ class Nearby:
     shape, a run). `differs` says how the case differs from the plan's own; it is empty where it is the same.
     Of a kernel: `share` is what the plan's kernels like it take of the step, `unseen` the error of its price on
     measurements that the fit had not seen, where it was fitted on this one among others; None where it was not.
-    `device` is what was measured, where that is not the plan's own device.
+    `device` is what was measured, where that is not the plan's own device. Of a run: `lacks` says what the plan does
+    and this run did not.
     """
 
     what: str
@@ -26,6 +27,7 @@ class Nearby:
     share: float = 0.0
     unseen: float | None = None
     device: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def error(self) -> float:

@@ -12,7 +12,7 @@ from ledger.books import compile_plan
 from ledger.evidence.published import constants
 from ledger.evidence.published.carried import carried, table, whole_runs, written
 from ledger.evidence.published.known import Known, described, known
-from ledger.evidence.published.near import FAR, MOST, distance, nearby, neighbours, unlike
+from ledger.evidence.published.near import FAR, MOST, distance, lacks, nearby, neighbours, unlike
 from ledger.evidence.published.scores import scored
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, load_stack
@@ -63,6 +63,15 @@ def test_a_run_like_the_plan_is_at_distance_nought() -> None:
     assert wider > longer > 0
     assert list(unlike(replace(same, dtype="fp8", zero=1), PLAN)) == ["fp8 matmuls", "ZeRO 1"]
     assert list(unlike(replace(same, experts=8), PLAN)) == ["8 experts a layer"]
+
+
+def test_what_a_run_says_nothing_of_is_told() -> None:
+    """A dense run on one device each way says nothing of experts, stages or split tensors, and all of a plan like it."""
+    assert list(lacks(_like_the_plan(), PLAN)) == []
+    mixtral = load_plan(str(SPECS / "mixtral-8x7b.yaml"))
+    assert "routes tokens to experts" in list(lacks(replace(_like_the_plan(), zero=3), mixtral))
+    staged = replace(PLAN, parallelism=replace(PLAN.parallelism, pipeline=4, tensor=2))
+    assert list(lacks(_like_the_plan(), staged)) == ["splits tensors over devices", "runs as a pipeline"]
 
 
 def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:

@@ -123,3 +123,19 @@ def test_what_prices_rest_on_sums_up(compiled: Compiled) -> None:
 def _within_a_fifth(compiled: Compiled) -> Compiled:
     totals = {**compiled.totals, "time.step": 10.0, "time.step.low": 8.0, "time.step.high": 12.0}
     return replace(compiled, totals=totals)
+
+
+def test_errors_beyond_the_band_widen_it(compiled: Compiled) -> None:
+    """Missed like a run that took 10 s of 9 predicted, 10 s take 11.1 s; like one of 10 s of 30, they take 3.33 s."""
+    compiled = _within_a_fifth(compiled)
+    assert "beyond" not in whole_runs(Report(compiled, runs=(SLOW,))).sentence
+    told = whole_runs(Report(compiled, runs=(SLOW, FAST))).sentence
+    assert told.endswith("a step takes between 3.33\u202fs and 12.0\u202fs.")
+
+
+def test_what_no_run_did_is_said(compiled: Compiled) -> None:
+    """A mechanism that every near run lacks; one that some of them have is no gap."""
+    dense = replace(SLOW, lacks=("routes tokens to experts", "runs as a pipeline"))
+    staged = replace(FAST, lacks=("routes tokens to experts",))
+    told = whole_runs(Report(compiled, runs=(dense, staged))).sentence
+    assert told.endswith("This plan routes tokens to experts, which none of them does.")

@@ -14,7 +14,7 @@ from ledger.evidence import citations
 from ledger.evidence.calibration.forms import Sample, predicted, roof
 from ledger.evidence.calibration.measured import read_evidence
 from ledger.evidence.calibration.samples import COLLECTIVES, PASSES, form_of, samples
-from ledger.evidence.calibration.sets import Series, named, sets
+from ledger.evidence.calibration.sets import POWERED, Series, named, sets
 from ledger.evidence.nearby import Nearby
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -193,10 +193,10 @@ def _curve(series: Series, accelerator: Accelerator) -> Curve | None:
 def _differs(match: Match, price: Curve | None) -> str:
     """In what the measurement is unlike the plan's kernel, which has this price."""
     kind = match.measured.series.kind
-    burst = kind.regime == "burst" and price is not None and price.regime == "sustained"
+    sustained = price is not None and price.regime == "sustained"
     parts = [] if abs(match.times - 1) < SAME else [f"{match.times:.2g} times the size"]
-    parts += ["a burst, where the plan is priced sustained"] if burst else []
-    parts += (
-        ["over another network than the plan's, whose own figures price it"] if kind.what.endswith(SCALEOUT) else []
-    )
+    if form_of(kind.what) in POWERED and kind.regime == "burst":
+        parts.append("a burst, " + ("where the plan is priced sustained" if sustained else "as the plan is priced too"))
+    if kind.what.endswith(SCALEOUT):
+        parts.append("over another network than the plan's, whose own figures price it")
     return "; ".join(parts)

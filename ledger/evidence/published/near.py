@@ -100,6 +100,23 @@ def unlike(run: Known, plan: Plan) -> Iterator[str]:
         yield f"{run.experts} experts a layer" if run.experts else "no experts"
 
 
+def lacks(run: Known, plan: Plan) -> Iterator[str]:
+    """What the plan does and the run did not: mechanisms of whose cost the run says nothing."""
+    mesh = plan.parallelism
+    if experts(plan) and not run.experts:
+        yield "routes tokens to experts"
+    if mesh.tensor > 1 == run.tensor:
+        yield "splits tensors over devices"
+    if mesh.context > 1 == run.context:
+        yield "splits sequences over devices"
+    if mesh.pipeline > 1 == run.pipeline:
+        yield "runs as a pipeline"
+    if mesh.zero == 3 != run.zero:
+        yield "shards its weights"
+    if run.dtype != plan.precision.multiplies:
+        yield f"multiplies in {plan.precision.multiplies}"
+
+
 def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
     """What was measured of a run, each beside its prediction."""
     own = sizes(plan)
@@ -107,6 +124,7 @@ def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
     differs = ", ".join((*said, *unlike(run, plan)))
     name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
     if run.step and run.measured_step:
-        yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs)
+        lacking = tuple(lacks(run, plan))
+        yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
     if run.memory and run.measured_memory:
         yield Nearby(run.held, name, run.memory, run.measured_memory, "B", run.source, differs)

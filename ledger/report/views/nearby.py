@@ -67,14 +67,33 @@ def whole_runs(report: Report) -> NearbyView:
 
 def near(report: Report) -> str:
     """The errors on the measured steps nearest to the plan."""
-    errors = sorted(one.error for one in report.runs if one.what == STEP)
+    timed = [one for one in report.runs if one.what == STEP]
+    errors = sorted(one.error for one in timed)
     if not errors:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
-        return f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
+        told = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
+        return " ".join((told, *beyond(report.compiled, timed), *none_of(timed)))
     middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
     ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
-    return f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
+    told = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
+    return " ".join((told, *beyond(report.compiled, timed), *none_of(timed)))
+
+
+def beyond(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
+    """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
+    step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
+    missed = [step * one.measured / one.predicted for one in timed]
+    if min(missed) < low or max(missed) > high:
+        ends = f"{numbers.duration(min(low, *missed))} and {numbers.duration(max(high, *missed))}"
+        yield f"Missed as far as they are, beyond the estimate's own band, a step takes between {ends}."
+
+
+def none_of(timed: Sequence[Nearby]) -> Iterator[str]:
+    """What the plan does and no measured run near it did."""
+    lacking = [what for what in timed[0].lacks if all(what in one.lacks for one in timed)]
+    if lacking:
+        yield f"This plan {' and '.join(lacking)}, which none of them does."
 
 
 def within(compiled: Compiled, timed: Sequence[Nearby]) -> str:

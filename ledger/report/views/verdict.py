@@ -104,7 +104,11 @@ def against(report: Report, key: str) -> str:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
     if key == "time.run" and "napkin.days" in values:
-        return f"napkin {numbers.duration(values['napkin.time.run'])}"
+        napkin = f"napkin {numbers.duration(values['napkin.time.run'])}"
+        if "time.step.high" not in values:
+            return napkin
+        low, high = (values[key] * (values[end] / values["time.step"]) for end in ("time.step.low", "time.step.high"))
+        return f"between {numbers.duration(low)} and {numbers.duration(high)}; {napkin}"
     if key == "cost.run" and assumptions.price:
         return f"at {numbers.money(assumptions.price.per_device_hour)} per device and hour, {assumptions.price.date}"
     if key == "mfu" and "hfu" in values:
