@@ -55,10 +55,13 @@ def command(
         _evidence(path, overrides, as_json=as_json)
         return
     from ledger.cli import score_table
+    from ledger.report.files import writable
 
     if wanted is not None:
         score_table.print_plan(path, wanted)
         return
+    if out or form:
+        writable(out or Path("reports"))
     scores = score_table.with_progress(path, overrides)
     if out or form:
         click.echo(score_table.write_page(scores, path, out or Path("reports")), err=as_json)
@@ -118,6 +121,7 @@ def _found(name: str) -> Path:
 
 def _sentence(found: Summary) -> str:
     return (
-        f"{found.rows} runs: mean absolute error {found.absolute:.1%}, mean signed error {found.signed:+.1%}, "
+        f"{found.rows} run{'' if found.rows == 1 else 's'}: "
+        f"mean absolute error {found.absolute:.1%}, mean signed error {found.signed:+.1%}, "
         f"worst {found.worst:+.1%}"
     )

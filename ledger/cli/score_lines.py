@@ -27,7 +27,7 @@ def _sums(found: Mapping[str, Any]) -> Iterator[str]:
     for kind, title in (("time", "step time"), ("mem", "peak memory")):
         if rows := found[f"{kind}_rows"]:
             yield (
-                f"{title}: {rows} rows, each source weighing the same, "
+                f"{title}: {rows} {_rows(rows)}, each source weighing the same, "
                 f"mean absolute error {found[f'{kind}_mape']:.1%}, mean of medians {found[f'{kind}_median']:.1%}, "
                 f"mean signed error {found[f'{kind}_bias']:+.1%}"
             )
@@ -65,7 +65,7 @@ def _unpriced(scores: Sequence[Scored]) -> Iterator[str]:
 
 
 def _skipped(scores: Sequence[Scored], whole: Mapping[str, Any]) -> str:
-    said = f"{whole['skipped']} of {whole['rows']} rows skipped"
+    said = f"{whole['skipped']} of {whole['rows']} {_rows(whole['rows'])} skipped"
     reasons = Counter(_short(score.skipped) for score in scores if score.skipped)
     return f"{said}: {_told(reasons)}; --rows or --json has the reason of each" if reasons else said
 

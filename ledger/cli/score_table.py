@@ -21,6 +21,7 @@ from ledger.evidence.published.facts import GIB, NEEDED
 from ledger.evidence.published.scores import Scored, otherwise, plan_text, scored
 from ledger.evidence.published.table import Row, read_table
 from ledger.spec.library import default_library
+from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
@@ -33,12 +34,28 @@ PORTION = 90  # rows of one piece of work: neighbours in a table share plans and
 def with_progress(path: Path, overrides: tuple[str, ...]) -> tuple[Scored, ...]:
     """Every row scored; how far it is goes to standard error, on a terminal alone."""
     rows = read_table(path, NEEDED)
+    if not rows:
+        raise SpecError([Problem(Location(str(path)), "the table has a header and no rows", "a row is a run")])
     found = []
     for count, score in enumerate(_scored(rows, overrides), 1):
         found.append(score)
         if sys.stderr.isatty() and (count % EVERY == 0 or count == len(rows)):
             click.echo(f"\r{count} of {len(rows)} rows", err=True, nl=count == len(rows))
+    _told(found, rows, overrides)
     return tuple(found)
+
+
+def _told(scores: Sequence[Scored], rows: Sequence[Row], overrides: tuple[str, ...]) -> None:
+    """Raises SpecError where a change leaves no row that can be compiled, with what is wrong in the first plan."""
+    if not overrides or not all(score.skipped for score in scores):
+        return
+    for row in rows:
+        try:
+            text = plan_text(row, default_library())
+        except SpecError:
+            continue
+        load_plan(text, overrides)
+        return
 
 
 def _scored(rows: Sequence[Row], overrides: tuple[str, ...]) -> Iterator[Scored]:
@@ -88,7 +105,7 @@ def write_page(scores: Sequence[Scored], path: Path, folder: Path) -> Path:
 
 
 def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | None) -> None:
-    """Prints the contract as JSON, or rows with errors over so many percent, then sources, then sentences.
+    """Prints the contract as JSON, or rows with errors over so many percent (worst first), sources, and sentences.
 
     Rows that are asked for by their error come with what it is under what they leave open.
     """
@@ -97,6 +114,7 @@ def show(scores: Sequence[Scored], path: Path, *, as_json: bool, over: float | N
         return
     if over is not None:
         chosen = [score for score in scores if over == 0 or _worst(score) >= over / 100]
+        chosen = sorted(chosen, key=_worst, reverse=True) if over else chosen
         _rows(chosen, _open(path, chosen) if over else {})
     groups = by_source(scores)
     _sources(groups)

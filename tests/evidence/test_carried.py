@@ -66,7 +66,7 @@ def test_a_run_like_the_plan_is_at_distance_nought() -> None:
 
 
 def test_what_a_run_says_nothing_of_is_told() -> None:
-    """A dense run on one device each way says nothing of experts, stages or split tensors, and all of a plan like it."""
+    """A dense run without splits says nothing of experts, stages or split tensors, and all of a plan like it."""
     assert list(lacks(_like_the_plan(), PLAN)) == []
     mixtral = load_plan(str(SPECS / "mixtral-8x7b.yaml"))
     assert "routes tokens to experts" in list(lacks(replace(_like_the_plan(), zero=3), mixtral))

@@ -359,3 +359,37 @@ def test_settings_change_every_row(tmp_path: Path) -> None:
     plain = json.loads(score(path, "--json").stdout)["rows"][0]
     halved = json.loads(score(path, "--json", "--set", "run.micro_batch=1").stdout)["rows"][0]
     assert halved["predicted_peak_mem_gib"] < plain["predicted_peak_mem_gib"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [("foo=1", "`foo` is no field"), ("stack=nope", "no stack is named `nope`")]
+)
+def test_a_change_that_no_row_survives_is_a_problem(tmp_path: Path, change: str, said: str) -> None:
+    """A typo behind --set is told as for a plan, not as a reason to skip every row."""
+    result = score(str(written(tmp_path, TORCHTITAN, NANOTRON)), "--set", change)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_table_without_rows_is_a_problem(tmp_path: Path) -> None:
+    """A header alone says nothing, which is worth a word."""
+    path = written(tmp_path, TORCHTITAN)
+    path.write_text(path.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    result = score(str(path))
+    assert result.exit_code == 2
+    assert "a header and no rows" in result.output
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    """Minutes of predictions are not lost to a folder that takes no files."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = score(str(written(tmp_path, TORCHTITAN)), "--out", str(tmp_path / "file" / "inside"))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_rows_with_large_errors_come_worst_first(tmp_path: Path) -> None:
+    """What is off most is what a reader wants first."""
+    worse = {**TORCHTITAN, "id": "worse", "measured_peak_mem_gib": "20"}
+    result = score(str(written(tmp_path, TORCHTITAN, worse)), "--over", "0.1")
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["worse", "tt-1"]

@@ -32,7 +32,7 @@ def said(scores: tuple[Scored, ...] = SCORES) -> list[str]:
 def test_rows_in_no_sum_have_a_line_of_their_own() -> None:
     """+50 % and -10 % of two sources: 30 % absolute, +20 % signed, beside the one row that counts."""
     found = said()
-    assert found[0].startswith("step time: 1 rows, each source weighing the same, mean absolute error 10.0%")
+    assert found[0].startswith("step time: 1 row, each source weighing the same, mean absolute error 10.0%")
     (line,) = (line for line in found if line.startswith("in no sum: 2 rows graded B"))
     assert "mean absolute error 30.0%, mean signed error +20.0%" in line
     assert "--rows" in line
@@ -67,7 +67,7 @@ def test_skipped_rows_are_counted_by_reason() -> None:
     assert said()[-1].startswith(
         "3 of 7 rows skipped: 2 not published, 1 kind `lora` is not compiled; --rows or --json"
     )
-    assert said((GOOD,))[-1] == "0 of 1 rows skipped"
+    assert said((GOOD,))[-1] == "0 of 1 row skipped"
 
 
 @pytest.mark.parametrize(
