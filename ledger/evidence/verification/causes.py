@@ -22,7 +22,7 @@ INDEX = 8  # bytes of an int64
 SCALAR = 4
 WIDE = 4  # bytes of an fp32
 
-STATIC, AFTER, OPTIMIZER = "static", "after forward", "optimizer"
+AFTER, OPTIMIZER = "after forward", "optimizer"
 OUTPUT, LOSS = "forward/output", "forward/loss"
 COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused kernels read the step from the device
 
