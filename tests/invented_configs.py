@@ -10,6 +10,22 @@ from typing import Any
 
 Config = Mapping[str, Any]
 
+LLAMA_4: Config = {
+    "model_type": "llama4_text",
+    "hidden_size": 6 * 17,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "head_dim": 26,
+    "intermediate_size": 61,
+    "intermediate_size_mlp": 103,
+    "num_hidden_layers": 6,
+    "vocab_size": 313,
+    "num_local_experts": 7,
+    "num_experts_per_tok": 2,
+    "interleave_moe_layer_step": 2,
+    "attention_chunk_size": 17,
+}
+
 # Those that the judge builds too: transformers has a class with all of their features.
 JUDGED: Mapping[str, Config] = {
     "gpt2, odd widths": {
@@ -213,36 +229,10 @@ JUDGED: Mapping[str, Config] = {
         "num_experts_per_tok": 3,
         "sliding_window": 31,
     },
-    "llama4, every second layer dense": {
-        "model_type": "llama4_text",
-        "hidden_size": 6 * 17,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 26,
-        "intermediate_size": 61,
-        "intermediate_size_mlp": 103,
-        "num_hidden_layers": 6,
-        "vocab_size": 313,
-        "num_local_experts": 7,
-        "num_experts_per_tok": 2,
-        "interleave_moe_layer_step": 2,
-        "attention_chunk_size": 17,
-        "no_rope_layer_interval": 3,
-    },
+    "llama4, every second layer dense": {**LLAMA_4, "no_rope_layer_interval": 3},
     "llama4, biases, positions by layer": {
-        "model_type": "llama4_text",
+        **LLAMA_4,
         "hidden_size": 91,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 26,
-        "intermediate_size": 61,
-        "intermediate_size_mlp": 103,
-        "num_hidden_layers": 6,
-        "vocab_size": 313,
-        "num_local_experts": 7,
-        "num_experts_per_tok": 2,
-        "interleave_moe_layer_step": 2,
-        "attention_chunk_size": 17,
         "no_rope_layers": [1, 1, 0, 1, 1, 0],
         "attention_bias": True,
     },
