@@ -98,7 +98,10 @@ def _counting(recompute: Recompute) -> Any:
 
 
 def _together(layers: Sequence[Any], **options: Any) -> None:
-    """A segment is one checkpoint: its first layer runs them all, the others hand on what they are given."""
+    """A segment is one checkpoint: its first layer runs them all, the others hand on what they are given.
+
+    The checkpoint is called from a function of its own, since torch.compile leaves alone what begins with it.
+    """
     forwards = [layer.forward for layer in layers]
 
     def run(hidden: Tensor, *others: Any, **named: Any) -> Any:
@@ -106,7 +109,10 @@ def _together(layers: Sequence[Any], **options: Any) -> None:
             hidden = forward(hidden, *others, **named)
         return hidden
 
-    layers[0].forward = partial(checkpoint, run, **OPTIONS, **options)
+    def checkpointed(hidden: Tensor, *others: Any, **named: Any) -> Any:
+        return checkpoint(run, hidden, *others, **OPTIONS, **options, **named)
+
+    layers[0].forward = checkpointed
     for layer in layers[1:]:
         layer.forward = _handed_on
 

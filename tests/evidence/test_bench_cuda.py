@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,24 @@ def test_a_step_is_measured_on_a_gpu(device: Device, variant: str) -> None:
     assert one.result["measured"]["memory.reserved"] == f"{4 * GIB} B"
     assert one.result["power"] == "690.5 W"
     assert float(one.result["measured"]["time.step"].split()[0]) > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # Dynamo warns of itself, and an error inside it is another one
+@pytest.mark.parametrize("variant", ["compile", "compile-recompute"])
+def test_compiled_layers_are_one_graph_for_all(monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    """Checkpointed or not: no break, and no layer compiled again, which after eight of them would end compiling."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+    traced = partialmethod(torch.nn.Module.compile, backend="aot_eager")  # the same graphs, not made into machine code
+    monkeypatch.setattr(torch.nn.Module, "compile", traced)
+    changes = {"model": "gpt2", **plans.CUDA_VARIANTS[variant], **SMALL, "model.layers.0.repeat": 10}
+    step = steps.trainer(steps.of(Case("step", "step", {"id": "tiny", "set": changes}), "cuda"), "cpu")
+    assert float(step()) > float(step())
+    assert (counters["stats"]["unique_graphs"], dict(counters["frames"])) == (1, {"total": 1, "ok": 1})
+    assert not counters["graph_break"]
+    torch.compiler.reset()
 
 
 def test_a_gpu_says_what_it_is(device: Device) -> None:
