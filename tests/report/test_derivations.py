@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
 
 import pytest
 
+import ledger
 from ledger.books.results import Compiled
 from ledger.evidence.verification import records
 from ledger.evidence.verification.outcome import JudgeOrigin, Verification
 from ledger.evidence.verification.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Verdict, unchecked
 from ledger.report.views.derivations import derivations
 from ledger.report.views.parts import Report
+from ledger.spec.load import load_plan
 
 ORIGIN = JudgeOrigin("2.13.0", "5.23.0", "2026-01-01", "ledger verify plan.yaml")
 VERDICTS = (
@@ -37,6 +40,24 @@ def test_a_plan_that_nobody_verified_says_so(compiled: Compiled, kept: Path) -> 
     assert found.sentence.startswith("No record in the library")
     assert found.command.startswith("ledger verify ")
     assert not list(kept.iterdir())
+
+
+def test_the_command_names_the_file_that_was_read(kept: Path) -> None:
+    """As it was typed, so that it can be typed again; a plan that came from no file goes by its name."""
+    path = Path(__file__).parents[2] / "specs" / "gpt2.yaml"
+    typed = ledger.compile(path)
+    assert derivations(Report(typed)).command == f"ledger verify {path} --record"
+    piped = ledger.compile(path.read_text(encoding="utf-8"))
+    assert derivations(Report(piped)).command == f"ledger verify {piped.plan.name} --record"
+
+
+@pytest.mark.parametrize("name", ["70b", "gpt2-eager", "mixtral-fused-gated", "llama-8b-lora", "llama-8b-pp-4-uneven"])
+def test_commands_on_record_name_plans_that_load(name: str) -> None:
+    """What a report prints runs: its spec is a plan of the library, and takes what stands behind --set."""
+    (found,) = (one for one in records.every(records.folder()) if one.name == name)
+    program, verb, spec, *rest = split(found.origin.command)
+    assert (program, verb) == ("ledger", "verify")
+    assert load_plan(spec, [text for flag, text in zip(rest[::2], rest[1::2], strict=True) if flag == "--set"])
 
 
 def test_the_plans_own_record_is_told_in_numbers(compiled: Compiled, kept: Path) -> None:
