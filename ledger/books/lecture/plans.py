@@ -17,6 +17,7 @@ from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.spec.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
 from ledger.spec.plan import Plan
+from ledger.units import unit_of
 
 ALIVE = {"optimizer": "optimizer states"}
 NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
@@ -33,31 +34,6 @@ class Books:
         if plan.digest not in self.known:
             self.known[plan.digest] = compile_plan(plan)
         return self.known[plan.digest]
-
-
-def unit_of(key: str) -> str:
-    """The unit of a total by the beginning of its key."""
-    return next((unit for start, unit in UNITS if key.startswith(start)), "1")
-
-
-UNITS = (
-    ("napkin.days", "day"),
-    ("napkin.flops", "FLOP"),
-    ("napkin.time", "s"),
-    ("napkin.max_parameters", "parameters"),
-    ("parameters", "parameters"),
-    ("flops.", "FLOP"),
-    ("memory.", "B"),
-    ("saved.", "B"),
-    ("kv_cache", "B"),
-    ("traffic.", "B"),
-    ("time.", "s"),
-    ("cost.", "USD"),
-    ("tokens_per_second", "tokens/s"),
-    ("mfu", "%"),
-    ("hfu", "%"),
-    ("goodput", "%"),
-)
 
 
 def total_of(compiled: Compiled, key: str) -> Number:
@@ -111,9 +87,11 @@ WORDS: Mapping[str, str] = {
 
 
 def _unit(key: str) -> str:
-    if key.startswith("comm."):
-        return "B" if "bytes" in key else "1"
-    return unit_of(key)
+    """The unit of a total as specs write it; parameters are counted in parameters."""
+    if key.startswith(("parameters", "napkin.max_parameters")):
+        return "parameters"
+    unit = unit_of(key)
+    return "tokens/s" if unit == "token/s" else unit
 
 
 def _over(above: Number, below: Number) -> Fraction | float:
