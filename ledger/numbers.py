@@ -6,6 +6,7 @@ Three significant figures, a thin no-break space before the unit and between gro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
@@ -16,6 +17,7 @@ PREFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "
 SHORT_SCALE = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
+COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
 MINUTE, HOUR, DAY = 60, 3600, 86400
 BELOW_SECONDS = ((1, "s"), (Decimal("1e-3"), "ms"), (Decimal("1e-6"), "µs"), (Decimal("1e-9"), "ns"))
 
@@ -52,6 +54,11 @@ def rounded(value: Decimal, digits: int) -> Decimal:
 def grouped(value: Decimal) -> str:
     """Digits before the point in threes, with a true minus."""
     return f"{value:,f}".replace(",", THIN).replace("-", MINUS)
+
+
+def regrouped(text: str) -> str:
+    """A text in which digits that stand in threes between commas have thin spaces there, as in all other numbers."""
+    return COMMAS.sub(lambda found: found[0].replace(",", THIN), text)
 
 
 def machine(value: Number) -> str:

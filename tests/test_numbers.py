@@ -95,3 +95,11 @@ def test_a_key_of_the_contract_knows_its_unit(key: str, unit: str) -> None:
 def test_what_was_typed_is_shown_without_zeros_nobody_typed(text: str, short: str) -> None:
     """`50 GB/s` in a spec is not `50.00 GB/s` in the report."""
     assert numbers.trimmed(text) == short
+
+
+def test_numbers_in_a_text_are_grouped_as_all_others() -> None:
+    """Commas between threes go; lists of numbers keep theirs."""
+    assert (
+        numbers.regrouped("m 512 to 32,768, n 1,024,000; 1, 2 or 16,38")
+        == f"m 512 to 32{T}768, n 1{T}024{T}000; 1, 2 or 16,38"
+    )

@@ -153,7 +153,7 @@ def places(curves: Sequence[Curve]) -> str:
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region))
     ranks = [numbers.integer(rank) for rank in sorted({curve.ranks for curve in curves if curve.ranks})]
     widths = [numbers.integer(width) for width in sorted({curve.head_dim for curve in curves if curve.head_dim})]
-    parts = ["; ".join(regions), f"{' or '.join(ranks)} ranks" if ranks else ""]
+    parts = [numbers.regrouped("; ".join(regions)), f"{' or '.join(ranks)} ranks" if ranks else ""]
     parts += [f"head width {' or '.join(widths)}"] if widths else []
     return ", ".join(part for part in parts if part) or "any size"
 

@@ -64,7 +64,8 @@ PARTS = (
     *("run", "parallelism", "recompute", "optimizer", "assumptions", "cluster", "precision", "kernels"),
     *("accelerator", "model", "stack"),
 )
-ELSEWHERE = ("accelerator.calibration", "accelerator.aliases")  # shown with the evidence, or not part of the plan
+# Shown with the evidence or with the checks, or no part of the plan.
+ELSEWHERE = ("accelerator.calibration", "accelerator.aliases", "expect.")
 
 
 @dataclass(frozen=True)
