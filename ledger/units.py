@@ -30,3 +30,11 @@ def unit_of(key: str) -> str:
     if key.startswith("comm."):
         return "B" if key.endswith(".bytes") else "1"
     return next((unit for start, unit in KEY_UNITS if key.startswith(start)), "1")
+
+
+def spelt(key: str) -> str:
+    """The unit of a key of `totals` as specs write it: what counts parameters says so."""
+    if key.startswith(("parameters", "napkin.max_parameters")):
+        return "parameters"
+    unit = unit_of(key)
+    return "tokens/s" if unit == "token/s" else unit

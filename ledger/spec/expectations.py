@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 
 from ledger.spec.explain import Finding, Steps
@@ -11,22 +11,10 @@ from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
 from ledger.spec.view import View
+from ledger.units import spelt
 
 BESIDE = ("tolerance", "source")
-# By the first word of a total's key; totals that are not listed are bare numbers.
-BASES: Mapping[str, str] = {
-    "memory": "B",
-    "saved": "B",
-    "traffic": "B",
-    "kv_cache": "B",
-    "host_link": "B",
-    "time": "s",
-    "prefill": "s",
-    "decode": "s",
-    "cost": "USD",
-    "energy": "J",
-}
-ALSO_WITH_UNIT = {"flops": "FLOP", "parameters": "parameters", "tokens_per_second": "tokens/s"}
+DUE = ("B", "s", "USD", "J")  # units without which a number says nothing
 
 
 def expectations(root: Node) -> tuple[Expectation, ...]:
@@ -64,12 +52,11 @@ def _faults_of(line: Node, path: Steps) -> Iterator[Finding]:
 
 def value(key: str, given: object) -> Fraction:
     """The asserted value of a total in its base unit; raises QuantityError."""
-    first = key.partition(".")[0]
-    base = BASES.get(first, "B" if key.startswith("comm.") and key.endswith(".bytes") else "1")
-    if base != "1":
-        return Fraction(parse(str(given), base))
+    unit = spelt(key)
+    if unit in DUE:
+        return Fraction(parse(str(given), unit))
     number, found = parse_any(str(given))
-    if found not in {"1", ALSO_WITH_UNIT.get(first, "1")}:
+    if found not in {"1", unit}:
         raise QuantityError(f"`{given}` is {DIMENSIONS[found].noun}, which `{key}` is not", "write a bare number")
     return number
 

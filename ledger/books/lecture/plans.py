@@ -17,7 +17,7 @@ from ledger.model.dims import symbol
 from ledger.model.operations import total
 from ledger.spec.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
 from ledger.spec.plan import Plan
-from ledger.units import unit_of
+from ledger.units import spelt
 
 ALIVE = {"optimizer": "optimizer states"}
 NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
@@ -47,7 +47,7 @@ def total_of(compiled: Compiled, key: str) -> Number:
 def totals(ask: PlanAsk, books: Books) -> Found:
     """Totals by name, and ratios of two."""
     compiled = books(ask.plan)
-    figures = [Figure(name, _words(key), total_of(compiled, key), _unit(key), key) for name, key in ask.totals.items()]
+    figures = [Figure(name, _words(key), total_of(compiled, key), spelt(key), key) for name, key in ask.totals.items()]
     for name, (above, below) in ask.ratios.items():
         value = _over(total_of(compiled, above), total_of(compiled, below))
         figures.append(Figure(name, name.replace("_", " "), value, _unit_over(above, below)))
@@ -86,14 +86,6 @@ WORDS: Mapping[str, str] = {
 }
 
 
-def _unit(key: str) -> str:
-    """The unit of a total as specs write it; parameters are counted in parameters."""
-    if key.startswith(("parameters", "napkin.max_parameters")):
-        return "parameters"
-    unit = unit_of(key)
-    return "tokens/s" if unit == "token/s" else unit
-
-
 def _over(above: Number, below: Number) -> Fraction | float:
     """Exact where both are whole."""
     if isinstance(above, int) and isinstance(below, int) and below:
@@ -102,7 +94,7 @@ def _over(above: Number, below: Number) -> Fraction | float:
 
 
 def _unit_over(above: str, below: str) -> str:
-    return "x" if _unit(above) == _unit(below) else f"{_unit(above)}/{_unit(below)}"
+    return "x" if spelt(above) == spelt(below) else f"{spelt(above)}/{spelt(below)}"
 
 
 def accounts(ask: AccountsAsk, books: Books) -> Found:
@@ -119,7 +111,7 @@ def accounts(ask: AccountsAsk, books: Books) -> Found:
         value = Fraction(sum(row.amount for row in rows)) / tokens
         form = total(row.expression for row in rows) / symbol("batch") / symbol("seq")
         figures.append(Figure(name, f"FLOPs a token, {name.replace('_', ' ')}", value, "FLOP", text(form.expand())))
-    figures += [Figure(name, _words(key), total_of(compiled, key), _unit(key), key) for name, key in ask.totals.items()]
+    figures += [Figure(name, _words(key), total_of(compiled, key), spelt(key), key) for name, key in ask.totals.items()]
     return Found(tuple(figures))
 
 
@@ -169,7 +161,7 @@ def compare(ask: CompareAsk, books: Books) -> Found:
     columns = (("", ""), ("before", "mixed"), *((name.replace("_", " "), "mixed") for name in after))
     rows: list[tuple[Value | Amount, ...]] = []
     for key in ask.totals.values():
-        first, unit = total_of(before, key), _unit(key)
+        first, unit = total_of(before, key), spelt(key)
         values = [total_of(compiled, key) for compiled in after.values()]
         others = (Amount(value, unit, _over(value, first) - 1 if first else None) for value in values)
         rows.append((_words(key), Amount(first, unit), *others))
@@ -180,10 +172,10 @@ def _changes(totals: Mapping[str, str], before: Compiled, after: Mapping[str, Co
     """Unnamed figures are for expectations only: the table shows them."""
     for name, key in totals.items():
         first = total_of(before, key)
-        yield Figure(f"before.{name}", "", first, _unit(key))
+        yield Figure(f"before.{name}", "", first, spelt(key))
         for label, compiled in after.items():
             second = total_of(compiled, key)
-            yield Figure(f"{label}.{name}", "", second, _unit(key))
+            yield Figure(f"{label}.{name}", "", second, spelt(key))
             if first:
                 yield Figure(f"{label}.{name}.ratio", "", _over(second, first), "x")
 
