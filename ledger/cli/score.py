@@ -10,7 +10,7 @@ import click
 from ledger.cli.options import json_option, set_option
 
 if TYPE_CHECKING:
-    from ledger.evidence.runs import Summary
+    from ledger.evidence.runs import Score, Summary
 
 
 @click.command()
@@ -86,19 +86,25 @@ def _evidence(path: Path, overrides: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
         print_json(contract(scores))
         return
-    rows = [
-        (
-            s.run.name,
-            f"{s.measured:.2f} s",
-            f"{s.predicted:.2f} s",
-            f"{s.band[0]:.2f} to {s.band[1]:.2f} s",
-            f"{s.error:+.1%}",
-        )
-        for s in scores
-    ]
     columns = ("run", "measured", "predicted", "band", "error")
-    print_table(columns, rows, right=columns[1:])
+    peaks = ("measured peak", "predicted", "error") if any(s.memory_error is not None for s in scores) else ()
+    print_table((*columns, *peaks), [_row(s, peaked=bool(peaks)) for s in scores], right=(*columns[1:], *peaks))
     click.echo(_sentence(summary(scores)))
+
+
+def _row(score: Score, *, peaked: bool) -> tuple[str, ...]:
+    """Step time, and peak memory where a run of the file has it, measured and predicted."""
+    from ledger.cli.tables import amount
+    from ledger.evidence.runs import PEAK
+
+    measured, predicted = amount(score.measured, "s"), amount(score.predicted, "s")
+    band = f"{amount(score.band[0], 's')} to {amount(score.band[1], 's')}"
+    times = (score.run.name, measured, predicted, band, f"{score.error:+.1%}")
+    if not peaked:
+        return times
+    if score.memory_error is None:
+        return (*times, "", "", "")
+    return (*times, amount(score.run.measured[PEAK], "B"), amount(score.peak, "B"), f"{score.memory_error:+.1%}")
 
 
 def _found(name: str) -> Path:

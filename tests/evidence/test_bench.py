@@ -228,7 +228,9 @@ for index, case in enumerate(cases):
     print(json.dumps(dict(done=index, result=dict(value=1.0, unit="us"))), flush=True)
 print(json.dumps(dict(finished=True)), flush=True)
 """
-KILLED, RAISED = "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemError('CUDA error: device-side assert')"
+KILLED, RAISED = "os.kill(os.getpid(), signal.SIGKILL)", "raise SystemError('CUDA error: assert\\nCompile with ...')"
+LOST = "[print(json.dumps(one), flush=True) for one in (dict(done=index, result=dict(error='gone')), dict(lost=1))]"
+LOST += "; sys.exit()"
 
 
 def _worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deadly: tuple[str, ...], death: str, lives: int) -> None:
@@ -237,12 +239,13 @@ def _worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deadly: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("death", "said"), [(KILLED, "killed (signal 9)"), (RAISED, "SystemError: CUDA error: device-side assert")]
+    ("death", "said"),
+    [(KILLED, "killed (signal 9)"), (RAISED, "SystemError: CUDA error: assert"), (LOST, "gone")],
 )
 def test_a_worker_that_dies_costs_one_case(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, death: str, said: str
 ) -> None:
-    """The case it died in is kept with the reason, and another worker makes the rest."""
+    """The case it died in is kept with the reason, or with what the worker said of it; another makes the rest."""
     _worker(monkeypatch, tmp_path, ("autograd",), death, lives=9)
     settings, begun = runner.Settings("cpu", only=("launch",)), []
     run = runner.bench(settings, lambda name: tmp_path / name, begin=lambda _, count: begun.append(count))

@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ledger.evidence.bench import (
     machine,
     matmuls,
     plans,
+    runner,
     steps,
     streaming,
     streams,
@@ -35,11 +37,16 @@ from ledger.evidence.bench import (
     updates,
     worker,
 )
-from ledger.evidence.bench.cases import Case, Limits
+from ledger.evidence.bench.cases import Case, Limits, Measured
+from ledger.evidence.bench.records import add, opened
 from ledger.evidence.bench.rig import Rig, attempt
+from ledger.evidence.calibration.calibrate import fit_all
+from ledger.evidence.calibration.curves import chosen
+from ledger.evidence.calibration.measured import read_evidence
 from ledger.evidence.cuda_guard import install_cuda_guard
 from ledger.evidence.reference_modules import imaginary_gpu
 from ledger.evidence.reference_optimizers import Numbers
+from ledger.evidence.runs import read_runs
 from tests.evidence.cuda_on_cpu import GIB, Device
 
 install_cuda_guard()  # before the first backward pass of this process, which starts a thread for each device there is
@@ -206,6 +213,41 @@ def test_a_gpu_says_what_it_is(device: Device) -> None:
     assert found.hardware["devices"] == 1
     assert (found.origin["driver"], found.origin["power_limit"]) == ("580.1", "700.0 W")
     assert found.origin["free_memory"] == "142097 MiB of 143051 MiB"
+
+
+def _invented(case: Case) -> dict[str, Any]:
+    """A result that a device could give: matmuls at 600 TFLOP/s, all else at 3 TB/s and 5 us."""
+    if case.kind == "step":
+        return {
+            "measured": {"time.step": "0.2 s", "memory.peak": "40 GiB"},
+            "low": "0.19 s",
+            "high": "0.21 s",
+            "count": 9,
+        }
+    sizes = case.keys
+    seconds = 5e-6 + float(sizes.get("bytes", 0)) / 3e12
+    if "k" in sizes:
+        seconds += 2 * sizes.get("m", sizes.get("groups", 1) * sizes.get("rows", 0)) * sizes["n"] * sizes["k"] / 6e14
+    if case.kind == "attention":
+        seconds += 4 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"] / 4e14
+    value = seconds * 1e6
+    drawn = {"graphics_clock": "1755 MHz", "power": "690 W"}
+    return {"value": value, "unit": "us", "low": value, "high": value, "count": 9, "regime": "sustained", **drawn}
+
+
+def test_what_a_gpu_gives_is_read_fitted_and_scored(device: Device, tmp_path: Path) -> None:
+    """Every record of a full suite is one that `calibrate` and `score` take; variants of fp8 are no price of it."""
+    found = machine.machine("cuda", 0, quick=False)
+    book = opened(tmp_path / "h200.yaml", runner.fields(found, datetime(2026, 1, 2, tzinfo=UTC)))
+    for case in table.suite(found.limits):
+        add(book, Measured(case, _invented(case)))
+    evidence = read_evidence(book.path)
+    (fitted,) = fit_all([evidence])
+    kernels = {one.series.kind.kernel for one in fitted.found if one.series.kind.what == "matmul.fp8"}
+    assert kernels == {"", matmuls.SLOW, matmuls.ROWS}
+    (price,) = (one for one in chosen(fitted.found) if one.series.kind.what == "matmul.fp8")
+    assert price.series.kind.kernel == ""
+    assert [run.name for run in read_runs(book.path)] == [case.keys["id"] for case in plans.cases(found.limits)]
 
 
 def test_a_gpu_that_another_process_has_for_itself_is_named(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
