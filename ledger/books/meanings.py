@@ -1,23 +1,17 @@
-"""The meaning of a total of a plan, and the exact ones among them worked out from what they read."""
+"""The meaning of a total of a plan, and what the inputs that it names are there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from ledger.books.catalogue import MEANINGS, Meaning
-from ledger.books.results import Compiled, Number
+from ledger.books.results import Compiled
 from ledger.model import dtypes
-from ledger.model.optimizers import per_parameter
-from ledger.spec.expressions import ratio
 from ledger.spec.inputs import SPELT
 from ledger.spec.plan import Plan
 
-LARGEST = 2**200  # of any part of a formula
-NAME = re.compile(r"(?:bytes|states)\([\w.]+\)|[a-z_]\w*(?:\.\w+)*")
-ROUNDED_UP = re.compile(r"ceil\(([\w.]+) / (\([^()]*\))\)")
 IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
 FIELDS: Mapping[str, str] = {
     **{written: field for field, written in SPELT.items()},
@@ -63,26 +57,3 @@ def _field(found: Any, name: str) -> Any:
     if not hasattr(found, name):
         raise KeyError(name)
     return getattr(found, name)
-
-
-def evaluated(compiled: Compiled, meaning: Meaning) -> Fraction:
-    """What an exact formula gives from its inputs."""
-    numbers: dict[str, Fraction] = {}
-
-    def named(match: re.Match[str]) -> str:
-        name = f"n{len(numbers)}"
-        numbers[name] = _number(compiled, match[0])
-        return name
-
-    text = NAME.sub(named, ROUNDED_UP.sub(r"-(-\1 // \2)", meaning.formula))
-    return ratio(text, numbers.__getitem__, largest=LARGEST)
-
-
-def _number(compiled: Compiled, written: str) -> Fraction:
-    function, call, name = written.rstrip(")").rpartition("(")
-    value: Number | str | None = known(compiled, name)
-    if call and function == "bytes":
-        return dtypes.size(str(value)) if value else Fraction(0)
-    if call:
-        return sum(per_parameter(compiled.plan.optimizer, compiled.plan.precision).values(), Fraction(0))
-    return Fraction(value or 0)
