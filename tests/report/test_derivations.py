@@ -79,6 +79,13 @@ def test_another_plan_of_the_model_is_named_as_such(compiled: Compiled, kept: Pa
     assert derivations(Report(compiled)).sentence.startswith("Derivations of this model in another plan (other) were")
 
 
+def test_an_earlier_state_of_the_plan_is_named_as_such(compiled: Compiled, kept: Path) -> None:
+    """A plan or a part of it that changed since it was judged keeps its name, not its digest."""
+    before = Verification(compiled.plan.name, "", compiled.plan.model.title, "cd" * 32, "3 layers", VERDICTS, ORIGIN)
+    records.write(before, kept)
+    assert derivations(Report(compiled)).sentence.startswith("Derivations of this plan in an earlier state were")
+
+
 def test_a_disagreement_is_not_passed_over(compiled: Compiled, kept: Path) -> None:
     """A figure that differs is counted, and its row fails."""
     wrong = (Verdict("flops.forward.matmul", "FLOP", 10, 11, EXACT),)

@@ -19,9 +19,8 @@ from ledger.report.views.verdict import verdict
 SLOW = Nearby("time.step", "a run on 512 devices", 9.0, 10.0, "s", "Somebody 2025, table 1", "half the devices")
 FAST = Nearby("time.step", "a run on 64 devices", 30.0, 10.0, "s", "Somebody 2025, table 2")
 HELD = Nearby("memory.peak", "a run on 64 devices", 11e9, 10e9, "B", "Somebody 2025, table 2")
-LARGE = Nearby(
-    "matmul.bf16", "8192 x 8192 x 28672", 0.9e-3, 1e-3, "s", "Somebody 2024, figure 3", share=0.6, unseen=0.05
-)
+FIGURE = "Somebody 2024, figure 3 (specs/evidence/some.yaml)"
+LARGE = Nearby("matmul.bf16", "8192 x 8192 x 28672", 0.9e-3, 1e-3, "s", FIGURE, share=0.6, unseen=0.05)
 OTHER = Nearby("matmul.bf16", "512 x 8192 x 8192", 1.2e-3, 1e-3, "s", "Somebody 2024", share=0.1, unseen=0.05)
 SMALL = Nearby("all_reduce", "ranks 8", 2e-5, 1e-5, "s", "Somebody 2023", share=0.0, device="a sister")
 KERNELS = (LARGE, OTHER, SMALL)
@@ -76,7 +75,7 @@ def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:
     assert "near kernels that take 70.0\u202f% of the step" in told.sentence
     assert told.sentence.endswith("predictions are off by 11.4\u202f%.")
     assert told.notes[0] == (
-        "Most of that is `matmul.bf16`, 70.0\u202f% of the step: −5.7\u202f%, from −10.0\u202f% to +20.0\u202f%."
+        "What matters most is `matmul.bf16`, 70.0\u202f% of the step: −5.7\u202f%, from −10.0\u202f% to +20.0\u202f%."
     )
 
 
@@ -107,7 +106,7 @@ def test_every_measurement_is_a_row_with_its_origin(compiled: Compiled) -> None:
         "1.00\u202fms",
         "−10.0\u202f%",
         "5.0\u202f%",
-        "Somebody 2024, figure 3",
+        "specs/evidence/some.yaml",
     ]
     assert table.rows[1][1].note == "on a sister, whose measurements price this; half the size"
 

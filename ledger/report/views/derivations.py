@@ -46,7 +46,16 @@ def derivations(report: Report) -> Derivations:
     if found is None:
         told = "No record in the library has PyTorch as the judge of this model's derivations"
         return Derivations(f"{told}; this makes one:", None, join(["ledger", "verify", _typed(plan), "--record"]))
-    return Derivations(_sentence(found, this=found.digest == plan.digest), _table(found), found.origin.command)
+    return Derivations(_sentence(found, _subject(found, plan)), _table(found), found.origin.command)
+
+
+def _subject(found: Verification, plan: Plan) -> str:
+    """Whose derivations the record is about."""
+    if found.digest == plan.digest:
+        return "This plan's derivations"
+    if found.name == plan.name:
+        return "Derivations of this plan in an earlier state"
+    return f"Derivations of this model in another plan ({found.name})"
 
 
 def _typed(plan: Plan) -> str:
@@ -56,11 +65,10 @@ def _typed(plan: Plan) -> str:
     return file if file.endswith(SPECS) else plan.name
 
 
-def _sentence(found: Verification, *, this: bool) -> str:
+def _sentence(found: Verification, subject: str) -> str:
     counts = found.counts
     equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
     furthest = worst(found.verdicts)
-    subject = "This plan's derivations" if this else f"Derivations of this model in another plan ({found.name})"
     parts = [f"{equal} equal, named causes taken away", f"{within} within their tolerance"]
     parts += [f"{counts[DIFFERS]} disagree"] if counts[DIFFERS] else []
     parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.time import band
+from ledger.evidence.citations import CITED
 from ledger.report.views.basis import nothing_near
 from ledger.report.views.parts import Cell, Column, Report, Table
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.evidence.nearby import Nearby
 
-PRINTED = 16  # rows of each table on paper
+PRINTED = 8  # rows of each table on paper
 TOLD = 3  # classes of kernel whose errors are told in words
 STEP, LOW, HIGH = "time.step", "time.step.low", "time.step.high"
 MEASURED = (Column("predicted", "number"), Column("measured", "number"), Column("error", "number"))
@@ -27,7 +28,7 @@ KERNELS = (
     Column("of the step", "number"),
     *MEASURED,
     Column("error unseen", "number"),
-    Column("source"),
+    Column("measured in"),
 )
 
 
@@ -163,7 +164,7 @@ def _largest(classes: Sequence[Together]) -> Iterator[str]:
     if first.share:
         ends = "" if low == high else f", from {low} to {high}"
         share = numbers.percent(first.share)
-        yield f"Most of that is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
+        yield f"What matters most is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
 
 
 def _seen(found: Sequence[Nearby], classes: Sequence[Together]) -> Iterator[str]:
@@ -191,8 +192,14 @@ def _kernel(one: Nearby) -> tuple[Cell, ...]:
         Cell(numbers.percent(one.share), numbers.machine(one.share)),
         *_figures(one),
         Cell("–") if one.unseen is None else Cell(numbers.percent(one.unseen), numbers.machine(one.unseen)),
-        Cell(one.origin),
+        Cell(_file(one.origin)),
     )
+
+
+def _file(origin: str) -> str:
+    """The file of a measurement, whose publication stands beside the price that was fitted on it."""
+    named = CITED.findall(origin)
+    return named[-1] if named else origin
 
 
 def _case(one: Nearby) -> tuple[Cell, Cell]:
