@@ -67,6 +67,12 @@ MECHANISMS: Mapping[str, Callable[[Carried], Plan]] = {
     "operations on the host beside each kernel": _stack(
         lambda stack: replace(stack, launch=min(stack.launch, ONE_OPERATION))
     ),
+    "hosts that compare collectives": _stack(lambda stack: replace(stack, check=0.0)),
+    "gradients of a sharded optimizer summed after backward": _stack(
+        lambda stack: replace(
+            stack, overlap=replace(stack.overlap, data=stack.overlap.data.replace("replicas", "backward"))
+        )
+    ),
     "copies of gathered weights": _stack(lambda stack: replace(stack, unshard="views")),
     "attention in Triton": _kernels(
         lambda kernels: replace(kernels, attention="flash") if kernels.attention == "triton" else kernels
