@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.what_if.conditions import condition
 from ledger.books.what_if.answer import LARGEST, SMALLEST
+from ledger.books.what_if.conditions import condition
 from ledger.books.what_if.solve import solve
 from ledger.books.what_if.unknowns import divisors
 from ledger.spec.load import load_plan
