@@ -22,9 +22,9 @@ class Software:
     is printed (torch's allocated or reserved bytes, or the driver's), of the `first` rank or of the `worst`;
     `networks` is the line rate between nodes, one way, for each device, by a word of the hardware; `devices` the part
     that a name stands for on the machines of this publication. `recompute` says what the words of the table mean,
-    `sequence` how sequence parallelism is done, `exchange` how attention sees a sequence that is cut, `balanced` whether
-    stages are cut by their matmuls; `architecture`, `optimizer`, `attention` and `sequence_parallel` are what the
-    columns leave out and the publication says elsewhere.
+    `sequence` how sequence parallelism is done, `exchange` how attention sees a sequence that is cut, `balanced`
+    whether stages are cut by their matmuls; `architecture`, `optimizer`, `attention` and `sequence_parallel` are what
+    the columns leave out and the publication says elsewhere.
     """
 
     stack: str
