@@ -126,6 +126,19 @@ def test_options_that_exclude_each_other(plan: Path, words: tuple[str, ...]) -> 
     assert run(plan, *words).exit_code == 2
 
 
+def test_a_depth_at_which_the_plan_cannot_exist(tmp_path: Path) -> None:
+    """Sets of two layers hold no three: the place of the sets, and the depths that come out even."""
+    path = tmp_path / "sets.yaml"
+    parallelism = {"data": 2, "zero": 3, "wrap": {"every": 2}}
+    cluster = {"base": "h100-400g", "devices": 2, "devices_per_node": 2}
+    sets = {**DEEP, "model": plans.layer(plans.LLAMA, repeat=6), "cluster": cluster, "parallelism": parallelism}
+    path.write_text(json.dumps(sets | {"run": {**DEEP["run"], "global_batch": 6}}), encoding="utf-8")
+    result = run(path, "--layers", "3")
+    assert result.exit_code == 2, result.output
+    assert "--layers 3: 3 layers of `decoder` do not divide into sets of 2" in result.output
+    assert "`--layers` of 2 or 4" in result.output
+
+
 # --- suites -------------------------------------------------------------------------------------
 
 

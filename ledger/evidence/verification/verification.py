@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from importlib.metadata import version
 
 from ledger.evidence.verification.checks import verdicts
@@ -104,6 +105,17 @@ def _foreach(plan: Plan) -> Plan:
     return replace(plan, kernels=replace(plan.kernels, optimizer="foreach"))
 
 
+def _unequal(plan: Plan) -> bool:
+    """Whether the busiest device would get a number of rows that the judge cannot deal equally."""
+    tokens = plan.run.micro_batch * plan.run.seq_len // plan.parallelism.context
+    rows = (tokens * group.mlp.top_k * plan.assumptions.expert_imbalance for group in plan.model.groups)
+    return plan.parallelism.expert > 1 and any(count % plan.parallelism.expert for count in rows)
+
+
+def _even(plan: Plan) -> Plan:
+    return replace(plan, assumptions=replace(plan.assumptions, expert_imbalance=Fraction(1)))
+
+
 def _fused_with_masters(plan: Plan) -> bool:
     return plan.precision.master not in (None, plan.precision.gradients) and plan.kernels.optimizer == "fused"
 
@@ -123,6 +135,11 @@ FORMS = (
         lambda plan: plan.kernels.rotary == "fused" and any(group.attention.rotary for group in plan.model.groups),
         _eager_rotary,
         "kernels.rotary = eager: transformers rotates operator by operator",
+    ),
+    Form(
+        lambda plan: plan.assumptions.expert_imbalance > 1 and _unequal(plan),
+        _even,
+        "assumptions.expert_imbalance = 1: so many rows more are no equal number from each rank",
     ),
     Form(
         _fused_with_masters,
