@@ -11,6 +11,8 @@ import ledger
 from ledger.books.results import Compiled
 from ledger.evidence.calibration.nearest import MOST, nearest
 from ledger.evidence.nearby import Nearby
+from ledger.evidence.published.near import nearby
+from ledger.report.views.basis import NAPKIN, rests
 
 SPECS = Path(__file__).parents[2] / "specs"
 BAND = 0.35  # the worst single point of a class whose mean error is a tenth
@@ -89,6 +91,13 @@ def test_between_nodes_the_plans_own_network_is_asked() -> None:
 def test_a_device_without_evidence_has_none() -> None:
     """Nothing was measured on an L4: the list is empty and the report says so."""
     assert nearest(ledger.compile(SPECS / "8b.yaml", ["accelerator=l4"])) == ()
+
+
+def test_a_parameter_count_has_no_kernels() -> None:
+    """Nothing is priced, so nothing is near it, on a device with measurements too."""
+    found = ledger.compile(SPECS / "8b.yaml", ["model={model: some, parameters: 8e9}", "expect=[]"])
+    assert nearest(found) == () == nearby(found)
+    assert rests(found) == NAPKIN
 
 
 def test_files_are_read_once(large: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,7 @@ class Match:
 def nearest(compiled: Compiled) -> tuple[Nearby, ...]:
     """Measurements that the plan's prices rest on near its kernels, of the kernels that take most of the step first."""
     plan = compiled.plan
-    measured = _measured(plan)
-    if not compiled.roles or not measured:
+    if plan.model.bare or not (measured := _measured(plan)):
         return ()
     step = float(compiled.totals["time.step"])
     slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))

@@ -43,6 +43,8 @@ def _joined(parts: list[str]) -> str:
 
 def nothing_near(compiled: Compiled) -> str:
     """Why no microbenchmark can be shown beside the plan's kernels."""
+    if compiled.plan.model.bare:
+        return "No kernel follows from a parameter count."
     lost = citations.lost(compiled.plan)
     if lost:
         named = ", ".join(lost)

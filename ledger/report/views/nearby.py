@@ -68,6 +68,8 @@ def whole_runs(report: Report) -> NearbyView:
 
 def near(report: Report) -> str:
     """The errors on the measured steps nearest to the plan."""
+    if STEP not in report.compiled.totals:
+        return "No step is predicted, so none that was measured is held against it."
     timed = [one for one in report.runs if one.what == STEP]
     errors = sorted(one.error for one in timed)
     if not errors:
