@@ -27,7 +27,7 @@ WHOLE = re.compile(r"^\s*- \{?what: *step\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run: its plan as a document, a name or a path, with overrides; the totals measured, in SI units."""
+    """One measured run: its plan as a document or a path, with overrides; the totals measured, in SI units."""
 
     name: str
     source: str
@@ -94,10 +94,11 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
 
 
 def _base(plan: Any, folder: Path) -> str:
-    """The plan of a file as it can be loaded: its text, the name of one of the library, or a path."""
+    """The plan of a file as it can be loaded: its text, or the path of one of the library or of one's own."""
     if not isinstance(plan, str):
         return yaml.safe_dump(plan, sort_keys=False)
-    return plan if plan in default_library().names("plan") else str(folder / plan)
+    library = default_library()
+    return str(library.folder("plan") / f"{plan}.yaml" if plan in library.names("plan") else folder / plan)
 
 
 def holds(path: Path, what: str) -> bool:

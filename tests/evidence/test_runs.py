@@ -14,6 +14,7 @@ from ledger.evidence.bench.plans import plan
 from ledger.evidence.bench.records import head
 from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary, unpriced
 from ledger.spec.library import default_library
+from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 
 KORTHIKANTI = default_library().folder("evidence") / "korthikanti-2022.yaml"
@@ -93,6 +94,19 @@ def test_runs_on_a_device_without_prices_ask_for_its_spec(tmp_path: Path) -> Non
     assert text.splitlines()[problem.where.line - 1].startswith("  accelerator: my-own-device")
     assert unpriced(path, ("accelerator=my-own-device.yaml",)) is None
     assert unpriced(KORTHIKANTI, ()) is None
+
+
+def test_a_plan_may_be_named(tmp_path: Path) -> None:
+    """By its name in the library, whatever lies in the folder one stands in, or by a path from the file."""
+    named = default_library().folder("evidence") / "deepseek-v3-2024.yaml"
+    (run,) = read_runs(named)
+    assert load_plan(run.plan, run.overrides).title == "DeepSeek-V3 on 2048 H800, as published"
+    (tmp_path / "mine.yaml").write_text(Path(run.plan).read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(
+        named.read_text(encoding="utf-8").replace("plan: deepseek-v3", "plan: mine.yaml"), encoding="utf-8"
+    )
+    (own,) = read_runs(tmp_path / "own.yaml")
+    assert Path(own.plan) == tmp_path / "mine.yaml"
 
 
 def test_evidence_without_runs_is_refused() -> None:
