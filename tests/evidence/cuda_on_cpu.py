@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ledger.evidence.bench import machine, worker
+from ledger.evidence.bench.rig import Rig
 
 UUID = "12345678-0000-0000-0000-000000000000"
 WAITING = (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.embedding_dense_backward)
@@ -127,6 +131,18 @@ class Device:
         monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
         monkeypatch.setattr(torch.accelerator, "current_stream", lambda device=None: NoCapture())  # optimizers ask it
         monkeypatch.setattr(torch, "empty", _pageable(torch.empty))
+
+
+def serve(marker: str, error: str) -> None:
+    """A worker of `ledger bench` on such a device; it breaks after one case of the worker that finds no marker."""
+    found = Device()
+    found.install(pytest.MonkeyPatch())
+    worker.Rig = lambda _, *others: Rig("cpu", *others)
+    machine.IDLE = 0.0
+    if not Path(marker).exists():
+        Path(marker).touch()
+        found.emptied.append(lambda: setattr(found, "broken", error))
+    worker.main()
 
 
 class NoCapture:

@@ -313,12 +313,35 @@ def test_a_device_that_a_case_breaks_is_not_used_again(device: Device, shrunk: N
     assert answers[-1][1] == {"error": f"RuntimeError: {ILLEGAL.splitlines()[0]}"}
 
 
+def test_a_suite_goes_on_behind_a_broken_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Processes to file: the case that broke it has CUDA's words, and another process made the rest."""
+    program = "import sys; from tests.evidence.cuda_on_cpu import serve; serve(*sys.argv[1:])"
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program, str(tmp_path / "broken"), ILLEGAL))
+    settings = runner.Settings("cuda", quick=True, seconds=0.001, hold=0.001, only=("launch",))
+    run = runner.bench(settings, lambda name: tmp_path / name, begin=lambda *_: None)
+    results = {one.case.keys["operation"]: one.result for _, one in run if one}
+    errors = {name: result["error"] for name, result in results.items() if "error" in result}
+    assert errors == {"device": f"RuntimeError: {ILLEGAL.splitlines()[0]}"}
+    assert set(results) == {"host", "device", "graph", "autograd", "training"}
+    (path,) = tmp_path.glob("h200-sxm-*.yaml")
+    evidence = read_evidence(path)
+    assert (len(evidence.records), len(evidence.failed)) == (4, 1)
+    assert "driver" not in evidence.origin  # nobody can be asked here
+
+
 def test_what_a_graph_cannot_hold_spoils_the_process(device: Device, shrunk: None) -> None:
     """PyTorch stays in a capture that failed, so the case has the reason and the next worker goes on."""
     rig = _rig(machine.machine("cuda", 0, quick=False))
     waiting = timing.Work(lambda _: torch.ones(()).item())
     with pytest.raises(timing.LostError, match="cannot be recorded into a CUDA graph: RuntimeError: CUDA error: oper"):
         attempt(Case("stream", "copy", {}), rig, lambda: rig.timed(waiting))
+
+
+def test_an_error_of_several_lines_says_its_cause() -> None:
+    """Inductor's first line only names itself."""
+    told = timing.first_line(ValueError("backend='inductor' raised:\n  gcc is not there\nSet TORCHDYNAMO_VERBOSE=1"))
+    assert told == "ValueError: backend='inductor' raised: gcc is not there"
+    assert timing.first_line(ValueError()) == "ValueError"
 
 
 def test_kernels_that_wait_are_not_recorded(device: Device) -> None:

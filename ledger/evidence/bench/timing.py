@@ -160,6 +160,7 @@ def _each(found: Spread, work: Work) -> Spread:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong in a line of at most 200 characters."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+    """What went wrong in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
+    first, *more = str(error).strip().splitlines() or [""]
+    text = f"{first} {more[0].strip()}" if first.endswith(":") and more else first
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
