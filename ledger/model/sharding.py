@@ -45,11 +45,15 @@ class Sharding:
     def shared(self, weights: Iterable[Tensor]) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
         """Weights by the axis over which their copies or shares lie; those of which there is only one are left out."""
         held = tuple(weights)
-        cut = tuple(weight for weight in held if any(axis == EXPERT for _, axis in weight.split))
+        cut = tuple(self.cut(held))
         whole = tuple(weight for weight in held if weight not in cut)
         for axis, found, several in (("data", whole, True), (EXPERT_DATA, cut, not self.scattered)):
             if self.axes and found and several:
                 yield axis, found
+
+    def cut(self, weights: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The weights of which other devices hold other experts."""
+        return (weight for weight in weights if any(axis == EXPERT for _, axis in weight.split))
 
     def apart(self, weight: Tensor) -> bool:
         """Whether shares of a weight are not rows of its first dimension: putting it together copies it twice."""

@@ -17,7 +17,7 @@ from ledger.books.memory.liveness import Alive
 from ledger.books.memory.steps import Held, Step
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
-from ledger.model.sharding import EXPERT_DATA, Sharding
+from ledger.model.sharding import Sharding
 from ledger.model.units import Unit
 from ledger.model.wrapping import ROOT, Wrap
 
@@ -26,8 +26,9 @@ def apart(sets: Mapping[str, Wrap], sharding: Sharding, layers: int) -> dict[str
     """The sets with those experts that move over other devices than their layer; none where many layers move as one."""
     found = dict(sets)
     for name, each in sets.items():
-        experts = dict(each.over(sharding)).get(EXPERT_DATA) if layers == 1 and name != ROOT else None
-        if experts:
+        parts = tuple((times, tuple(sharding.cut(weights))) for times, weights in each.parts)
+        if layers == 1 and name != ROOT and any(weights for _, weights in parts):
+            experts = replace(each, parts=parts)
             found |= {name: _without(each, experts), name + INNER: experts}
     return found
 

@@ -68,8 +68,10 @@ class Buffers:
         return {name: wrap.whole(self.program.sharding, sent(self.plan)) for name, wrap in self.sets.items()}
 
     def gathered(self, name: str, which: str = "") -> Held:
-        """The output of an all-gather, before and while it is copied out."""
-        return Held(f"{name}/weights.gathered{which}", CATEGORY, self.whole(name).amount, "output of an all-gather")
+        """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
+        alone = name.endswith(INNER) and self.program.sharding.scattered
+        amount = ZERO if alone else self.whole(name).amount
+        return Held(f"{name}/weights.gathered{which}", CATEGORY, amount, "output of an all-gather")
 
     def arriving(self, name: str, which: str = "") -> Iterator[Held]:
         """A gather: its output, and this device's share in the dtype that is sent, where it is not held here in it.

@@ -185,6 +185,19 @@ def _first_hidden(at: Instant) -> int:
     return int(at.tokens * at.plan.model.d_model * dtypes.size(compute_precision(at.plan).activations))
 
 
+def _read_by_experts(at: Instant) -> int:
+    """Where nothing is saved inside a layer, the norm's result could go once rows were made of it.
+
+    Shared experts read it after the others, and where every rank has all experts the gather before is fuller.
+    """
+    plan, place = at.plan, at.moment.split("/")
+    group = next((group for group in plan.model.groups if at.forward and group.name == place[1]), None)
+    if plan.parallelism.expert == 1 or plan.recompute.policy != "full" or group is None:
+        return 0
+    held = at.tokens * plan.model.d_model * dtypes.size(compute_precision(plan).activations)
+    return int(held) if group.mlp.experts and not group.mlp.shared else 0
+
+
 def _tied_sum(at: Instant) -> int:
     """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew.
 
@@ -207,5 +220,6 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "the last hidden state in fp32": _last_hidden,
     "the last hidden state, which a frozen head does not save": _hidden_unsaved,
     "the embedded tokens": _first_hidden,
+    "what experts read, which their caller's frame holds": _read_by_experts,
     "the sum of a tied weight's two gradients": _tied_sum,
 }
