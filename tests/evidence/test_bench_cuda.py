@@ -271,6 +271,16 @@ def test_without_a_driver_to_ask_memory_tells_of_others(device: Device, monkeypa
     assert machine.busy(found) == "the device may be busy: others hold 50% of its memory"
 
 
+@pytest.mark.parametrize(("shares", "reason"), [((0.9, 0.0), ""), ((0.9, 0.8, 0.5), "50% used by others")])
+def test_a_device_is_busy_when_it_stays_so(
+    device: Device, monkeypatch: pytest.MonkeyPatch, shares: tuple[float, ...], reason: str
+) -> None:
+    """What a driver says first may be about the kernels that we ran before."""
+    found, answers = machine.machine("cuda", 0, quick=False), iter(shares)
+    monkeypatch.setattr(gpu, "utilisation", lambda _: next(answers))
+    assert machine.busy(found) == (f"the device is busy: {reason}" if reason else "")
+
+
 class Buffer:
     """Stands for a tensor that only an exception's frames still hold."""
 

@@ -24,6 +24,7 @@ from ledger.spec.plan import Accelerator
 from ledger.spec.problems import SpecError
 
 SAME = 0.05  # of memory, between what two drivers report of one device
+ASKED = 3  # times before a device counts as busy: the first answer may still be about ourselves
 IDLE = 1.2  # seconds after which a device that nobody uses reports no work
 HELD = 0.1  # the share of memory from which others are taken to work, where nobody says so; a context is 1 %
 BUSY = 0.2  # the share of work by others from which measurements would be of them
@@ -197,10 +198,20 @@ def busy(found: Machine) -> str:
     import torch
 
     torch.cuda.synchronize()
-    time.sleep(IDLE)
-    share = gpu.utilisation(found.uuid)
-    if share is not None:
-        return f"the device is busy: {share:.0%} used by others" if share > BUSY else ""
+    for _ in range(ASKED):
+        time.sleep(IDLE)
+        share = gpu.utilisation(found.uuid)
+        if share is None:
+            return _held()
+        if share <= BUSY:
+            return ""
+    return f"the device is busy: {share:.0%} used by others"
+
+
+def _held() -> str:
+    """Why a device may be busy, by the memory that is taken; empty where little is."""
+    import torch
+
     free, total = torch.cuda.mem_get_info()
     held = (total - free - torch.cuda.memory_reserved()) / total
     return f"the device may be busy: others hold {held:.0%} of its memory" if held > HELD else ""

@@ -132,8 +132,6 @@ def _recorded(work: Work, times: int) -> Callable[[], object]:
     try:
         with torch.cuda.graph(graph):
             _repeated(work, times)
-    except torch.cuda.OutOfMemoryError:
-        raise
     except RuntimeError as error:
         raise LostError(f"cannot be recorded into a CUDA graph: {first_line(error)}") from error
     return replay
