@@ -75,7 +75,7 @@ def test_skipped_rows_are_counted_by_reason() -> None:
     [
         ({}, ""),
         ({"score_time": "B"}, "graded B (`score_time`)"),
-        ({"score_time": ""}, "no grade (`score_time`)"),
+        ({"score_time": ""}, "without a grade (`score_time`)"),
         ({"kind": "sft"}, "of kind `sft`"),
     ],
 )

@@ -130,7 +130,7 @@ def uncounted(row: Facts) -> str:
         return f"of kind `{row.kind}`"
     if row.score_time in (None, COUNTED):
         return ""
-    return f"graded {row.score_time} (`score_time`)" if row.score_time else "no grade (`score_time`)"
+    return f"graded {row.score_time} (`score_time`)" if row.score_time else "without a grade (`score_time`)"
 
 
 def otherwise(row: Row, library: Library) -> dict[str, float]:
