@@ -8,9 +8,9 @@ from typing import Any
 from ledger.books.closed import Books, close
 from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled
-from ledger.evidence.flop_counts import flop_counts
-from ledger.evidence.reference_model import workload
-from ledger.evidence.step_memory import StepMemory, step_memory
+from ledger.evidence.observed.flop_counts import flop_counts
+from ledger.evidence.observed.step_memory import StepMemory, step_memory
+from ledger.evidence.reference.model import workload
 from ledger.model.operations import total
 from ledger.model.schedule import roles
 from ledger.model.wrapping import ENDS

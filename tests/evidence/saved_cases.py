@@ -118,8 +118,8 @@ def predicted(compiled: Compiled) -> dict[str, int]:
 
 def packed(compiled: Compiled) -> dict[str, int]:
     """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
-    from ledger.evidence.reference_model import workload
-    from ledger.evidence.saved_tensors import saved_storages
+    from ledger.evidence.observed.saved_tensors import saved_storages
+    from ledger.evidence.reference.model import workload
     from ledger.evidence.transformers.config import layer_order
 
     storages = saved_storages(workload(compiled.plan))

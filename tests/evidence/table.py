@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from ledger.evidence.flop_counts import flop_counts, parameter_count
-from ledger.evidence.reference_model import workload
+from ledger.evidence.observed.flop_counts import flop_counts, parameter_count
+from ledger.evidence.reference.model import workload
 from tests.books.measured_peaks import SHARDED_STEPS, STEPS
 from tests.evidence.saved_cases import FAMILIES, cases, packed, predicted
 from tests.evidence.test_compiler_against_pytorch import MODELS, compiled, cores, library

@@ -43,9 +43,9 @@ from ledger.evidence.bench.rig import Rig, attempt
 from ledger.evidence.calibration.calibrate import fit_all
 from ledger.evidence.calibration.curves import chosen
 from ledger.evidence.calibration.measured import read_evidence
-from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_modules import imaginary_gpu
-from ledger.evidence.reference_optimizers import Numbers
+from ledger.evidence.reference.cuda_guard import install_cuda_guard
+from ledger.evidence.reference.modules import imaginary_gpu
+from ledger.evidence.reference.optimizers import Numbers
 from ledger.evidence.runs import read_runs
 from tests.evidence.cuda_on_cpu import GIB, Device
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from ledger.books.results import Compiled
-from ledger.evidence.flop_counts import flop_counts, parameter_count  # only where torch is installed
-from ledger.evidence.reference_model import workload
+from ledger.evidence.observed.flop_counts import flop_counts, parameter_count  # only where torch is installed
+from ledger.evidence.reference.model import workload
 from ledger.spec.imports.huggingface.config import import_text
 from tests.invented_configs import JUDGED
 from tests.model import plans

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import Sharding, sharded_step
+from ledger.evidence.observed.sharded_step import Sharding, sharded_step
+from ledger.evidence.reference.model import workload
 from tests.books.test_collectives import SPLIT, sent
 from tests.model import plans
 

@@ -9,7 +9,7 @@ import torch
 
 from ledger.books.closed import whole
 from ledger.books.results import Compiled
-from ledger.evidence.reference_model import reference_model, torch_dtype
+from ledger.evidence.reference.model import reference_model, torch_dtype
 from tests.model import plans
 
 BLOCKS = {"mixtral": plans.MIXTRAL, "qwen3_moe": plans.QWEN3_EXPERTS, "gpt_oss": plans.GPT_OSS}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import ShardedStep, Sharding, sharded_step
+from ledger.evidence.observed.sharded_step import ShardedStep, Sharding, sharded_step
+from ledger.evidence.reference.model import workload
 from ledger.model.offloading import sums_on_host
 from tests.books.test_collectives import sent
 from tests.model import plans

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ledger.evidence.reference_model import workload
-from ledger.evidence.saved_tensors import saved_storages
-from ledger.evidence.step_memory import step_memory
+from ledger.evidence.observed.saved_tensors import saved_storages
+from ledger.evidence.observed.step_memory import step_memory
+from ledger.evidence.reference.model import workload
 from ledger.evidence.transformers.config import NoReferenceError
 from tests.evidence.saved_cases import packed, predicted
 from tests.model import plans

@@ -14,9 +14,9 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 
 from ledger.books.results import Compiled
-from ledger.evidence import hosted_activations
-from ledger.evidence.reference_model import workload
-from ledger.evidence.step_memory import StepMemory, step_memory
+from ledger.evidence.observed import hosted_activations
+from ledger.evidence.observed.step_memory import StepMemory, step_memory
+from ledger.evidence.reference.model import workload
 from ledger.evidence.verification.layouts import unjudged
 from tests.model import plans
 

@@ -10,9 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ledger.evidence.reference_model import workload
-from ledger.evidence.reference_optimizers import CLASSES, KERNELS, reference_optimizer
-from ledger.evidence.step_memory import step_memory
+from ledger.evidence.observed.step_memory import step_memory
+from ledger.evidence.reference.model import workload
+from ledger.evidence.reference.optimizers import CLASSES, KERNELS, reference_optimizer
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.model.update import PASSES
 from ledger.spec.load import load_optimizer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import ShardedStep, sharded_step
+from ledger.evidence.observed.sharded_step import ShardedStep, sharded_step
+from ledger.evidence.reference.model import workload
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.evidence.verification.layouts import sharding, unjudged
 from tests.books.test_collectives import sent

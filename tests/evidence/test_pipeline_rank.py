@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import Stage, stage_step
+from ledger.evidence.observed.sharded_step import Stage, stage_step
+from ledger.evidence.reference.model import workload
 from ledger.evidence.verification.stages import unjudged, verdicts
 from tests.model import plans
 

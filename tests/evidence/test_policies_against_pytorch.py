@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledger.evidence.flop_counts import flop_counts
-from ledger.evidence.reference_model import workload
+from ledger.evidence.observed.flop_counts import flop_counts
+from ledger.evidence.reference.model import workload
 from tests.evidence.policies import BLOCK, Compared, compared
 
 RECOMPUTE: tuple[Any, ...] = (

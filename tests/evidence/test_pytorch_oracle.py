@@ -11,10 +11,10 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.flop_counts import FlopCounts, flop_counts, parameter_count
-from ledger.evidence.reference_model import Workload
-from ledger.evidence.saved_tensors import BEFORE, saved_bytes, saved_storages
+from ledger.evidence.observed.flop_counts import FlopCounts, flop_counts, parameter_count
+from ledger.evidence.observed.saved_tensors import BEFORE, saved_bytes, saved_storages
+from ledger.evidence.reference.cuda_guard import install_cuda_guard
+from ledger.evidence.reference.model import Workload
 from ledger.evidence.transformers.config import NoReferenceError, with_layers
 from ledger.spec.plan import Kernels, Model, Precision, Recompute
 from tests.evidence.reference_plans import (

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ledger.evidence.reference_model import workload
-from ledger.evidence.reference_quantised import QuantisedLinear, quantise_layers
-from ledger.evidence.saved_tensors import saved_bytes
-from ledger.evidence.step_memory import step_memory
+from ledger.evidence.observed.saved_tensors import saved_bytes
+from ledger.evidence.observed.step_memory import step_memory
+from ledger.evidence.reference.model import workload
+from ledger.evidence.reference.quantised import QuantisedLinear, quantise_layers
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.load import load_precision
 from tests.model import plans

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import Replicas, ShardedStep, replica_step
+from ledger.evidence.observed.sharded_step import Replicas, ShardedStep, replica_step
+from ledger.evidence.reference.model import workload
 from ledger.evidence.verification.layouts import replicas
 from ledger.evidence.verification.predicted import collectives, memory
 from tests.model import plans

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.evidence.flop_counts import parameter_count
-from ledger.evidence.reference_model import Workload
-from ledger.evidence.sharded_step import ShardedStep, Sharding, sharded_step
-from ledger.evidence.step_memory import step_memory
+from ledger.evidence.observed.flop_counts import parameter_count
+from ledger.evidence.observed.sharded_step import ShardedStep, Sharding, sharded_step
+from ledger.evidence.observed.step_memory import step_memory
+from ledger.evidence.reference.model import Workload
 from ledger.evidence.transformers.config import NoReferenceError, with_layers
 from ledger.spec.plan import Kernels, Model, Recompute
 from tests.evidence.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.evidence.reference_model import Workload
-from ledger.evidence.saved_tensors import saved_storages
-from ledger.evidence.step_memory import step_memory
+from ledger.evidence.observed.saved_tensors import saved_storages
+from ledger.evidence.observed.step_memory import step_memory
+from ledger.evidence.reference.model import Workload
 from ledger.spec.plan import Kernels, Precision, Recompute
 from tests.evidence.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B, SMALL_LLAMA
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.evidence.held import Held
+from ledger.evidence.observed.held import Held
 from ledger.evidence.verification import predicted, records
 from ledger.evidence.verification.accuracy import rewritten
 from ledger.evidence.verification.causes import causes

@@ -19,7 +19,7 @@ from ledger.evidence.bench.gpu import Watch
 from ledger.evidence.bench.plans import cases, plan
 from ledger.evidence.bench.rig import SUSTAINED, Rig, attempt, release
 from ledger.evidence.bench.timing import Spread, host_clock, spread
-from ledger.evidence.reference_model import (
+from ledger.evidence.reference.model import (
     checkpoint_layers,
     freeze,
     reference_model,
@@ -64,7 +64,7 @@ def trainer(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     import torch
 
-    from ledger.evidence.reference_optimizers import reference_optimizer
+    from ledger.evidence.reference.optimizers import reference_optimizer
 
     work = workload(chosen)
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights))

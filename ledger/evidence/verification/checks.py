@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.books import compile_plan
 from ledger.books.results import Compiled
-from ledger.evidence.held import Held
+from ledger.evidence.observed.held import Held
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.evidence.verification import found, layouts, predicted, stages
 from ledger.evidence.verification.causes import INDEX, LOSS, OUTPUT, causes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.evidence.held import Held
+from ledger.evidence.observed.held import Held
 from ledger.model.schedule import order
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Model, Plan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ledger.evidence.held import Held
-from ledger.evidence.reference_model import workload
+from ledger.evidence.observed.held import Held
+from ledger.evidence.reference.model import workload
 from ledger.evidence.verification.depth import with_counts
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan, Recompute
@@ -15,14 +15,14 @@ Found = dict[str, Held]
 
 def parameters(plan: Plan) -> Found:
     """Parameters of the transformers model."""
-    from ledger.evidence.flop_counts import parameter_count
+    from ledger.evidence.observed.flop_counts import parameter_count
 
     return {"parameters": Held(parameter_count(plan.model, plan.train))}
 
 
 def flops(plan: Plan) -> Found:
     """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
-    from ledger.evidence.flop_counts import flop_counts
+    from ledger.evidence.observed.flop_counts import flop_counts
 
     work = workload(plan)
     plain = flop_counts(replace(work, recompute=Recompute()))
@@ -36,7 +36,7 @@ def saved(plan: Plan) -> Found:
 
     Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
     """
-    from ledger.evidence.saved_tensors import saved_storages
+    from ledger.evidence.observed.saved_tensors import saved_storages
     from ledger.evidence.transformers.config import layer_order
 
     storages = saved_storages(workload(plan))
@@ -52,14 +52,14 @@ def saved(plan: Plan) -> Found:
 
 def one_device(plan: Plan) -> Found:
     """Bytes of a step on one device, moment by moment."""
-    from ledger.evidence.step_memory import step_memory
+    from ledger.evidence.observed.step_memory import step_memory
 
     return dict(step_memory(workload(plan), micro_batches(plan)).moments)
 
 
 def one_rank(plan: Plan) -> Found:
     """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
-    from ledger.evidence.sharded_step import replica_step, sharded_step
+    from ledger.evidence.observed.sharded_step import replica_step, sharded_step
     from ledger.evidence.verification.layouts import replicas, sharding
     from ledger.model.gradients import copied_to_buckets
 

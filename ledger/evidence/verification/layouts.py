@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ledger.evidence.reference_model import APART
-from ledger.evidence.sharded_step import Replicas, Sharding
+from ledger.evidence.observed.sharded_step import Replicas, Sharding
+from ledger.evidence.reference.model import APART
 from ledger.model.gradients import copied_to_buckets
 from ledger.model.schedule import micro_batches
 from ledger.model.units import compute_precision

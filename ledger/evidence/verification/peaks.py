@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ledger.evidence.held import Held
+from ledger.evidence.observed.held import Held
 from ledger.evidence.verification.verdicts import HALF_PERCENT, ROUNDING, Cause, Tolerance, Verdict, total, unchecked
 
 # Figure -> how the names of its moments begin.

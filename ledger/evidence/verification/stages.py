@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ledger.books.closed import Books, close
 from ledger.books.results import Compiled
-from ledger.evidence.held import Held
-from ledger.evidence.reference_model import workload
-from ledger.evidence.sharded_step import ShardedStep, Stage, stage_step
+from ledger.evidence.observed.held import Held
+from ledger.evidence.observed.sharded_step import ShardedStep, Stage, stage_step
+from ledger.evidence.reference.model import workload
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.evidence.verification import layouts, predicted
 from ledger.evidence.verification.causes import SCALAR, at_the_loss, counting, frequencies

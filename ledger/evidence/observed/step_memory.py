@@ -7,9 +7,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.held import Held
-from ledger.evidence.reference_model import (
+from ledger.evidence.observed.held import Held
+from ledger.evidence.reference.cuda_guard import install_cuda_guard
+from ledger.evidence.reference.model import (
     Workload,
     checkpoint_layers,
     freeze,
@@ -26,7 +26,7 @@ class StepMemory:
 
     `static`: weights, buffers, optimizer states and token ids; `activations`: what forward leaves for backward, and
     the loss; each peak includes what is static, and gradients where they exist. `moments`: every moment that
-    `ledger.evidence.moments` names, beside `static`, `after forward` and `optimizer`, with its fullest instant.
+    `moments` names, beside `static`, `after forward` and `optimizer`, with its fullest instant.
     `host`: what waits in host memory when most does.
     """
 
@@ -52,11 +52,11 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from ledger.evidence.hosted_activations import hosted
-    from ledger.evidence.moments import Moments
-    from ledger.evidence.reference_modules import imaginary_gpu
-    from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
-    from ledger.evidence.storage_meter import StorageMeter
+    from ledger.evidence.observed.hosted_activations import hosted
+    from ledger.evidence.observed.moments import Moments
+    from ledger.evidence.observed.storage_meter import StorageMeter
+    from ledger.evidence.reference.modules import imaginary_gpu
+    from ledger.evidence.reference.optimizers import Numbers, reference_optimizer
 
     install_cuda_guard()
     fake, meter, beside = FakeTensorMode(), StorageMeter("cuda"), StorageMeter("cpu")

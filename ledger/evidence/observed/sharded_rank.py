@@ -1,6 +1,6 @@
 """The body of a sharded step: parallelises the reference model as torchtitan does, and logs what rank 0 sends.
 
-Imports torch at its top; `ledger.evidence.sharded_step` imports it in a process of its own.
+Imports torch at its top; `ledger.evidence.observed.sharded_step` imports it in a process of its own.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from torch.distributed.tensor.parallel import (
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ledger.evidence import dispatched_experts, exchanged_attention
-from ledger.evidence.collective_log import CollectiveLog
-from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.cuda_rank import imaginary_streams
-from ledger.evidence.dispatched_experts import Dispatch
-from ledger.evidence.exchanged_attention import Exchange
-from ledger.evidence.held import Held
-from ledger.evidence.hosted_activations import hosted
-from ledger.evidence.moments import Moments
-from ledger.evidence.rank_mesh import RankMesh, rank_mesh
-from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
-from ledger.evidence.reference_modules import imaginary_gpu
-from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
-from ledger.evidence.sharded_step import ShardedStep, Sharding
-from ledger.evidence.storage_meter import StorageMeter
+from ledger.evidence.observed.collective_log import CollectiveLog
+from ledger.evidence.observed.cuda_rank import imaginary_streams
+from ledger.evidence.observed.held import Held
+from ledger.evidence.observed.hosted_activations import hosted
+from ledger.evidence.observed.moments import Moments
+from ledger.evidence.observed.rank_mesh import RankMesh, rank_mesh
+from ledger.evidence.observed.sharded_step import ShardedStep, Sharding
+from ledger.evidence.observed.storage_meter import StorageMeter
+from ledger.evidence.reference import dispatched_experts, exchanged_attention
+from ledger.evidence.reference.cuda_guard import install_cuda_guard
+from ledger.evidence.reference.dispatched_experts import Dispatch
+from ledger.evidence.reference.exchanged_attention import Exchange
+from ledger.evidence.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
+from ledger.evidence.reference.modules import imaginary_gpu
+from ledger.evidence.reference.optimizers import Numbers, reference_optimizer
 from ledger.evidence.transformers.config import NoReferenceError, family, layer_order
 from ledger.evidence.transformers.features import mlp_of
 

@@ -18,13 +18,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.pipelining import schedules
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ledger.evidence.collective_log import CollectiveLog
-from ledger.evidence.moments import Moments
-from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
-from ledger.evidence.reference_modules import imaginary_gpu
-from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
-from ledger.evidence.sharded_step import ShardedStep, Stage
-from ledger.evidence.storage_meter import StorageMeter
+from ledger.evidence.observed.collective_log import CollectiveLog
+from ledger.evidence.observed.moments import Moments
+from ledger.evidence.observed.sharded_step import ShardedStep, Stage
+from ledger.evidence.observed.storage_meter import StorageMeter
+from ledger.evidence.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
+from ledger.evidence.reference.modules import imaginary_gpu
+from ledger.evidence.reference.optimizers import Numbers, reference_optimizer
 from ledger.evidence.transformers.config import NoReferenceError, family, layer_order
 
 ORDERS = {"1f1b": schedules.Schedule1F1B, "gpipe": schedules.ScheduleGPipe}

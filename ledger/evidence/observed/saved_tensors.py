@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.cuda_guard import install_cuda_guard
-from ledger.evidence.reference_model import Workload, freeze, reference_model, torch_dtype, training_loss
-from ledger.evidence.storages import storage_of
+from ledger.evidence.observed.storages import storage_of
+from ledger.evidence.reference.cuda_guard import install_cuda_guard
+from ledger.evidence.reference.model import Workload, freeze, reference_model, torch_dtype, training_loss
 from ledger.evidence.transformers.config import family, with_layers
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from ledger.evidence.reference_modules import imaginary_gpu
+    from ledger.evidence.reference.modules import imaginary_gpu
 
     install_cuda_guard()
     recorder = _Recorder()

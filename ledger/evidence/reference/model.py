@@ -94,11 +94,11 @@ def reference_model(
     _replace_modules(built, model, kernels)
     recipe, stored = (precision.matmul, precision.stored) if precision else (None, ())
     if stored or kernels.activation == "fused_gated" or kernels.router == "fused":
-        from ledger.evidence import reference_fused
+        from ledger.evidence.reference import fused
 
-        reference_fused.install(built, model, kernels, stored)
+        fused.install(built, model, kernels, stored)
     if recipe is not None:
-        from ledger.evidence.reference_quantised import quantise_layers
+        from ledger.evidence.reference.quantised import quantise_layers
 
         quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
     return built.train()
@@ -118,7 +118,7 @@ def _experts_name(model: Model, kernels: Kernels) -> str:
     if kernels.weighing == "activation":
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-        from ledger.evidence.reference_fused import WEIGHED, weighed_experts
+        from ledger.evidence.reference.fused import WEIGHED, weighed_experts
 
         ALL_EXPERTS_FUNCTIONS.register(WEIGHED, weighed_experts)
         return WEIGHED
@@ -138,7 +138,7 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
         if work.kernels.loss in APART:
-            from ledger.evidence.reference_losses import reference_loss
+            from ledger.evidence.reference.losses import reference_loss
 
             hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state
             return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
@@ -148,7 +148,7 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
 def freeze(built: Any, train: Train) -> None:
     """Freeze what `train` does not train; raises `NoReferenceError`. Within the fake mode, if there is one."""
     if train.kind != "all":
-        from ledger.evidence import trained
+        from ledger.evidence.reference import trained
 
         trained.set_up(built, train)
 
@@ -156,7 +156,7 @@ def freeze(built: Any, train: Train) -> None:
 def checkpoint_layers(built: Any, recompute: Recompute) -> None:
     """Checkpoint what `recompute` names; raises `NoReferenceError` for parts that the model does not have."""
     if recompute.policy != "none":
-        from ledger.evidence import checkpoints
+        from ledger.evidence.reference import checkpoints
 
         checkpoints.apply(built, recompute)
 
@@ -165,7 +165,7 @@ def _attention_name(kernel: str) -> str:
     """The name under which transformers knows `kernel`, registered if need be."""
     from transformers import AttentionInterface
 
-    from ledger.evidence.reference_modules import attention_backend
+    from ledger.evidence.reference.modules import attention_backend
 
     if kernel not in ROUTED:
         return kernel
@@ -178,7 +178,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
     """Swap norms and activations for those that `kernels` names; LayerNorm and ReLU are one kernel either way."""
     from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
 
-    from ledger.evidence.reference_modules import FusedRMSNorm, UnfusedSiLU
+    from ledger.evidence.reference.modules import FusedRMSNorm, UnfusedSiLU
 
     unfused = {
         "SiLUActivation": UnfusedSiLU,

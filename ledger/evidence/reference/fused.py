@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations import moe
 
-from ledger.evidence.reference_quantised import DTYPES
+from ledger.evidence.reference.quantised import DTYPES
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.evidence.transformers.features import mlp_of
 from ledger.spec.plan import Kernels, Model

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ledger.evidence.checkpoints import layers_of
+from ledger.evidence.reference.checkpoints import layers_of
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.plan import Lora, Train
 

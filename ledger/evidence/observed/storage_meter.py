@@ -12,8 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ledger.evidence.held import Held
-from ledger.evidence.storages import identity
+from ledger.evidence.observed.held import Held
+from ledger.evidence.observed.storages import identity
 
 BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
 

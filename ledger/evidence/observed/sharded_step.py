@@ -9,10 +9,10 @@ from fractions import Fraction
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from ledger.evidence.reference_model import Workload
+from ledger.evidence.reference.model import Workload
 
 if TYPE_CHECKING:
-    from ledger.evidence.held import Held
+    from ledger.evidence.observed.held import Held
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:
 
 
 def _in_this_process(work: Workload, sharding: Sharding) -> ShardedStep:
-    from ledger.evidence.sharded_rank import run_rank
+    from ledger.evidence.observed.sharded_rank import run_rank
 
     return run_rank(work, sharding)
 
@@ -137,7 +137,7 @@ def replica_step(work: Workload, replicas: Replicas) -> ShardedStep:
 
 
 def _replica_in_this_process(work: Workload, replicas: Replicas) -> ShardedStep:
-    from ledger.evidence.replicas import run_replica
+    from ledger.evidence.observed.replicas import run_replica
 
     return run_replica(work, replicas)
 
@@ -149,6 +149,6 @@ def stage_step(work: Workload, stage: Stage) -> ShardedStep:
 
 
 def _stage_in_this_process(work: Workload, stage: Stage) -> ShardedStep:
-    from ledger.evidence.pipeline_rank import run_stage
+    from ledger.evidence.observed.pipeline_rank import run_stage
 
     return run_stage(work, stage)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.evidence.reference_model import (
+from ledger.evidence.reference.model import (
     Workload,
     checkpoint_layers,
     experts_kernel,
@@ -56,7 +56,7 @@ def flop_counts(work: Workload) -> FlopCounts:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from ledger.evidence.reference_modules import imaginary_gpu
+    from ledger.evidence.reference.modules import imaginary_gpu
 
     with imaginary_gpu():
         built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)

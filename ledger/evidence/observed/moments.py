@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ledger.evidence.storage_meter import StorageMeter
+from ledger.evidence.observed.storage_meter import StorageMeter
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from ledger.evidence.sharded_step import Sharding
+from ledger.evidence.observed.sharded_step import Sharding
 
 AXES = ("replicate", "data", "tensor")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from ledger.evidence.promises import Promises
+from ledger.evidence.reference.promises import Promises
 from ledger.evidence.transformers.config import NoReferenceError
 from ledger.spec.plan import Recompute
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ledger.evidence.sharded_step import Collective
-from ledger.evidence.storage_meter import wrapped
+from ledger.evidence.observed.sharded_step import Collective
+from ledger.evidence.observed.storage_meter import wrapped
 
 # Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
 OPERATORS = {

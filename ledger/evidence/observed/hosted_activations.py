@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-from ledger.evidence.storages import storage_of
+from ledger.evidence.observed.storages import storage_of
 
 AHEAD = "ahead"  # copies go on beside the neighbouring layer; else each is waited for
 

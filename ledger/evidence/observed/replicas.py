@@ -20,14 +20,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ledger.evidence.collective_log import CollectiveLog
-from ledger.evidence.held import Held
-from ledger.evidence.moments import Moments
-from ledger.evidence.reference_model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
-from ledger.evidence.reference_modules import imaginary_gpu
-from ledger.evidence.reference_optimizers import Numbers, reference_optimizer
-from ledger.evidence.sharded_step import Replicas, ShardedStep
-from ledger.evidence.storage_meter import StorageMeter
+from ledger.evidence.observed.collective_log import CollectiveLog
+from ledger.evidence.observed.held import Held
+from ledger.evidence.observed.moments import Moments
+from ledger.evidence.observed.sharded_step import Replicas, ShardedStep
+from ledger.evidence.observed.storage_meter import StorageMeter
+from ledger.evidence.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
+from ledger.evidence.reference.modules import imaginary_gpu
+from ledger.evidence.reference.optimizers import Numbers, reference_optimizer
 from ledger.evidence.transformers.config import family, layer_order
 
 MEGABYTE = 2**20

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring
 from transformers import AttentionInterface
 
-from ledger.evidence.reference_modules import KERNELS
+from ledger.evidence.reference.modules import KERNELS
 from ledger.evidence.transformers.config import NoReferenceError
 
 NAME = "ledger_exchanged"  # the name under which transformers knows attention over a part of the sequence
