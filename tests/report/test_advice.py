@@ -25,7 +25,7 @@ def test_the_fastest_layout_is_told_with_what_it_holds(compiled: Compiled) -> No
     """A step of 0.8 of the time is 20 % shorter."""
     fits = with_verdict(compiled, fits=True)
     told = advice(Report(fits, alternatives=(other(fits, 0.9), other(fits, 0.8), other(fits, 1.5))))
-    assert told == "tensor 4 takes 20.0\u202f% off a step and holds 50.0\u202fGB a device."
+    assert told == "With tensor 4 a step takes 20.0\u202f% less, and a device holds 50.0\u202fGB."
 
 
 def test_that_nothing_is_faster_is_said_only_where_others_were_tried(compiled: Compiled) -> None:

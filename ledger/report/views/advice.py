@@ -34,4 +34,4 @@ def faster(report: Report) -> str:
     if shorter > -WORTH:
         return "None of the layouts that were tried is faster."
     held = numbers.size(best.totals["memory.reserved"])
-    return f"{best.label.strip()} takes {numbers.percent(-shorter)} off a step and holds {held} a device."
+    return f"With {best.label.strip()} a step takes {numbers.percent(-shorter)} less, and a device holds {held}."

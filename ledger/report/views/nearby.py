@@ -89,7 +89,7 @@ def beyond(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
     missed = [step * one.measured / one.predicted for one in timed]
     if min(missed) < low or max(missed) > high:
         ends = f"{numbers.duration(min(low, *missed))} and {numbers.duration(max(high, *missed))}"
-        yield f"Missed as far as they are, beyond the estimate's own band, a step takes between {ends}."
+        yield f"With errors like theirs, which go beyond the estimate's own band, a step takes between {ends}."
 
 
 def none_of(timed: Sequence[Nearby]) -> Iterator[str]:
