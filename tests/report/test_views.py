@@ -8,7 +8,7 @@ from ledger.books.results import Compiled
 from ledger.report.charts.roofline import named
 from ledger.report.views.choices import alternatives, front
 from ledger.report.views.evidence import assumptions, calibration_table, evidence
-from ledger.report.views.formulas import formulas
+from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Alternative, Report, Table
 from ledger.report.views.plan import plan
@@ -22,6 +22,13 @@ def column(table: Table, name: str) -> list[str]:
     """The cells of a column, by its heading, as programs read them."""
     at = [entry.title for entry in table.columns].index(name)
     return [row[at].sort or row[at].text for row in table.rows]
+
+
+def tables_of(compiled: Compiled) -> tuple[Table, ...]:
+    """The tables of formulas."""
+    found = formulas(Report(compiled))
+    assert found is not None
+    return found.tables
 
 
 def test_the_categories_of_memory_sum_to_what_the_driver_shows(compiled: Compiled) -> None:
@@ -100,7 +107,7 @@ def test_uncalibrated_kernels_are_named(compiled: Compiled) -> None:
 
 def test_shares_of_what_is_held_are_not_claimed(compiled: Compiled) -> None:
     """Stocks peak, they do not add: their table has no shares, those of flows sum to one."""
-    tables = {table.caption: table for table in formulas(Report(compiled)) or ()}
+    tables = {table.caption: table for table in tables_of(compiled)}
     assert "share" not in {column.title for column in tables["Memory held"].columns}
     assert sum(float(value) for value in column(tables["Matrix products"], "share")) == pytest.approx(1.0)
 
@@ -108,8 +115,8 @@ def test_shares_of_what_is_held_are_not_claimed(compiled: Compiled) -> None:
 def test_devices_of_several_kinds_share_their_formulas(compiled: Compiled) -> None:
     """A formula that every stage posts is shown once, with the largest value."""
     more = [replace(account, role="last", times=2 * account.times) for account in compiled.accounts]
-    doubled = formulas(Report(replace(compiled, accounts=(*compiled.accounts, *more)))) or ()
-    single = formulas(Report(compiled)) or ()
+    doubled = tables_of(replace(compiled, accounts=(*compiled.accounts, *more)))
+    single = tables_of(compiled)
     assert [len(table.rows) for table in doubled] == [len(table.rows) for table in single]
     assert int(column(doubled[0], "times")[0]) == 2 * int(column(single[0], "times")[0])
 
@@ -118,9 +125,39 @@ def test_a_stock_at_several_moments_is_one_row(compiled: Compiled) -> None:
     """What a device holds again and again has one formula, and says at how many moments it is held."""
     stock = next(account for account in compiled.accounts if account.resource.startswith("memory"))
     more = tuple(replace(stock, when=f"moment {number}") for number in (1, 2))
-    tables = {table.caption: table for table in formulas(Report(replace(compiled, accounts=(stock, *more)))) or ()}
+    tables = {table.caption: table for table in tables_of(replace(compiled, accounts=(stock, *more)))}
     (row,) = tables["Memory held"].rows
     assert [cell.note for cell in row if "other" in cell.note] == ["and at 2 other moments"]
+
+
+def test_accounts_with_one_formula_share_a_row(compiled: Compiled) -> None:
+    """Nine accounts alike are one row with all of their amount; the page names each, paper the first few."""
+    first = next(account for account in compiled.accounts if account.resource == "matmul.bf16")
+    names = [f"decoder/mlp/{leaf}" for leaf in "abcdefghi"]
+    alike = tuple(replace(first, account=name, times=2) for name in names)
+    (table,) = tables_of(replace(compiled, accounts=alike))
+    (row,) = table.rows
+    assert row[0].text == "decoder/mlp/{a, b, c}, …"
+    assert row[0].lines == tuple(f"{name} ({first.when})" for name in names)
+    assert (column(table, "times"), column(table, "share")) == (["18"], ["1.0"])
+
+
+def test_the_lead_says_what_share_paper_shows(compiled: Compiled) -> None:
+    """Of twenty rows of equal amounts seven are printed: 7/20."""
+    first = next(account for account in compiled.accounts if account.resource == "matmul.bf16")
+    apart = tuple(replace(first, basis=f"rule {number}") for number in range(20))
+    more = tuple(replace(account, account=f"a/{number}") for number, account in enumerate(apart))
+    found = formulas(Report(replace(compiled, accounts=more)))
+    assert found is not None
+    assert found.covered.split() == ["matrix", "products", "35.0", "%"]
+
+
+def test_symbols_that_no_formula_uses_are_left_out(compiled: Compiled) -> None:
+    """A plan whose only formula has F has F in its table of symbols, and nothing else."""
+    only = replace(compiled.accounts[0], formula="2*F")
+    found = glossary(Report(replace(compiled, accounts=(only,))))
+    assert found is not None
+    assert [row[3].text for row in found.rows] == [compiled.symbols["F"].path]
 
 
 def test_the_front_holds_what_nothing_beats(compiled: Compiled) -> None:

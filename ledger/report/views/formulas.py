@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,7 +16,9 @@ from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled, Number
 
-PRINTED = 10  # rows of each table on paper
+PRINTED, STORED = 7, 5  # rows of a table of flows and of one of stocks on paper
+NAMED = 3  # accounts of a row that paper names
+NAME = re.compile(r"[A-Za-z_]\w*")
 KINDS = (  # how the name of a resource begins, what its table is called
     ("matmul", "Matrix products"),
     ("vector", "Arithmetic outside the matrix units"),
@@ -30,7 +33,7 @@ KINDS = (  # how the name of a resource begins, what its table is called
 STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share
 WHAT = Column("what", "place")
 COLUMNS = (
-    Column("account, and its rule", "code"),
+    Column("accounts, and their rule", "code"),
     WHAT,
     Column("when", "place"),
     Column("formula", "formula"),
@@ -41,24 +44,72 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
-    """An account where it is largest; its formula holds on so many kinds of device, and at so many moments."""
+class Formulas:
+    """`tables` one for each kind of resource; `covered` says what share of it the rows on paper are."""
+
+    tables: tuple[Table, ...]
+    covered: str
+
+
+@dataclass(frozen=True)
+class Posted:
+    """An account where it is largest; its formula holds on so many kinds of device, and at these moments."""
 
     account: Account
     roles: int
-    moments: int
+    moments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Accounts with one formula, one rule and one amount, largest first; stocks also with one number of times."""
+
+    posted: tuple[Posted, ...]
+
+    @property
+    def account(self) -> Account:
+        """The largest of them."""
+        return self.posted[0].account
+
+    @property
+    def times(self) -> Number:
+        """How often a step has it; a stock, how many are held at once."""
+        return self.account.times if held(self.account) else sum(found.account.times for found in self.posted)
 
     @property
     def whole(self) -> Number:
-        """All of its occurrences in a step."""
-        return self.account.amount * self.account.times
+        """All of its occurrences in a step; of a stock those of one moment."""
+        return self.account.amount * self.times
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """When its accounts are posted."""
+        return tuple(dict.fromkeys(when for found in self.posted for when in found.moments))
+
+    @property
+    def passes(self) -> dict[str, list[str]]:
+        """Each account's name, with when it is posted."""
+        names: dict[str, list[str]] = {}
+        for found in self.posted:
+            names.setdefault(found.account.account, []).extend(found.moments)
+        return names
 
 
-def formulas(report: Report) -> tuple[Table, ...] | None:
-    """A table for each kind of resource, largest accounts first; None where there are no accounts."""
-    accounts = sorted(alike(report.compiled.accounts), key=lambda found: rank(found.account))
-    groups = groupby(accounts, key=lambda found: rank(found.account))
-    return tuple(formula_table(KINDS[at][1], tuple(rows)) for at, rows in groups) or None
+def formulas(report: Report) -> Formulas | None:
+    """A table for each kind of resource, largest rows first; None where there are no accounts."""
+    rows = sorted(together(alike(report.compiled.accounts)), key=lambda row: rank(row.account))
+    groups = [(KINDS[at][1], tuple(found)) for at, found in groupby(rows, key=lambda row: rank(row.account))]
+    tables = tuple(formula_table(title, found) for title, found in groups)
+    return Formulas(tables, covered(tables)) if tables else None
+
+
+def covered(tables: Sequence[Table]) -> str:
+    """What share of each kind of flow the rows on paper are; a table's last column is its share."""
+    flows = [table for table in tables if table.caption not in STOCKS]
+    shares = [numbers.percent(sum(float(row[-1].sort) for row in table.paper)) for table in flows]
+    return ", ".join(
+        f"{table.caption[0].lower()}{table.caption[1:]} {part}" for part, table in zip(shares, flows, strict=True)
+    )
 
 
 def rank(account: Account) -> int:
@@ -71,20 +122,31 @@ def held(account: Account) -> bool:
     return KINDS[rank(account)][1] in STOCKS
 
 
-def alike(accounts: Sequence[Account]) -> list[Row]:
+def alike(accounts: Sequence[Account]) -> list[Posted]:
     """Accounts that differ only in the kind of device, and stocks in when they are held, as the largest of them."""
     found: dict[tuple[str, str, str, str], list[Account]] = {}
     for account in accounts:
         when = "" if held(account) else account.when
         found.setdefault((account.account, account.resource, when, account.formula), []).append(account)
     return [
-        Row(
+        Posted(
             max(group, key=lambda one: one.amount * one.times),
             len({account.role for account in group}),
-            len({account.when for account in group}),
+            tuple(dict.fromkeys(account.when for account in group)),
         )
         for group in found.values()
     ]
+
+
+def together(posted: Sequence[Posted]) -> list[Row]:
+    """Accounts with one formula, rule and amount in one row, the most frequent first, else as the books have them."""
+    found: dict[tuple[str, str, str, Number, Number], list[Posted]] = {}
+    for one in posted:
+        account = one.account
+        times = account.times if held(account) else 0
+        key = (account.resource, account.formula, account.basis, account.amount, times)
+        found.setdefault(key, []).append(one)
+    return [Row(tuple(sorted(group, key=lambda one: -one.account.times))) for group in found.values()]
 
 
 def formula_table(title: str, found: Sequence[Row]) -> Table:
@@ -94,26 +156,56 @@ def formula_table(title: str, found: Sequence[Row]) -> Table:
     several = len({row.account.resource for row in found}) > 1
     columns = tuple(column for column in COLUMNS if several or column is not WHAT)
     rows = tuple(formula_row(row, whole, several=several) for row in ordered)
-    return Table(title, columns if whole else columns[:-1], rows, PRINTED)
+    return Table(title, columns, rows, PRINTED) if title not in STOCKS else Table(title, columns[:-1], rows, STORED)
 
 
 def formula_row(row: Row, whole: Number, *, several: bool) -> tuple[Cell, ...]:
-    """One account; `whole` is 0 where shares mean nothing, `several` where the table holds several resources."""
+    """One row; `whole` is that of its table, `several` holds where the table has several resources."""
     account = row.account
     part = share(row.whole, whole)
-    others = f"and at {row.moments - 1} other {'moment' if row.moments == 2 else 'moments'}" if row.moments > 1 else ""
+    roles = max(found.roles for found in row.posted)
     return (
-        Cell(account.account, note=account.basis),
+        names_cell(row),
         *([Cell(account.resource.partition(".")[2].replace("_", "-").replace(".", ", "))] if several else []),
-        Cell(account.when.replace("..", " to "), note=others),
+        when_cell(row),
         formula_cell(account.formula),
         Cell(
             numbers.written(account.amount, account.unit),
             numbers.machine(account.amount),
-            note=f"largest of {row.roles}" if row.roles > 1 else "",
+            note=f"largest of {roles}" if roles > 1 else "",
         ),
-        Cell(numbers.integer(account.times), numbers.machine(account.times)),
-        *([Cell(numbers.percent(part), numbers.machine(part))] if whole else []),
+        Cell(numbers.integer(row.times), numbers.machine(row.times)),
+        *([] if held(account) else [Cell(numbers.percent(part), numbers.machine(part))]),
+    )
+
+
+def names_cell(row: Row) -> Cell:
+    """The accounts of a row and their rule: all of them on the screen, the first few on paper."""
+    account, names = row.account, row.passes
+    if len(names) == 1:
+        return Cell(account.account, note=account.basis)
+    lines = tuple(names) if held(account) else tuple(f"{name} ({', '.join(when)})" for name, when in names.items())
+    return Cell(shortened(tuple(names)), note=f"{len(row.posted)} accounts: {account.basis}", lines=lines)
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first few of several names, those of one place in braces."""
+    first = names[:NAMED]
+    parts = []
+    for place, group in groupby(first, key=lambda name: name.rpartition("/")[0]):
+        leaves = [name.rpartition("/")[2] for name in group]
+        parts.append(f"{place}/{{{', '.join(leaves)}}}" if len(leaves) > 1 else f"{place}/{leaves[0]}".lstrip("/"))
+    return ", ".join(parts) + (", …" if len(names) > NAMED else "")
+
+
+def when_cell(row: Row) -> Cell:
+    """The passes that post a flow; of a stock's moments the first, and how many others there are."""
+    if not held(row.account):
+        return Cell(", ".join(row.moments).replace("..", " to "))
+    more = len(row.moments) - 1
+    return Cell(
+        row.account.when.replace("..", " to "),
+        note=f"and at {more} other {'moment' if more == 1 else 'moments'}" if more else "",
     )
 
 
@@ -128,11 +220,13 @@ def formula_cell(formula: str) -> Cell:
 
 def glossary(report: Report) -> Table | None:
     """The symbols of the formulas; None where there are none."""
-    symbols = report.compiled.symbols
+    symbols, texts = report.compiled.symbols, {account.formula for account in report.compiled.accounts}
+    used = {name for text in texts for name in NAME.findall(text)}
     columns = (Column("symbol", "formula"), Column("meaning"), Column("value", "number"), Column("written as", "code"))
     rows = tuple(
         (formula_cell(name), Cell(symbol.meaning), symbol_value(report.compiled, name), Cell(symbol.path))
         for name, symbol in symbols.items()
+        if name in used
     )
     return Table("What the letters mean", columns, rows, sortable=False) if rows else None
 

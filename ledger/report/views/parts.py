@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ledger.evidence.nearby import Nearby
     from ledger.report.typesetting.pictures import Typeset
 
+SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
 
 
@@ -83,7 +84,10 @@ class Total:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `text` to read, `sort` to order by, `total` where it is a total; `note` is said in small print."""
+    """One cell: `text` to read, `sort` to order by, `total` where it is a total; `note` is said in small print.
+
+    `lines` stand in place of `text` on the screen, which has room for all of them.
+    """
 
     text: str
     sort: str = ""
@@ -92,6 +96,7 @@ class Cell:
     picture: Typeset | None = None
     status: str = ""
     colour: str = ""
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     printed: int = 40
     sortable: bool = True
+
+    @property
+    def paper(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows on paper: a table that is hardly longer than `printed` stays whole."""
+        return self.rows if len(self.rows) <= self.printed + SPARE else self.rows[: self.printed]
 
 
 @dataclass(frozen=True)
