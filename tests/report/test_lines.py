@@ -86,9 +86,9 @@ def test_parentheses_close_where_they_open(formulas: set[str]) -> None:
         assert len(re.findall(r"(?<!left)\(", text)) == len(re.findall(r"(?<!right)\)", text))
 
 
-def test_no_line_is_scaled_below_three_quarters() -> None:
-    """Paper has 60 mm for a formula, 306 px at the size of pictures; the widest line that is drawn keeps 75 % of it."""
-    widest = 60 / 25.4 * 96 / 0.74 / 0.75
+def test_no_line_is_scaled_below_seven_tenths() -> None:
+    """Paper has 51 mm for a formula, 260 px at the size of pictures; the widest line that is drawn keeps 70 % of it."""
+    widest = 51 / 25.4 * 96 / 0.74 / 0.70
     compiled = ledger.compile(str(SPECS / "deepseek-v3.yaml"))
     longest = sorted({account.formula for account in compiled.accounts}, key=len)[-12:]
     for formula in longest:
