@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = ("launch", "matmul", "attention", "step", "stream", "optimizer", "host_link", "collective", "grouped")
 SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
+BUSY = 0.2  # of a machine in use by others: from here on short kernels wait for turns, not for memory
 SCHEMA = "ledger-bench/1"
 NEEDED = ("torch", "jsonschema", "sympy", "numpy", "rich")  # on a borrowed machine; whole steps need transformers too
 
@@ -111,6 +112,7 @@ class Log:
     path: Path | None = None
     made: Counter[str] = field(default_factory=Counter)
     failed: list[Measured] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
     before: int = 0
     count: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -157,6 +159,8 @@ class Log:
         self.made[case.kind] += 1
         if measured.failed:
             self.failed.append(measured)
+        elif "others" in measured.result:
+            self.others.append(float(measured.result["others"]))
         if self.bar:
             self.bar[0].advance(self.bar[1])
 
@@ -181,7 +185,23 @@ def _tell(log: Log, *, as_json: bool) -> None:
         print_table(("kind", "records", "failed"), rows, right=("records", "failed"))
     for one in log.failed:
         click.echo(f"{described(one.case)}: {one.result['error']}", err=True)
+    if log.failed:
+        click.echo(f"{len(log.failed)} could not be measured; --retry tries them again", err=True)
+    if busy := _busy(log.others):
+        click.echo(busy, err=True)
     left = log.count - sum(log.made.values())
     if left:
         click.echo(f"{left} measurements are left; the same command makes them", err=True)
     click.echo(str(log.path))
+
+
+def _busy(others: list[float]) -> str:
+    """That others used the machine, where they did while half of the measurements were made."""
+    from statistics import median
+
+    if not others or (share := median(others)) <= BUSY:
+        return ""
+    return (
+        f"others used {share:.0%} of this machine meanwhile, so times of short kernels scatter: "
+        "measure again when it is idle, or with fewer --threads"
+    )

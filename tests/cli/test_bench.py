@@ -56,8 +56,8 @@ def test_a_device_that_is_not_there_is_bad_usage(tmp_path: Path, device: str, sa
     assert not list(tmp_path.iterdir())
 
 
-def test_what_could_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure is in the file, in the table and on standard error, and the verb still succeeds."""
+def pretend(monkeypatch: pytest.MonkeyPatch, result: str) -> None:
+    """Every case has this result, of a worker that measures nothing."""
     lines = [
         "import json, sys",
         "sys.stdin.readline()",
@@ -65,12 +65,27 @@ def test_what_could_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "known = dict(name='d', title='D', place='cpu', origin=dict(torch='2'), hardware=dict(kind='cpu'))",
         "print(json.dumps(dict(machine=dict(known, limits=limits))), flush=True)",
         "count = len(json.loads(sys.stdin.readline()))",
-        "failed = dict(error='out of memory: 9 GiB')",
-        "[print(json.dumps(dict(done=i, result=failed)), flush=True) for i in range(count)]",
+        f"result = {result}",
+        "[print(json.dumps(dict(done=i, result=result)), flush=True) for i in range(count)]",
     ]
     monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", "\n".join(lines)))
+
+
+def test_what_could_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure is in the file, in the table and on standard error with what tries it again; the verb succeeds."""
+    pretend(monkeypatch, "dict(error='out of memory: 9 GiB')")
     result = CliRunner().invoke(main, [*TINY, "--out", str(tmp_path / "d.yaml")])
     assert result.exit_code == 0, result.output
     assert "launch host 100: out of memory: 9 GiB" in result.stderr
+    assert "4 could not be measured; --retry tries them again" in result.stderr
     assert result.stdout.splitlines()[1].split() == ["launch", "4", "4"]
     assert len(read_evidence(tmp_path / "d.yaml").failed) == 4
+
+
+@pytest.mark.parametrize(("others", "told"), [(0.5, True), (0.1, False)])
+def test_a_busy_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: float, told: bool) -> None:
+    """Who measured beside other work reads so at the end, not in a fit that scatters."""
+    pretend(monkeypatch, f"dict(unit='us', value=5.0, low=4.0, high=6.0, count=9, others={others})")
+    result = CliRunner().invoke(main, [*TINY, "--out", str(tmp_path / "d.yaml")])
+    assert result.exit_code == 0, result.output
+    assert ("others used 50% of this machine" in result.stderr) is told

@@ -206,6 +206,16 @@ def test_another_version_of_the_language_is_refused(tmp_path: Path) -> None:
         read_all([path])
 
 
+def test_a_copy_of_a_file_is_refused(tmp_path: Path) -> None:
+    """Measurements that stand in two files would count twice; other measurements of the device do not."""
+    one = _write(tmp_path / "one.yaml", "h100-sxm", f"series:\n{_copies(2.0e12)}\n")
+    copy = _write(tmp_path / "copy.yaml", "h100-sxm", f"series:\n{_copies(2.0e12)}\n")
+    again = _write(tmp_path / "again.yaml", "h100-sxm", f"series:\n{_copies(2.1e12)}\n")
+    with pytest.raises(SpecError, match="3 of its 3 measurements are those of"):
+        read_all([one, copy])
+    assert len(read_all([one, again])) == 2
+
+
 def test_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     """Two bad files are two problems, not two runs."""
     bad = "records:\n  - {what: copy, unit: us, bytes: 1000}\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ledger.evidence.bench.cases import identity
 from ledger.evidence.calibration import text
 from ledger.evidence.calibration.curves import Calibration, calibrated, chosen, curves
 from ledger.evidence.calibration.device import Device, device
@@ -14,7 +16,7 @@ from ledger.evidence.calibration.samples import COLLECTIVES, form_of
 from ledger.evidence.calibration.sets import Series, sets
 from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator, Curve
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 
 Progress = Callable[[str], None]
 
@@ -56,9 +58,21 @@ def read_all(paths: Sequence[Path]) -> tuple[Evidence, ...]:
         except SpecError as error:
             problems += error.problems
             sources |= error.sources
+    problems += _shared(found)
     if problems:
         raise SpecError(problems, sources)
     return tuple(found)
+
+
+def _shared(files: Sequence[Evidence]) -> Iterator[Problem]:
+    """Files that hold the same measurements: each would count twice in a fit."""
+    seen: dict[tuple[str, str, object, object], Path] = {}
+    for evidence in files:
+        keys = {(evidence.device, identity(one), one.get("regime"), one.get("value")) for one in evidence.records}
+        for other, count in Counter(seen[key] for key in keys if key in seen).items():
+            message = f"{count} of its {len(evidence.records)} measurements are those of {other}"
+            yield Problem(Location(str(evidence.path)), message, "give each measurement once")
+        seen.update(dict.fromkeys(keys, evidence.path))
 
 
 def carried() -> tuple[Evidence, ...]:
