@@ -68,11 +68,14 @@ def _found(text: str) -> list[Path]:
 
 
 def _own(out: Path) -> None:
-    """Raises SpecError where a file that is no accelerator would be written over, as the measurements themselves."""
+    """Raises SpecError where a file that is no accelerator would be written over: a plan, or the measurements."""
+    from ledger.spec.kinds import KINDS
     from ledger.spec.problems import Location, Problem, SpecError
+    from ledger.spec.reader import read
     from ledger.spec.sources import from_file
 
-    if not any(line.startswith("accelerator:") for line in from_file(out).text.splitlines()):
+    said = {kind for kind in KINDS if kind in read(from_file(out).text, str(out)).fields}
+    if said != {"accelerator"}:
         message = "there is a file that is no accelerator's spec, and it would be lost"
         raise SpecError([Problem(Location(str(out)), message, "give --out another name")])
 

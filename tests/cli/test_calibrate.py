@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from click.testing import Result
 from jsonschema import Draft202012Validator
@@ -103,13 +104,18 @@ def test_the_spec_and_its_page_are_two_files(command_line: Ledger) -> None:
     assert not Path("mine.html").exists()
 
 
-def test_measurements_are_not_written_over(command_line: Ledger, tmp_path: Path) -> None:
-    """--out takes a new file or a spec of an accelerator; evidence under that name stays what it is."""
+@pytest.mark.parametrize("text", ["spec: ledger/1\nevidence: mine\n", "accelerator: h100-sxm\nplan: P\n", "", "a: [\n"])
+def test_other_files_are_not_written_over(command_line: Ledger, tmp_path: Path, text: str) -> None:
+    """--out takes a new file or a spec of an accelerator; measurements, a plan or anything else stay what they are."""
     own = tmp_path / "own.yaml"
-    own.write_text("spec: ledger/1\nevidence: mine\n", encoding="utf-8")
-    result = command_line("calibrate", "h100-sxm-nccl", "--out", "own.yaml")
+    own.write_text(text, encoding="utf-8")
+    result = command_line("calibrate", "h100-sxm-send", "--out", "own.yaml")
     assert result.exit_code == 2
-    assert "would be lost" in result.output
-    assert own.read_text(encoding="utf-8") == "spec: ledger/1\nevidence: mine\n"
+    assert "own.yaml:" in result.output
+    assert own.read_text(encoding="utf-8") == text
+
+
+def test_a_spec_may_be_written_anew(command_line: Ledger) -> None:
+    """Calibrating again replaces the prices that it made."""
     for _ in range(2):
-        assert command_line("calibrate", "h100-sxm-nccl", "--out", "mine.yaml").exit_code == 0
+        assert command_line("calibrate", "h100-sxm-send", "--out", "mine.yaml").exit_code == 0
