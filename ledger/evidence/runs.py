@@ -13,11 +13,12 @@ import yaml
 
 from ledger.books import compile_plan
 from ledger.evidence.citations import CARRIED
+from ledger.evidence.run_records import faults
 from ledger.spec.library import default_library, shown
 from ledger.spec.load import load_plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse_any
-from ledger.spec.reader import read
+from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
 from ledger.spec.validate import findings
 
@@ -83,6 +84,9 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
         problems = [finding.problem for finding in findings(node, "evidence")]
         if problems:
             raise SpecError(problems, {str(path): text})
+    listed = node.fields["records"].items if "records" in node.fields else ()
+    if problems := list(faults([one for one in listed if _is(one, what)], what)):
+        raise SpecError(problems, {str(path): text})
     document = yaml.load(text, Loader=yaml.CSafeLoader)
     known = document.get("records", ()) if "evidence" in node.fields else ()
     records = [record for record in known if record.get("what") == what and "error" not in record]
@@ -91,6 +95,12 @@ def read_runs(path: Path, what: str = "step") -> tuple[Run, ...]:
         raise SpecError([Problem(Location(str(path)), message, "give an evidence file such as korthikanti-2022")])
     base = _base(document["plan"], path.parent)
     return tuple(_run(record, base, document["evidence"]) for record in records)
+
+
+def _is(record: Node, what: str) -> bool:
+    """Whether a record is of a kind, and could be measured."""
+    kind = record.fields.get("what")
+    return kind is not None and kind.value == what and "error" not in record.fields
 
 
 def _base(plan: Any, folder: Path) -> str:

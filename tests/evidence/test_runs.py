@@ -109,6 +109,36 @@ def test_a_plan_may_be_named(tmp_path: Path) -> None:
     assert Path(own.plan) == tmp_path / "mine.yaml"
 
 
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("measured: {time.step: 5 s}", "has no `id`"),
+        ("id: a", "no measured `time.step`"),
+        ("id: a, measured: {memory.peak: 5 GB}", "no measured `time.step`"),
+        ("id: a, measured: {time.step: 0 s}", "`time.step` is 0 s"),
+        ("id: a, measured: {time.step: -5 s}", "`time.step`"),
+        ("id: a, measured: {time.step: 5}", "`time.step`: "),
+        ("id: a, measured: {time.step: 5 parsec}", "`parsec` is no unit"),
+        ("id: a, measured: {time.step: 5 GB}", "`time.step`: `5 GB` is in B, not in s"),
+        ("id: a, measured: {time.step: 5 s, memory.peak: 0 B}", "`memory.peak` is 0 B"),
+        ("id: a, set: [1], measured: {time.step: 5 s}", "`set` is no mapping"),
+        (
+            "id: a, measured: {time.step: 5 s}}\n  - {what: step, id: a, measured: {time.step: 6 s}",
+            "two records have the id",
+        ),
+    ],
+)
+def test_a_run_that_says_too_little_is_told_with_its_place(tmp_path: Path, record: str, message: str) -> None:
+    """A step without a name, a time, a unit or a value above zero is no measurement, and has a line."""
+    path = tmp_path / "runs.yaml"
+    text = "spec: ledger/1\nevidence: A\ndevice: h100-sxm\nsource: this test\norigin: {a: b}\nplan: 8b\nrecords:\n"
+    path.write_text(f"{text}  - {{what: step, {record}}}\n", encoding="utf-8")
+    result = CliRunner().invoke(main, ["score", str(path)])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert f"{path}:{9 if 'two' in message else 8}:" in result.output
+
+
 def test_evidence_without_runs_is_refused() -> None:
     """A file of microbenchmarks has no plan to predict."""
     with pytest.raises(SpecError, match="holds no whole runs"):
