@@ -85,6 +85,19 @@ def test_measurements_that_scatter_too_far_are_no_price(tmp_path: Path) -> None:
     assert next(iter(rows([fitted]))).verdict == NO_PRICE
 
 
+@pytest.mark.parametrize("sizes", [(1, 10**15), (10**14, 10**15), (1, 2)])
+def test_sizes_that_nothing_can_be_read_of_end_no_fit(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """One picosecond, or eleven days, for a byte or a petabyte: an error beside the fit, or no price, but a result."""
+    for micros in (1e-6, 1e12):
+        rows = [f"      {size} {micros:g}" for size in sizes]
+        body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *rows))
+        (fitted,) = fit_all(read_all([_write(tmp_path / "odd.yaml", "h100-sxm", f"series:\n{body}\n")]))
+        (one,) = fitted.found
+        assert one.fit is not None
+        assert np.isfinite(one.fit.error)
+        assert fitted.spec.startswith("spec: ledger/1")
+
+
 def test_prices_that_nobody_measured_here_are_kept(tmp_path: Path) -> None:
     """A file of one class replaces the prices of that class and no other."""
     own = {(c.what, c.regime, c.ranks, c.head_dim): c for c in load_accelerator("h100-sxm").calibration}
@@ -185,6 +198,7 @@ def test_a_processor_is_held_against_no_gpu(tmp_path: Path) -> None:
         ("records:\n  - {what: matmull.fp32, unit: us, m: 1, n: 1, k: 1, value: 3}\n", 7, "is named `matmull.fp32`"),
         ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e+300}\n", 7, "beyond reason"),
         ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e-30}\n", 7, "beyond reason"),
+        ("records:\n  - {what: copy, unit: us, bytes: 1.0e+30, value: 3}\n", 7, "`bytes` is 1e+30, beyond reason"),
         ("records:\n  - {what: copy, unit: us, bytes: 1000, low: 4, value: 3, high: 5}\n", 7, "outside its quartiles"),
         ("records:\n" + 2 * "  - {what: copy, unit: us, bytes: 1000, value: 3}\n", 8, "stands here twice"),
     ],

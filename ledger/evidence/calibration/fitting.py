@@ -116,7 +116,10 @@ def _step(residuals: Callable[[Array], Array], logs: Array, now: Array, damping:
     weights = np.minimum(1.0, limits / np.maximum(np.abs(now), 1e-12))[:, None]
     normal = slopes.T @ (weights * slopes)
     damped = normal + damping * (np.diag(np.diag(normal)) + 1e-9 * np.eye(len(logs)))
-    return np.clip(np.linalg.solve(damped, -slopes.T @ (weights[:, 0] * now)), -1.0, 1.0)
+    try:
+        return np.clip(np.linalg.solve(damped, -slopes.T @ (weights[:, 0] * now)), -1.0, 1.0)
+    except np.linalg.LinAlgError:  # samples so far apart that nothing is left of a slope: more damping
+        return np.zeros_like(logs)
 
 
 def _loss(residual: Array, limits: Array) -> float:

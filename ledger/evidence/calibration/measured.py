@@ -32,6 +32,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 BYTES = ("bytes",)
 FAMILIES = {*SIZES, "send", "elementwise", *(kind.partition(".")[0] for kind in FALLBACK)}
 REASON = (1e-6, 1e12)  # in a record's own unit: from a picosecond to eleven days, from a MFLOP/s on
+EXTENT = 1e15  # of a size: a petabyte, far beyond any tensor
 SPREAD = ("low", "value", "high")  # quartiles about a median
 
 
@@ -156,6 +157,10 @@ def _beyond(record: Record, where: Location, keys: Mapping[str, Location]) -> It
         if math.isfinite(value) and value > 0 and not REASON[0] <= value <= REASON[1]:
             message = f"{record['what']}: `{name}` is {value:g} {record.get('unit', '')}".rstrip()
             yield Problem(keys.get(name, where), f"{message}, beyond reason", "was it written in another unit?")
+    for name, value in record.items():
+        if name not in SPREAD and isinstance(value, int | float) and math.isfinite(value) and value > EXTENT:
+            message = f"{record['what']}: `{name}` is {value:g}, beyond reason"
+            yield Problem(keys.get(name, where), message, f"no size is above {EXTENT:g}")
     if [value for _, value in found] != sorted(value for _, value in found):
         stated = ", ".join(f"{name} {value}" for name, value in found)
         message = f"{record['what']}: the median is outside its quartiles: {stated}"
