@@ -62,7 +62,9 @@ def machine(device: str, threads: int, *, quick: bool) -> Machine:
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise NoDeviceError(f"there is no device `{device}`: give `cpu`, `cuda` or `cuda:1`")
     if not torch.cuda.is_available():
-        raise NoDeviceError(f"PyTorch {torch.__version__} finds no CUDA device here; `--device cpu` measures the processor")
+        raise NoDeviceError(
+            f"PyTorch {torch.__version__} finds no CUDA device here; `--device cpu` measures the processor"
+        )
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise NoDeviceError(f"there is no {device}: PyTorch finds {torch.cuda.device_count()} CUDA devices")
