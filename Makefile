@@ -38,19 +38,19 @@ verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/de
 	$(bin)/ledger verify specs/verify/pytorch.yaml --record
 
 accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
-	@$(python) -m ledger.evidence.verification docs/accuracy.md
+	@$(python) -m ledger.lab.verification docs/accuracy.md
 
 neighbours: $(runnable) ## write what the compiler says today of the published runs that the library carries
-	@$(python) -m ledger.evidence.published predicted
+	@$(python) -m ledger.lab.published predicted
 
 constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
-	@$(python) -m ledger.evidence.published constants
+	@$(python) -m ledger.lab.published constants
 
 worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
-	@$(python) -m ledger.evidence.published worth
+	@$(python) -m ledger.lab.published worth
 
 calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
-	@$(python) -m ledger.evidence.calibration docs/accuracy.md
+	@$(python) -m ledger.lab.calibration docs/accuracy.md
 	@$(bin)/ledger calibrate --table specs/evidence/*.yaml
 
 fix: $(testable) ## format, and mend what lint can mend

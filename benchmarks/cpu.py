@@ -21,17 +21,17 @@ from statistics import median
 import yaml
 
 from ledger.books import compile_plan
-from ledger.evidence.bench import plans, steps
-from ledger.evidence.bench.cases import Case
-from ledger.evidence.bench.load import Load
-from ledger.evidence.bench.machine import Machine, machine
-from ledger.evidence.bench.records import Book, add, opened
-from ledger.evidence.bench.rig import Rig
-from ledger.evidence.bench.runner import fields
-from ledger.evidence.bench.table import portions, suite
-from ledger.evidence.bench.timing import host_clock
-from ledger.evidence.bench.worker import KEPT
-from ledger.evidence.calibration.calibrate import fit_all, read_all
+from ledger.lab.bench import plans, steps
+from ledger.lab.bench.cases import Case
+from ledger.lab.bench.load import Load
+from ledger.lab.bench.machine import Machine, machine
+from ledger.lab.bench.records import Book, add, opened
+from ledger.lab.bench.rig import Rig
+from ledger.lab.bench.runner import fields
+from ledger.lab.bench.table import portions, suite
+from ledger.lab.bench.timing import host_clock
+from ledger.lab.bench.worker import KEPT
+from ledger.lab.calibration.calibrate import fit_all, read_all
 from ledger.spec.load import load_plan
 
 LOW, HIGH = 0.85, 1.15

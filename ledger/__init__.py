@@ -84,9 +84,9 @@ def verify(spec: str | Path, overrides: Texts = (), layers: int | None = None, *
     from shlex import join
 
     plan = _plan(spec, overrides)
-    from ledger.evidence.verification.outcome import published
-    from ledger.evidence.verification.verification import Depth
-    from ledger.evidence.verification.verification import verify as verified
+    from ledger.evidence.verification import published
+    from ledger.lab.verification.verification import Depth
+    from ledger.lab.verification.verification import verify as verified
 
     command = join(["ledger", "verify", str(spec), *(word for text in _texts(overrides) for word in ("--set", text))])
     return published(verified(plan, Depth(layers, full), command, lambda _: None), str(spec))
@@ -111,9 +111,9 @@ def write_report(
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
     """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised."""
-    from ledger.report.checked import checked
+    from ledger.course.checked import checked_spec
 
-    outcome = checked(str(spec), lambda: compile(spec, overrides))
+    outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
     return (*outcome.problems, *outcome.failures)
 
 

@@ -58,13 +58,3 @@ def test_the_table_of_symbols_is_the_one_that_formulas_use() -> None:
     }
     for row in LETTERS:
         assert rows[row.letter] == row.meaning
-
-
-@pytest.mark.parametrize("stage", ["spec", "model", "books", "evidence", "report"])
-def test_the_list_of_modules_is_the_tree(stage: str) -> None:
-    """A newcomer finds every module of a stage under its theme, and none that is gone."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## The modules")[2]
-    table = text.partition(f"| `{stage}` | modules |")[2].partition("\n\n")[0]
-    named = {name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.rpartition(" | ")[2])}
-    tree = {path.stem for path in (ROOT / "ledger" / stage).rglob("*.py") if not path.stem.startswith("__")}
-    assert named == tree

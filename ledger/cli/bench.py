@@ -18,8 +18,8 @@ from ledger.cli.options import json_option
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from ledger.evidence.bench.cases import Case, Measured
-    from ledger.evidence.bench.records import Book
+    from ledger.lab.bench.cases import Case, Measured
+    from ledger.lab.bench.records import Book
 
 KINDS = ("launch", "matmul", "attention", "step", "stream", "optimizer", "host_link", "collective", "grouped")
 SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
@@ -62,7 +62,7 @@ def command(
     from ledger.cli.verify import installed
 
     installed("this runs PyTorch on the device, on plans of the library", NEEDED)
-    from ledger.evidence.bench.runner import DeviceError, Settings, bench
+    from ledger.lab.bench.runner import DeviceError, Settings, bench
 
     chosen = _device() if device == "auto" else device
     times: dict[str, float] = dict(SHORTER) if quick else {}
@@ -100,7 +100,7 @@ def _folder() -> Path:
 
 def _device() -> str:
     """The first GPU, or the CPU."""
-    from ledger.evidence.bench.gpu import present
+    from ledger.lab.bench.gpu import present
 
     return "cuda" if present() else "cpu"
 

@@ -10,8 +10,8 @@ import click
 from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
-    from ledger.evidence.calibration.calibrate import Fitted
-    from ledger.evidence.calibration.measured import Evidence
+    from ledger.evidence.microbenchmarks.measured import Evidence
+    from ledger.lab.calibration.calibrate import Fitted
 
 SPECS = (".yaml", ".yml")
 
@@ -31,7 +31,7 @@ def command(evidence: tuple[str, ...], *, named: str, out: Path | None, as_table
     """
     if out is not None and out.suffix not in SPECS:
         raise click.UsageError(f"--out is the spec, and its page goes beside it: {out.with_suffix(SPECS[0])}")
-    from ledger.evidence.calibration.calibrate import fit_all, read_all
+    from ledger.lab.calibration.calibrate import fit_all, read_all
 
     if out is not None and out.exists():
         _own(out)
@@ -101,7 +101,7 @@ def _only(fitted: tuple[Fitted, ...]) -> Fitted:
 
 def _write(fitted: Fitted, out: Path) -> None:
     """The spec, and the page beside it."""
-    from ledger.report.calibration import write_page
+    from ledger.lab.calibration.page import write_page
     from ledger.report.files import replace_file
 
     replace_file(out, fitted.spec.encode())
@@ -130,7 +130,7 @@ def _quality(fitted: Fitted) -> None:
 def _errors(fitted: tuple[Fitted, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.evidence.calibration.table import HEAD, cells, published, rows
+    from ledger.lab.calibration.table import HEAD, cells, published, rows
 
     found = rows(fitted)
     if as_json:

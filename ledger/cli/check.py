@@ -10,7 +10,7 @@ import click
 
 from ledger.cli.options import set_option
 from ledger.cli.verbs import BAD_INPUT
-from ledger.report.checked import Outcome, checked
+from ledger.report.checked import Outcome
 
 FAILED = 1
 
@@ -27,8 +27,9 @@ def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ..
     Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation. 0: all pass.
     """
     import ledger
+    from ledger.course.checked import checked_spec
 
-    outcomes = [checked(spec, partial(ledger.compile, spec, overrides)) for spec in specs]
+    outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides)) for spec in specs]
     {"text": print_text, "json": print_records, "github": print_annotations}[form](outcomes)
     ctx.exit(max(exit_code(outcome) for outcome in outcomes))
 

@@ -38,8 +38,8 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     """
     import ledger
     from ledger.cli.tables import print_json
+    from ledger.course.lecture import is_lecture
     from ledger.report.files import writable
-    from ledger.spec.lecture import is_lecture
 
     writable(out)
     if is_lecture(spec):
@@ -75,11 +75,11 @@ def lecture_paths(spec: str, overrides: tuple[str, ...], out: Path, formats: tup
             "--set changes a plan, and a lecture holds many; write `set:` beside the plan it is about"
         )
     typesets(formats)
-    from ledger.spec.lecture import load_lecture
+    from ledger.course.lecture import load_lecture
 
     lecture = load_lecture(spec)
-    from ledger.books.lecture import answers
-    from ledger.report.lecture import write_lecture
+    from ledger.course.answer import answers
+    from ledger.course.report import write_lecture
 
     given = tuple(answers(lecture))
     missed = [answer.question.name for answer in given if not answer.holds]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ledger.cli.tables import print_json, print_table
-from ledger.evidence.fit import Fit, fitted, read_fits
+from ledger.lab.fit import Fit, fitted, read_fits
 
 GIB = 2**30
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ledger.evidence.published.contract import overall, uncounted
-from ledger.evidence.published.scores import Scored
+from ledger.lab.published.contract import overall, uncounted
+from ledger.lab.published.scores import Scored
 
 MOST = 3  # reasons that are told one by one
 UNSAID = "not published"  # begins a reason that names what is missing

@@ -16,10 +16,10 @@ import click
 from ledger.cli.garbage import UNTOUCHED
 from ledger.cli.score_lines import lines
 from ledger.cli.tables import print_json, print_table
-from ledger.evidence.published.contract import by_source, contract, overall
-from ledger.evidence.published.facts import GIB, NEEDED
-from ledger.evidence.published.scores import Scored, otherwise, plan_text, scored
-from ledger.evidence.published.table import Row, read_table
+from ledger.lab.published.contract import by_source, contract, overall
+from ledger.lab.published.facts import GIB, NEEDED
+from ledger.lab.published.scores import Scored, otherwise, plan_text, scored
+from ledger.lab.published.table import Row, read_table
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.near import nearest
@@ -95,7 +95,7 @@ def _meant(wanted: str, rows: Sequence[Row]) -> str:
 
 def write_page(scores: Sequence[Scored], path: Path, folder: Path) -> Path:
     """The page of a score in a folder; where it was written."""
-    from ledger.report.score import write_page as written
+    from ledger.lab.published.page import write_page as written
 
     groups = by_source(scores)
     page = folder / f"{path.stem}.html"

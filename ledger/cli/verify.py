@@ -13,8 +13,8 @@ import click
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
-    from ledger.evidence.verification.outcome import Verification
-    from ledger.evidence.verification.verdicts import Verdict
+    from ledger.evidence.verdicts import Verdict
+    from ledger.evidence.verification import Verification
 
 DISAGREES = 1
 COLUMNS = ("figure", "predicted", "found", "difference", "allowed", "outcome", "because")
@@ -72,8 +72,8 @@ def _plan(asked: Asked) -> bool:
     if asked.quick:
         raise click.UsageError("--quick chooses among the cases of a suite, and this is a plan")
     from ledger.cli.tables import print_json
-    from ledger.evidence.verification.outcome import published
-    from ledger.evidence.verification.verification import Depth, verify
+    from ledger.evidence.verification import published
+    from ledger.lab.verification.verification import Depth, verify
     from ledger.spec.load import load_plan
 
     plan = load_plan(asked.spec, asked.overrides)
@@ -91,9 +91,9 @@ def _suite(asked: Asked) -> bool:
     if asked.overrides:
         raise click.UsageError("--set changes a plan, and a suite holds many; write `set:` beside the case it is about")
     from ledger.cli.tables import print_json
-    from ledger.evidence.verification.outcome import SCHEMA, Verification, published
-    from ledger.evidence.verification.suites import verify_suite
-    from ledger.evidence.verification.verification import Depth
+    from ledger.evidence.verification import SCHEMA, Verification, published
+    from ledger.lab.verification.suites import verify_suite
+    from ledger.lab.verification.verification import Depth
     from ledger.spec.suite import load_suite
 
     agree, objects = True, []
@@ -116,7 +116,7 @@ def _suite(asked: Asked) -> bool:
 def _keep(found: Verification, asked: Asked) -> None:
     """Writes the record that was asked for."""
     if asked.record:
-        from ledger.evidence.verification import records
+        from ledger.evidence import verification_records as records
 
         click.echo(records.write(found, records.folder()), err=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.books import compile_plan
 from ledger.evidence.citations import device, files, own
-from ledger.evidence.published.known import Known, described
+from ledger.evidence.known_runs import Known, described
 from ledger.evidence.runs import PEAK, STEP, Run, cited_as, read_runs, steps
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan

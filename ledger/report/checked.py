@@ -39,12 +39,8 @@ class Outcome:
 
 
 def checked(spec: str, compiler: Callable[[], Compiled]) -> Outcome:
-    """What is wrong with a lecture, or with the plan whose books `compiler` closes: beside what they expect."""
-    from ledger.spec.lecture import is_lecture
-
+    """What is wrong with the plan that `compiler` compiles, or with how it compares with what it expects."""
     try:
-        if is_lecture(spec):
-            return checked_lecture(spec)
         compiled = compiler()
     except SpecError as error:
         return Outcome(spec, problems=error.problems, sources=error.sources)
@@ -54,23 +50,6 @@ def checked(spec: str, compiler: Callable[[], Compiled]) -> Outcome:
         warnings=compiled.plan.warnings,
         headline=compiled.verdict.headline,
     )
-
-
-def checked_lecture(spec: str) -> Outcome:
-    """Answers a lecture's questions and compares them with what is expected; raises SpecError."""
-    from ledger.spec.lecture import load_lecture
-
-    lecture = load_lecture(spec)
-    from ledger.books.lecture import answers
-
-    given = tuple(answers(lecture))
-    missed = tuple(
-        Problem(answer.question.where, f"expected {one.expected.figure} {one.expected.text}, found {one.found}")
-        for answer in given
-        for one in answer.outcomes
-        if not one.holds
-    )
-    return Outcome(spec, failures=missed, headline=f"{len(given)} questions")
 
 
 def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:

@@ -32,8 +32,8 @@ def beside(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
     """All of it, as `write_report` names it; nothing for formats that show none of it."""
     if not {"html", "pdf"} & set(formats):
         return {}
-    from ledger.evidence.calibration.nearest import nearest
-    from ledger.evidence.published.near import nearby
+    from ledger.evidence.near_microbenchmarks import nearest
+    from ledger.evidence.near_runs import nearby
 
     return {
         "sensitivities": sensitivities(compiled),

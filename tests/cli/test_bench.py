@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from ledger.cli import main
 from ledger.cli.bench import KINDS
-from ledger.evidence.bench import runner
-from ledger.evidence.bench.table import BY_NAME
-from ledger.evidence.calibration.measured import read_evidence
+from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.lab.bench import runner
+from ledger.lab.bench.table import BY_NAME
 
 TINY = ("bench", "--device", "cpu", "--threads", "1", "--quick", "--seconds", "0.002", "--only", "launch")
 

@@ -16,7 +16,8 @@ from jsonschema import Draft202012Validator
 import ledger
 from ledger.books.results import Compiled
 from ledger.cli import main, verify
-from ledger.evidence.verification import checks, predicted, records, suites
+from ledger.evidence import verification_records as records
+from ledger.lab.verification import checks, predicted, suites
 from tests.model import plans
 
 SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "cli" / "schemas" / "verify.schema.json"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import yaml
 
-from ledger.evidence.calibration.fitting import relative_errors
-from ledger.evidence.calibration.forms import Roof, roof
-from ledger.evidence.calibration.measured import read_evidence
-from ledger.evidence.calibration.samples import PASSES, form_of, samples
-from ledger.evidence.calibration.sets import Series, sets
+from ledger.evidence.microbenchmarks.forms import Roof, roof
+from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.microbenchmarks.samples import PASSES, form_of, samples
+from ledger.evidence.microbenchmarks.sets import Series, sets
+from ledger.lab.calibration.fitting import relative_errors
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.evidence.calibration.measured import read_evidence
+from ledger.evidence.microbenchmarks.measured import read_evidence
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 

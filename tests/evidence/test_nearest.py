@@ -9,9 +9,9 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.evidence.calibration.nearest import MOST, nearest
+from ledger.evidence.near_microbenchmarks import MOST, nearest
+from ledger.evidence.near_runs import nearby
 from ledger.evidence.nearby import Nearby
-from ledger.evidence.published.near import nearby
 from ledger.report.views.basis import NAPKIN, rests
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -104,6 +104,6 @@ def test_files_are_read_once(large: Compiled, monkeypatch: pytest.MonkeyPatch) -
     """A second report of a process reads no evidence again, and no report that of other devices."""
     nearest(large)
     read: list[Path] = []
-    monkeypatch.setattr("ledger.evidence.calibration.nearest.read_evidence", read.append)
+    monkeypatch.setattr("ledger.evidence.near_microbenchmarks.read_evidence", read.append)
     nearest(large)
     assert read == []

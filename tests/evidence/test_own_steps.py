@@ -10,13 +10,13 @@ import yaml
 import ledger
 from ledger.books.results import Compiled
 from ledger.evidence.basis import basis
-from ledger.evidence.bench.plans import plan
-from ledger.evidence.bench.records import head
-from ledger.evidence.calibration.calibrate import fit_all
-from ledger.evidence.calibration.measured import read_evidence
-from ledger.evidence.calibration.nearest import nearest
 from ledger.evidence.citations import lost
-from ledger.evidence.published.near import nearby
+from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.near_microbenchmarks import nearest
+from ledger.evidence.near_runs import nearby
+from ledger.lab.bench.plans import plan
+from ledger.lab.bench.records import head
+from ledger.lab.calibration.calibrate import fit_all
 from ledger.report.views.basis import nothing_near, rests
 
 NARROW = {

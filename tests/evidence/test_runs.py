@@ -10,9 +10,9 @@ import yaml
 from click.testing import CliRunner
 
 from ledger.cli import main
-from ledger.evidence.bench.plans import plan
-from ledger.evidence.bench.records import head
 from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary, unpriced
+from ledger.lab.bench.plans import plan
+from ledger.lab.bench.records import head
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError

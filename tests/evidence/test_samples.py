@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.evidence.calibration.samples import form_of, priced, samples
+from ledger.evidence.microbenchmarks.samples import form_of, priced, samples
 
 
 def test_a_rate_becomes_seconds() -> None:

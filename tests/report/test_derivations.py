@@ -10,9 +10,9 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.evidence.verification import records
-from ledger.evidence.verification.outcome import JudgeOrigin, Verification
-from ledger.evidence.verification.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Verdict, unchecked
+from ledger.evidence import verification_records as records
+from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Verdict, unchecked
+from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.report.views.derivations import derivations
 from ledger.report.views.parts import Report
 from ledger.spec.load import load_plan

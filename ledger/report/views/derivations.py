@@ -7,13 +7,13 @@ from shlex import join
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.evidence.verification import records
-from ledger.evidence.verification.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHIN, worst
+from ledger.evidence import verification_records as records
+from ledger.evidence.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHIN, worst
 from ledger.report.views.parts import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
-    from ledger.evidence.verification.outcome import Verification
-    from ledger.evidence.verification.verdicts import Verdict
+    from ledger.evidence.verdicts import Verdict
+    from ledger.evidence.verification import Verification
     from ledger.spec.plan import Plan
 
 STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNCHECKED: "warn"}

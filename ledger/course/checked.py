@@ -1,0 +1,34 @@
+"""Whether the answers to a lecture's questions are what the lecture expects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ledger.course.answer import answers
+from ledger.course.lecture import is_lecture, load_lecture
+from ledger.report.checked import Outcome, checked
+from ledger.spec.problems import Problem, SpecError
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+
+
+def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> Outcome:
+    """What is wrong with a lecture, or else with the plan that `compiler` compiles."""
+    try:
+        return checked_lecture(spec) if is_lecture(spec) else checked(spec, compiler)
+    except SpecError as error:
+        return Outcome(spec, problems=error.problems, sources=error.sources)
+
+
+def checked_lecture(spec: str) -> Outcome:
+    """A lecture's answers beside what is expected of them; raises SpecError."""
+    given = tuple(answers(load_lecture(spec)))
+    missed = tuple(
+        Problem(answer.question.where, f"expected {one.expected.figure} {one.expected.text}, found {one.found}")
+        for answer in given
+        for one in answer.outcomes
+        if not one.holds
+    )
+    return Outcome(spec, failures=missed, headline=f"{len(given)} questions")

@@ -1,0 +1,100 @@
+"""A lecture as files: one HTML page, a tagged PDF of it, Markdown, and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ledger.books.results import Number
+from ledger.course.view import Page, page
+from ledger.report import assets
+from ledger.report.contract import number
+from ledger.report.files import replace_file
+from ledger.report.html import environment, policy, shared_letters, stylesheet
+from ledger.report.pdf import paper
+
+if TYPE_CHECKING:
+    from ledger.course.answers import Answer
+    from ledger.course.lecture import Lecture
+
+SCHEMA = "ledger-lecture/1"
+
+
+def write_lecture(lecture: Lecture, answers: Iterable[Answer], out: Path, formats: Iterable[str]) -> list[Path]:
+    """The lecture in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another."""
+    given = tuple(answers)
+    view = page(lecture, given)
+    made = [(out / f"{lecture.name}.{name}", FORMATS[name](lecture, view, given)) for name in formats]
+    for path, content in made:
+        replace_file(path, content)
+    return [path for path, _ in made]
+
+
+def render(view: Page, *, screen: bool = True) -> str:
+    """The page, for the screen or for paper."""
+    style, script = "\n".join((stylesheet(), assets.text("lecture.css"))), assets.text("script.js")
+    text = (
+        environment()
+        .get_template("lecture.html")
+        .render(
+            screen=screen,
+            page=view,
+            style=Markup(style),  # noqa: S704 - the project's own file
+            script=Markup(script),  # noqa: S704 - the project's own file
+            policy=policy(style, script),
+        )
+    )
+    return shared_letters(text) if screen else text
+
+
+def html(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+    """The page."""
+    return render(view).encode()
+
+
+def pdf(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+    """The page on paper, the specs attached."""
+    return paper(render(view, screen=False), lecture.name, lecture.text)
+
+
+def markdown(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+    """Questions and answers as tables."""
+    return environment().get_template("lecture.md").render(page=view).encode()
+
+
+def records(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+    """Every figure with every digit, and whether expectations hold, as `ledger-lecture/1`."""
+    published = {"schema": SCHEMA, "lecture": lecture.title, "questions": [record(answer) for answer in answers]}
+    return f"{json.dumps(published, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode()
+
+
+def record(answer: Answer) -> dict[str, Any]:
+    """One question for programs, in SI base units."""
+    return {
+        "id": answer.question.name,
+        "asks": answer.question.asks,
+        "holds": answer.holds,
+        "figures": {
+            figure.name: {"value": shown(figure.value), "unit": figure.unit, "formula": figure.formula}
+            for figure in answer.found.figures
+        },
+        "printed": answer.question.printed,
+        "why": answer.question.why,
+    }
+
+
+def shown(value: Number | str) -> int | float | str:
+    """A JSON number, or a text."""
+    return value if isinstance(value, str) else number(value)
+
+
+FORMATS: Mapping[str, Callable[[Lecture, Page, Iterable[Answer]], bytes]] = {
+    "html": html,
+    "pdf": pdf,
+    "md": markdown,
+    "json": records,
+}

@@ -1,0 +1,130 @@
+"""The published runs nearest to a plan: on the same device, of similar width and layout, with our error on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import log2
+from typing import TYPE_CHECKING
+
+from ledger.evidence.known_runs import Known, experts, known
+from ledger.evidence.nearby import Nearby
+from ledger.evidence.own_steps import own_steps
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.spec.plan import Plan
+
+MOST = 5  # runs
+WIDTH = 2.0  # doublings of the model's width: a run beyond it is of another kind of model
+FAR = 7.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
+UNLIKE = 1.0  # what another number format, recomputation, software or way of sharding counts for
+# How much a doubling of each size counts: what changes kernels most first.
+WEIGHTS = {
+    "d_model": 2.0,
+    "layers": 0.5,
+    "seq_len": 0.75,
+    "micro_batch": 0.25,
+    "devices": 0.25,
+    "tensor": 0.75,
+    "pipeline": 0.5,
+    "context": 0.75,
+}
+WORDS = {
+    "d_model": "width",
+    "seq_len": "tokens a sequence",
+    "micro_batch": "sequences a micro-batch",
+    "tensor": "tensor-parallel",
+    "pipeline": "stages",
+    "context": "context-parallel",
+}
+
+
+def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
+    """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan.
+
+    Predictions of runs that the library carries are read; steps of a device of one's own are compiled.
+    """
+    plan = compiled.plan
+    if plan.model.bare:
+        return ()
+    own = {step.run.id: step for step in own_steps(plan, {run.id for run in known()})}
+    found = neighbours(plan, (*(step.run for step in own.values()), *known()))
+    return tuple(one for run in found for one in _told(own[run.id].predicted() if run.id in own else run, plan))
+
+
+def neighbours(plan: Plan, runs: Iterable[Known]) -> list[Known]:
+    """The nearest of the runs on the plan's device."""
+    near = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
+    wide = abs(log2(plan.model.d_model))
+    close = [(far, run) for far, run in near if far <= FAR and abs(log2(run.d_model) - wide) <= WIDTH]
+    kinds: dict[tuple[object, ...], Known] = {}
+    for _, run in sorted(close, key=lambda pair: (pair[0], pair[1].id)):
+        kind = (run.model, run.stack, run.dtype, run.recompute, run.zero, *(getattr(run, size) for size in WEIGHTS))
+        kinds.setdefault(kind, run)  # the same run of several releases says the same
+    return list(kinds.values())[:MOST]
+
+
+def distance(run: Known, plan: Plan) -> float:
+    """Doublings between a run and the plan, weighed, and what is of another kind."""
+    own = sizes(plan)
+    doublings = sum(weight * abs(log2(getattr(run, name) / own[name])) for name, weight in WEIGHTS.items())
+    return doublings + UNLIKE * sum(1 for _ in unlike(run, plan))
+
+
+def sizes(plan: Plan) -> dict[str, int]:
+    """The sizes of a plan that a distance is made of."""
+    mesh = plan.parallelism
+    return {
+        "d_model": plan.model.d_model,
+        "layers": sum(group.repeat for group in plan.model.groups),
+        "seq_len": plan.run.seq_len,
+        "micro_batch": plan.run.micro_batch,
+        "devices": plan.cluster.devices,
+        "tensor": mesh.tensor,
+        "pipeline": mesh.pipeline,
+        "context": mesh.context,
+    }
+
+
+def unlike(run: Known, plan: Plan) -> Iterator[str]:
+    """In what kind a run differs, in words."""
+    if run.dtype != plan.precision.multiplies:
+        yield f"{run.dtype} matmuls"
+    if run.recompute != plan.recompute.policy:
+        yield f"recompute {run.recompute}"
+    if run.stack != plan.stack.name:
+        yield run.stack
+    if (run.zero == 3) != (plan.parallelism.zero == 3):
+        yield f"ZeRO {run.zero}"
+    if (run.experts > 0) != (experts(plan) > 0):
+        yield f"{run.experts} experts a layer" if run.experts else "no experts"
+
+
+def lacks(run: Known, plan: Plan) -> Iterator[str]:
+    """What the plan does and the run did not: mechanisms of whose cost the run says nothing."""
+    mesh = plan.parallelism
+    if experts(plan) and not run.experts:
+        yield "routes tokens to experts"
+    if mesh.tensor > 1 == run.tensor:
+        yield "splits tensors over devices"
+    if mesh.context > 1 == run.context:
+        yield "splits sequences over devices"
+    if mesh.pipeline > 1 == run.pipeline:
+        yield "runs as a pipeline"
+    if mesh.zero == 3 != run.zero:
+        yield "shards its weights"
+    if run.dtype != plan.precision.multiplies:
+        yield f"multiplies in {plan.precision.multiplies}"
+
+
+def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
+    """What was measured of a run, each beside its prediction."""
+    own = sizes(plan)
+    said = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != own[name]]
+    differs = ", ".join((*said, *unlike(run, plan)))
+    name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
+    if run.step and run.measured_step:
+        lacking = tuple(lacks(run, plan))
+        yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
+    if run.memory and run.measured_memory:
+        yield Nearby(run.held, name, run.memory, run.measured_memory, "B", run.source, differs)

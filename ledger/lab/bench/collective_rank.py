@@ -1,0 +1,112 @@
+"""One rank of a world that measures collectives; torchrun starts it. Rank 0 prints a line of JSON for each case.
+
+Payloads as the books count them: the output of an all-gather, what the others are given. Imports torch at its top.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+import torch
+from torch import distributed
+
+from ledger.lab.bench.rig import SUSTAINED, written
+from ledger.lab.bench.timing import spread
+
+START = timedelta(seconds=60)
+SAMPLE = 500e-6  # seconds of one sample, at least
+FEWEST, MOST = 5, 200
+
+
+def operation(what: str, size: int, place: str) -> Callable[[], object]:
+    """What one rank calls, again and again, for a payload of so many bytes of fp32."""
+    ranks, elements = distributed.get_world_size(), size // 4
+    whole, part = (torch.randn(count, device=place) for count in (elements, elements // ranks))
+    if what == "send":
+        return lambda: _there_and_back(whole)
+    calls: Mapping[str, Callable[[], object]] = {
+        # a sum, which alone NVLink's switches reduce in fp32 (NCCL, src/include/device.h); it may grow past all numbers
+        "all_reduce": lambda: distributed.all_reduce(whole, op=distributed.ReduceOp.SUM),
+        "all_gather": lambda: distributed.all_gather_into_tensor(whole, part),
+        "reduce_scatter": lambda: distributed.reduce_scatter_tensor(part, whole, op=distributed.ReduceOp.SUM),
+        "all_to_all": lambda: distributed.all_to_all_single(torch.empty_like(whole), whole),
+    }
+    return calls[what]
+
+
+def _there_and_back(tensor: torch.Tensor) -> None:
+    """From the first rank to the second and back: two sends, one after the other."""
+    for source in (0, 1):
+        if distributed.get_rank() == source:
+            distributed.send(tensor, 1 - source)
+        else:
+            distributed.recv(tensor, source)
+
+
+def timed(run: Callable[[], object], place: str, seconds: float) -> Any:
+    """The spread of one call, all ranks making equally many."""
+    here = None if place == "cpu" else [torch.cuda.current_device()]
+
+    def sample(inner: int) -> float:
+        distributed.barrier(device_ids=here)
+        _settled(place)
+        begun = time.perf_counter()
+        for _ in range(inner):
+            run()
+        _settled(place)
+        return (time.perf_counter() - begun) / inner
+
+    sample(2)
+    agreed = torch.full((1,), sample(3), device=place)
+    distributed.all_reduce(agreed, op=distributed.ReduceOp.MAX)
+    estimate = max(float(agreed), 1e-7)
+    inner = ceil(SAMPLE / estimate)
+    count = max(FEWEST, min(MOST, int(seconds / (inner * estimate))))
+    return spread([sample(inner) for _ in range(count)], "host clock around synchronised ranks")
+
+
+def _settled(place: str) -> None:
+    if place != "cpu":
+        torch.cuda.synchronize()
+
+
+def measured(record: Mapping[str, Any], place: str, seconds: float) -> dict[str, Any]:
+    """The result of a case, or its error, which every rank meets alike."""
+    try:
+        found = timed(operation(str(record["what"]), int(record["bytes"]), place), place, seconds)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
+    result = written(found, SUSTAINED)
+    if record["what"] == "send":
+        result |= {name: result[name] / 2 for name in ("value", "low", "high")}
+    return result
+
+
+def main(tasks: str, seconds: float) -> None:
+    """Measures every case of the file."""
+    with open(tasks, encoding="utf-8") as file:  # noqa: PTH123
+        records = json.load(file)
+    backend = str(records[0]["backend"])
+    local = int(os.environ["LOCAL_RANK"])
+    place = f"cuda:{local}" if backend == "nccl" else "cpu"
+    device = None if place == "cpu" else torch.device(place)
+    if device is not None:
+        torch.cuda.set_device(device)
+    distributed.init_process_group(backend, timeout=START, device_id=device)
+    for record in records:
+        result = measured(record, place, seconds)
+        if distributed.get_rank() == 0:
+            sys.stdout.write(json.dumps(result) + "\n")
+            sys.stdout.flush()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

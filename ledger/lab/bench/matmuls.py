@@ -1,0 +1,167 @@
+"""Matrix products in the three layouts that a linear layer needs: forward, input gradient, weight gradient.
+
+Imports torch inside functions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledger.lab.bench.cases import Case, Kind, Limits
+from ledger.lab.bench.rig import SIZES, Rig, each
+from ledger.lab.bench.timing import Work
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the operands of an m x n product over k lie: their shapes as stored, and what multiplies them.
+
+    `of` gives m, n, k for a layer with so many inputs and outputs on so many tokens.
+    """
+
+    of: Callable[[int, int, int], tuple[int, int, int]]
+    left: Callable[[int, int, int], tuple[int, int]]
+    right: Callable[[int, int, int], tuple[int, int]]
+    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+# y = x W^T; dx = dy W; dW = dy^T x, with W of outputs x inputs as torch.nn.Linear keeps it.
+LAYOUTS: Mapping[str, Layout] = {
+    "forward": Layout(
+        lambda tokens, wide, out: (tokens, out, wide),
+        lambda m, _, k: (m, k),
+        lambda _, n, k: (n, k),
+        lambda x, weight: x @ weight.t(),
+    ),
+    "input_gradient": Layout(
+        lambda tokens, wide, out: (tokens, wide, out),
+        lambda m, _, k: (m, k),
+        lambda _, n, k: (k, n),
+        lambda upstream, weight: upstream @ weight,
+    ),
+    "weight_gradient": Layout(
+        lambda tokens, wide, out: (out, wide, tokens),
+        lambda m, _, k: (k, m),
+        lambda _, n, k: (k, n),
+        lambda upstream, x: upstream.t() @ x,
+    ),
+}
+
+# (inputs, outputs) of layers. GPUs: the projections of Llama 3 8B and 70B, GPT-2 XL and one head; CPUs: of small GPTs.
+CUDA_LAYERS = (
+    (1024, 1024),
+    (2048, 2048),
+    (4096, 4096),
+    (4096, 14336),
+    (14336, 4096),
+    (8192, 8192),
+    (8192, 28672),
+    (1600, 6400),
+    (4096, 32000),
+)
+CPU_LAYERS = (
+    (128, 512),
+    (256, 256),
+    (256, 768),
+    (256, 1024),
+    (512, 1536),
+    (512, 2048),
+    (2048, 512),
+    (768, 768),
+    (768, 2304),
+    (768, 3072),
+    (3072, 768),
+    (256, 16384),
+    (512, 32768),
+    (768, 50257),
+)
+QUICK = 3  # every third layer of the list
+CUDA_TOKENS, CPU_TOKENS = (1024, 4096, 16384), (128, 256, 512, 1024)
+SHARE = 0.5  # of memory that one case may take
+# How torchao multiplies fp8 (torchao/float8/config.py): with one scale for each operand or one for each row; products
+# of tensorwise gradients do not accumulate in the faster, shorter way. The first is the price, others stand apart.
+SLOW, ROWS = "slow accumulation", "scaled by rows"
+
+
+def cases(limits: Limits) -> Iterator[Case]:
+    """Layers x tokens x layouts in the first dtype, fewest tokens forward only; at most tokens, others forward.
+
+    fp8 as it trains, of every third layer: each layout with scales of whole operands and of rows.
+    """
+    cuda = limits.sort == "cuda"
+    layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
+    tokens: Sequence[int] = CUDA_TOKENS if cuda else CPU_TOKENS
+    few = layers[1::QUICK]
+    if limits.quick:
+        layers, tokens = few, tokens[1:3]
+    main, *others = limits.dtypes
+    for wide, out in layers:
+        for count in tokens:
+            once = cuda and count == CUDA_TOKENS[0]
+            for layout in list(LAYOUTS)[: 1 if once else None]:
+                yield from _case(main, layout, (count, wide, out), limits)
+        for dtype in others:
+            if dtype == "fp8" or (wide, out) in few:
+                yield from _case(dtype, "forward", (tokens[-1], wide, out), limits)
+    for wide, out in few if "fp8" in others and not limits.quick else ():
+        for layout in LAYOUTS:
+            for kernel in (ROWS,) if layout == "forward" else (SLOW, ROWS):
+                yield from _case("fp8", layout, (tokens[-1], wide, out), limits, kernel)
+
+
+def _case(dtype: str, layout: str, sizes: tuple[int, int, int], limits: Limits, kernel: str = "") -> Iterator[Case]:
+    m, n, k = LAYOUTS[layout].of(*sizes)
+    if SIZES[dtype] * (m * k + k * n + m * n) <= SHARE * limits.memory:
+        keys = {"layout": layout, "m": m, "n": n, "k": k, "dtype": dtype, **({"kernel": kernel} if kernel else {})}
+        yield Case("matmul", f"matmul.{dtype}", keys)
+
+
+def build(case: Case, rig: Rig) -> Work:
+    """The product of a case over rotated operands."""
+    import torch
+
+    dtype, layout = str(case.keys["dtype"]), LAYOUTS[str(case.keys["layout"])]
+    m, n, k = (int(case.keys[name]) for name in ("m", "n", "k"))
+    size = SIZES[dtype] * (m * k + k * n + m * n)
+    if dtype == "fp8":
+        return _fp8(rig, (m, n, k), size, str(case.keys.get("kernel", "")))
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    sets = rig.rotated(
+        lambda: (rig.random(*layout.left(m, n, k), dtype=dtype), rig.random(*layout.right(m, n, k), dtype=dtype)), size
+    )
+    return Work(lambda index: layout.multiply(*sets[index]), len(sets))
+
+
+def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> Work:
+    """Rows of the left and columns of the right lie together, whatever the layout: cuBLAS has fp8 no other way."""
+    import torch
+
+    m, n, k = shape
+    scales = ((m, 1), (1, n)) if kernel == ROWS else ((), ())
+    of_left, of_right = (torch.ones(sizes, device=rig.place) for sizes in scales)
+
+    def made() -> tuple[torch.Tensor, torch.Tensor]:
+        left, right = rig.random(m, k, dtype="bf16"), rig.random(n, k, dtype="bf16")
+        return left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
+
+    def multiply(index: int) -> torch.Tensor:
+        left, right = sets[index]
+        return torch._scaled_mm(  # noqa: SLF001 - its only name before PyTorch 2.10
+            left,
+            right,
+            scale_a=of_left,
+            scale_b=of_right,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=kernel != SLOW,
+        )
+
+    sets = rig.rotated(made, size)
+    return Work(multiply, len(sets))
+
+
+MATMUL = Kind("matmul", cases, each(build, power=True))

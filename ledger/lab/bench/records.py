@@ -1,0 +1,161 @@
+"""The file that measurements are kept in: a head, then a line for each record, on disk before the next one is made.
+
+A process that is killed leaves whole lines and at most one torn one, which the next run cuts off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ledger.evidence.microbenchmarks.identity import RESULTS, identity
+from ledger.lab.bench.cases import Measured
+from ledger.spec.problems import Location, Problem, SpecError
+
+START = "records:\n"
+LEAD, END = "  - {", "}\n"
+WIDTH = 10_000  # no line is folded
+# What must be equal for records to stand in one file.
+SAME = ("device", "hardware", "plan")
+SAME_ORIGIN = ("torch", "cuda", "driver", "threads")
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """One record on one line."""
+    text = yaml.safe_dump(dict(record), sort_keys=False, default_flow_style=True, allow_unicode=True, width=WIDTH)
+    return f"  - {text.strip()}\n"
+
+
+def head(fields: Mapping[str, Any]) -> str:
+    """Everything above the records."""
+    return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=WIDTH) + START
+
+
+@dataclass(frozen=True)
+class Book:
+    """A file of evidence that is being written: what its head says, and the records that it has."""
+
+    path: Path
+    fields: Mapping[str, Any]
+    records: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The cases that it has, with what they gave or why they could not run."""
+        return frozenset(identity(record) for record in self.records)
+
+
+def opened(path: Path, fields: Mapping[str, Any], *, retry: bool = False) -> Book:
+    """The file at a path, begun where there is none, else mended and gone on with.
+
+    `retry` leaves out the cases that could not run. Raises SpecError for a file that is of something else.
+    """
+    if not path.exists():
+        _replace(path, head(fields))
+        return Book(path, fields)
+    _cut(path)
+    book = _read(path)
+    _agree(book, fields)
+    if retry and any("error" in record for record in book.records):
+        kept = tuple(record for record in book.records if "error" not in record)
+        _replace(path, head(book.fields) + "".join(map(line, kept)))
+        return Book(path, book.fields, kept)
+    return book
+
+
+def add(book: Book, measured: Measured) -> None:
+    """Appends a record; it is on disk when this returns."""
+    known = {key: measured.result[key] for key in RESULTS if key in measured.result}
+    written = line({**measured.case.record, **known}).encode()
+    with book.path.open("ab") as file:
+        file.write(written)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _cut(path: Path) -> None:
+    """Cuts off what was not written to its end: a last line without a line end, or one that is no record."""
+    content = path.read_bytes()
+    begun = content.find(b"\n" + START.encode())
+    if begun < 0:
+        return
+    whole = content.rfind(b"\n") + 1
+    last = content.rfind(b"\n", 0, whole - 1) + 1
+    if last > begun + len(START) and not _is_record(content[last:whole]):
+        whole = last
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+
+
+def _is_record(content: bytes) -> bool:
+    text = content.decode(errors="replace")
+    return text.startswith(LEAD) and text.endswith(END)
+
+
+def _read(path: Path) -> Book:
+    """The head and the records of a file; raises SpecError where it is none of ours."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        document = yaml.load(text, Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise SpecError([_other(path, "is no YAML")]) from error
+    if not isinstance(document, dict) or "evidence" not in document or not text.partition(START)[1]:
+        raise SpecError([_other(path, "is no file of `ledger bench`")])
+    records = document.pop("records") or []
+    doubled = _doubled(records)
+    if doubled:
+        raise SpecError([_other(path, f"has records twice: {doubled[0]}")])
+    return Book(path, document, tuple(records))
+
+
+def _doubled(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    seen: set[str] = set()
+    found = []
+    for record in records:
+        key = identity(record)
+        if key in seen:
+            found.append(key)
+        seen.add(key)
+    return found
+
+
+def _agree(book: Book, fields: Mapping[str, Any]) -> None:
+    """What is added must have been measured on the same device, with the same software."""
+    differences = [*_different(book.fields, fields, SAME)]
+    differences += _different(book.fields.get("origin", {}), fields["origin"], SAME_ORIGIN)
+    if differences:
+        names = "; ".join(f"{name} was {was}, is {now}" for name, was, now in differences)
+        help_text = "give another file with --out, or remove this one"
+        raise SpecError([Problem(Location(str(book.path)), f"was measured on something else: {names}", help_text)])
+
+
+def _different(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    for name in names:
+        was, now = old.get(name), new.get(name)
+        if isinstance(was, dict) and isinstance(now, dict):
+            changing = ("frequency", "memory")  # what a machine reports of these differs from boot to boot
+            yield from _different(was, now, [key for key in {**was, **now} if key not in changing])
+        elif was != now:
+            yield name, str(was), str(now)
+
+
+def _other(path: Path, what: str) -> Problem:
+    return Problem(Location(str(path)), what, "give another file with --out")
+
+
+def _replace(path: Path, text: str) -> None:
+    """The file holds the text, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

@@ -1,0 +1,22 @@
+"""Rewrites the table of fits in a document: `python -m ledger.lab.calibration docs/accuracy.md`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ledger.lab.calibration.calibrate import carried, fit_all
+from ledger.lab.calibration.table import rewritten, rows
+
+
+def main() -> None:
+    """Writes the document only where its table has changed, and prints nothing."""
+    path = Path(sys.argv[1])
+    before = path.read_text(encoding="utf-8")
+    after = rewritten(before, rows(fit_all(carried())))
+    if after != before:
+        path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

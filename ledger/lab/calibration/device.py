@@ -1,0 +1,145 @@
+"""The price list that measurements are held against: the library's, or one made of what a device said of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ledger.evidence.microbenchmarks.measured import Evidence
+from ledger.evidence.microbenchmarks.samples import Record, form_of, priced, samples
+from ledger.lab.calibration.text import quoted
+from ledger.spec.library import default_library
+from ledger.spec.load import load_accelerator
+from ledger.spec.near import nearest
+from ledger.spec.plan import Accelerator
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.quantities import parse, write
+
+CPU = "cpu"
+SAID = ("memory", "cache", "threads")  # what a spec needs of a processor's description
+ALONE = {"bandwidth": "0 GB/s", "domain": "1"}  # one processor is joined to no other
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator with how a spec of it begins: `base` names one of the library, else `parts` are its data sheet."""
+
+    accelerator: Accelerator
+    base: str = ""
+    parts: Mapping[str, str] | None = None
+
+
+def device(evidence: Evidence, named: str = "") -> Device:
+    """The device of a file, or the named one of the library; raises SpecError where nothing is known of it."""
+    name = named or evidence.device
+    known = default_library().names("accelerator")
+    if name in known:
+        accelerator = load_accelerator(name)
+        if (evidence.hardware.get("kind") == CPU) != (accelerator.kind == CPU) and evidence.hardware:
+            raise SpecError([_another(evidence, accelerator)])
+        return Device(accelerator, base=name)
+    if named or evidence.hardware.get("kind") != CPU:
+        raise SpecError([_unknown(evidence, name, known)])
+    return measured(evidence)
+
+
+def _another(evidence: Evidence, accelerator: Accelerator) -> Problem:
+    """That what was measured is no such device."""
+    where = evidence.node.fields["hardware"].where
+    names = {True: "a CPU", False: "a GPU"}
+    was, asked = evidence.hardware.get("kind") == CPU, accelerator.kind == CPU
+    message = f"{names[was]} was measured, and `{accelerator.name}` is {names[asked]}"
+    return Problem(where, message, f"leave --accelerator out: the device is `{evidence.device}`")
+
+
+def _unknown(evidence: Evidence, name: str, known: tuple[str, ...]) -> Problem:
+    """That nothing says what the device's data sheet is."""
+    place = evidence.node.fields.get("device", evidence.node).where
+    where = Location("--accelerator") if name != evidence.device else place
+    near = nearest(name, known)
+    return Problem(where, f"no accelerator `{name}` is known, so there is no peak to hold it against", near)
+
+
+def measured(evidence: Evidence) -> Device:
+    """A processor without a data sheet: what it computes and moves at best is what was measured, and says so.
+
+    Raises SpecError where no matmul, or no kernel that memory limits, was measured, or the device is not described.
+    """
+    lost = [key for key in SAID if key not in evidence.hardware]
+    if lost:
+        where = evidence.node.fields["hardware"].where
+        raise SpecError([Problem(where, f"hardware says no {', '.join(lost)}", "`ledger bench` writes all of them")])
+    rates, best = peaks(evidence.records), fastest(evidence.records)
+    if not rates or not best:
+        lacking = "no matmul" if not rates else "no kernel that moves bytes"
+        message = f"{lacking} is among its records, so the device has no measured peak"
+        raise SpecError([Problem(evidence.node.where, message, "`ledger bench` measures both")])
+    parts = dict(_parts(evidence, rates, best))
+    said = evidence.hardware
+    memory, cache = (int(parse(str(said[key]), "B")) for key in ("memory", "cache"))
+    accelerator = Accelerator(
+        name=evidence.device,
+        title=evidence.title,
+        peak=rates,
+        vector=max(rates.values()),
+        bandwidth=best,
+        memory=memory,
+        memory_labelled=memory,
+        l2=cache,
+        multiprocessors=int(said["threads"]),
+        scaleup_bandwidth=0.0,
+        scaleup_domain=1,
+        host_bandwidth=best,
+        power=0.0,
+        kind=CPU,
+    )
+    return Device(accelerator, parts=parts)
+
+
+def _parts(evidence: Evidence, rates: Mapping[str, float], best: float) -> Iterator[tuple[str, str]]:
+    """The data sheet as it is written, each value with what it is."""
+    said, name = evidence.hardware, evidence.path.name
+    memory = f"{{value: {said['memory']}, source: {quoted('the operating system')}}}"
+    moved = _sourced(write(best, "B/s"), f"measured: the fastest kernel that moves bytes, of {name}, caches included")
+    top = max(rates.values())
+    yield "accelerator", quoted(evidence.title.partition(", measured")[0])
+    yield "aliases", f"[{evidence.device}]"  # by which reports find its measurements
+    yield "kind", CPU
+    yield "source", quoted(f"{evidence.source}; peaks and bandwidth are the best that was measured, no data sheet")
+    written = ", ".join(f"{dtype}: {write(rate, 'FLOP/s')}" for dtype, rate in rates.items())
+    yield "peak", f"{{source: {quoted(f'measured: the fastest matmul of {name}')}, {written}}}"
+    yield "vector", _sourced(write(top, "FLOP/s"), "assumed: as the fastest matmul")
+    yield "bandwidth", moved
+    yield "memory", f"{{driver: {memory}, labelled: {memory}}}"
+    yield "l2", str(said["cache"])
+    yield "multiprocessors", str(said["threads"])
+    yield "scaleup", f"{{bandwidth: {ALONE['bandwidth']}, domain: {ALONE['domain']}}}"
+    yield "host_link", moved
+
+
+def _sourced(value: str, source: str) -> str:
+    return f"{{value: {value}, source: {quoted(source)}}}"
+
+
+def peaks(records: tuple[Record, ...]) -> dict[str, float]:
+    """The fastest matmul of each number format, in FLOP/s."""
+    found: dict[str, float] = {}
+    for record in records:
+        if form_of(str(record["what"])) == "matmul":
+            dtype = str(record["what"]).partition(".")[2]
+            (sample,) = samples([record])
+            found[dtype] = max(found.get(dtype, 0.0), _upwards(sample.variables["flops"] / sample.seconds))
+    return found
+
+
+def fastest(records: tuple[Record, ...]) -> float:
+    """The highest rate at which a kernel moved bytes, in B/s; 0 where none was measured."""
+    moving = [record for record in records if priced(record) and form_of(str(record["what"])) == "bandwidth"]
+    return max((_upwards(one.variables["bytes"] / one.seconds) for one in samples(moving)), default=0.0)
+
+
+def _upwards(rate: float) -> float:
+    """A rate to the digits that are written, never below what was measured."""
+    step = 10.0 ** (len(str(int(rate))) - DIGITS)
+    return -(-rate // step) * step

@@ -1,0 +1,89 @@
+"""FLOPs and parameters as PyTorch itself counts them, on meta tensors at full size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ledger.lab.reference.model import (
+    Workload,
+    checkpoint_layers,
+    experts_kernel,
+    freeze,
+    reference_model,
+    training_loss,
+)
+from ledger.spec.plan import Kernels, Precision, Train
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Model
+
+# FLOPs are the same in every dtype, and meta tensors know no autocast.
+WHOLE = Train()
+PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
+
+
+@dataclass(frozen=True)
+class FlopCounts:
+    """What FlopCounterMode reports for one micro-batch: matmuls and attention, causal masks without a discount.
+
+    `backward` includes what checkpointed layers compute again. `kinds`: (pass, matmul | attention) -> FLOPs.
+    """
+
+    forward: int
+    backward: int
+    kinds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """Forward and backward together."""
+        return self.forward + self.backward
+
+
+def parameter_count(model: Model, train: Train = WHOLE) -> int:
+    """Parameters of the transformers model, tied weights once; raises `NoReferenceError`."""
+    import torch
+
+    kernels = Kernels(attention="eager", norm="eager", experts=experts_kernel(model))
+    built = reference_model(model, kernels, "meta", torch.bfloat16)
+    freeze(built, train)  # adapters are parameters, too
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
+def flop_counts(work: Workload) -> FlopCounts:
+    """FLOPs of one unsharded micro-batch, forward with the loss and backward; raises `NoReferenceError`."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from ledger.lab.reference.modules import imaginary_gpu
+
+    with imaginary_gpu():
+        built = reference_model(work.model, work.kernels, "meta", torch.bfloat16)
+        freeze(built, work.train)
+        checkpoint_layers(built, work.recompute)
+        tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
+        with FlopCounterMode(display=False, custom_mapping=_formulas()) as forward:
+            loss = training_loss(built, replace(work, precision=PLAIN), tokens)
+        with FlopCounterMode(display=False, custom_mapping=_formulas()) as backward:
+            loss.backward()
+    kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}
+    return FlopCounts(forward.get_total_flops(), backward.get_total_flops(), kinds)
+
+
+def _formulas() -> dict[Any, Any]:
+    """FLOPs of what the counter does not know: rows in groups, each with its matrix, or all rows for each matrix."""
+    import torch
+
+    def grouped(left: tuple[int, ...], right: tuple[int, ...], *_: Any, **__: Any) -> int:
+        return 2 * left[0] * left[1] * right[-1]  # rows x k x n; towards the weights m x rows x n
+
+    return {torch.ops.aten._grouped_mm: grouped}  # noqa: SLF001  # the operator's own name
+
+
+def _kinds(phase: str, counter: Any) -> dict[tuple[str, str], int]:
+    """FLOPs of one pass in fused attention operators and in all others, which are matrix products."""
+    found = {(phase, "matmul"): 0, (phase, "attention"): 0}
+    for operator, count in counter.get_flop_counts().get("Global", {}).items():
+        found[phase, "attention" if "attention" in str(operator) else "matmul"] += count
+    return found

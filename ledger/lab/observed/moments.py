@@ -1,0 +1,104 @@
+"""Which moment of a step runs, told to a meter by hooks: the moments that the ledger names, layer by layer.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ledger.lab.observed.storage_meter import StorageMeter
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+
+
+@dataclass
+class Moments:
+    """Tells `meter` which of `layers` runs; `groups` names the group of each layer.
+
+    Forward: `forward/input`, `forward/GROUP/start` for the first layer of a group, `forward/GROUP` for its last and
+    `.../inner` between, then `forward/loss` from the last layer on (norm, head, loss). Backward: `backward/loss`,
+    `backward/GROUP` for the layer of a group that backward visits first, `.../end` for the one it visits last and
+    `.../inner` between, then `backward/input` (the embedding).
+    """
+
+    meter: StorageMeter
+    layers: Sequence[torch.nn.Module]
+    groups: Sequence[str]
+    phase: str = field(default=FORWARD)
+
+    def forward(self) -> None:
+        """A micro-batch begins."""
+        self.phase = FORWARD
+        self.meter.enter("forward/input")
+
+    def backward(self) -> None:
+        """Forward and loss are done."""
+        self.phase = BACKWARD
+        self.meter.enter("backward/loss")
+
+    def optimizer(self) -> None:
+        """Backward is done."""
+        self.phase = OPTIMIZER
+        self.meter.enter(OPTIMIZER)
+
+    @contextmanager
+    def noted(self) -> Iterator[Moments]:
+        """Within, every pass through the layers is noted."""
+        self.meter.enter("forward/input")
+        handles = [
+            handle
+            for index, layer in enumerate(self.layers)
+            for handle in (
+                layer.register_forward_pre_hook(partial(self._begins, index), with_kwargs=True, prepend=True),
+                layer.register_forward_hook(partial(self._ends, index), prepend=True),
+                layer.register_forward_hook(partial(self._left, index)),
+            )
+        ]
+        try:
+            yield self
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def names(self, phase: str, index: int) -> str:
+        """The moment at which a pass visits layer `index`."""
+        same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
+        name = f"{phase}/{self.groups[index]}"
+        if index == same[-1]:
+            return name
+        return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == same[0] else f"{name}/inner"
+
+    def _begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""
+        if self.phase == BACKWARD:  # what is computed again belongs to the backward pass of its layer
+            return
+        self.meter.enter(self.names(FORWARD, index))
+        stream = _stream((*args, *kwargs.values()))
+        if index == 0 and stream is not None and stream.requires_grad:
+            stream.register_hook(lambda _: self.meter.enter("backward/input"))
+
+    def _ends(self, index: int, _: Any, __: Any, output: Any) -> None:
+        """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""
+        if self.phase == BACKWARD:
+            return
+        stream = _stream(output if isinstance(output, tuple) else (output,))
+        if stream is not None and stream.requires_grad:
+            stream.register_hook(lambda _: self.meter.enter(self.names(BACKWARD, index)))
+
+    def _left(self, index: int, *_: Any) -> None:
+        """A layer is left: after the last one come norm, head and loss."""
+        if self.phase == FORWARD and index == len(self.layers) - 1:
+            self.meter.enter(f"{FORWARD}/loss")
+
+
+def _stream(values: Sequence[Any]) -> Tensor | None:
+    """The residual stream: the first tensor among a layer's arguments or results."""
+    return next((value for value in values if isinstance(value, Tensor)), None)

@@ -1,0 +1,106 @@
+"""Counts the bytes of live storages while operators run. Imports torch at its top; import it inside functions."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from ledger.lab.observed.held import Held
+from ledger.lab.observed.storages import identity
+
+BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
+
+
+class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+    """`live` and `peak` bytes of the storages on one kind of device that were watched or made within.
+
+    `moments`: the fullest instant of each moment that was entered.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.live = 0
+        self.rounding = 0
+        self.peak = 0
+        self.moment = ""
+        self.moments: dict[str, Held] = {}
+        self.sizes: dict[int, int] = {}
+
+    @property
+    def held(self) -> Held:
+        """What is alive now."""
+        return Held(self.live, self.rounding)
+
+    def enter(self, moment: str) -> None:
+        """From now on what is alive counts towards `moment`, which may be entered again."""
+        self.moment = moment
+        self._fullest()
+
+    def _fullest(self) -> None:
+        if self.moment and self.live > self.moments.get(self.moment, Held()).bytes:
+            self.moments[self.moment] = self.held
+
+    def restart(self) -> int:
+        """The peak since the last call; the next one starts from what is live."""
+        peak, self.peak = self.peak, self.live
+        return peak
+
+    def watch(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count the storages of `tensors` from now until they are freed."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if tensor.device.type == self.device and identity(storage) not in self.sizes:
+                weakref.finalize(storage, self._record, identity(storage), None)
+                self._record(identity(storage), storage.nbytes())
+
+    def _record(self, identity: int, size: int | None) -> None:
+        """The storage now has `size` bytes; None: it is gone."""
+        before = self.sizes.pop(identity, 0)
+        self.live -= _rounded(before)
+        self.rounding -= _rounded(before) - before
+        if size is not None:
+            self.sizes[identity] = size
+            self.live += _rounded(size)
+            self.rounding += _rounded(size) - size
+            self.peak = max(self.peak, self.live)
+            self._fullest()
+
+    @contextmanager
+    def resizes_seen(self) -> Iterator[None]:
+        """Within, storages that are resized in place, as FSDP frees gathered weights, are counted at their new size."""
+        original = torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, size: int) -> Any:
+            result = original(storage, size)
+            if identity(storage) in self.sizes:
+                self._record(identity(storage), size)
+            return result
+
+        with mock.patch.object(torch.UntypedStorage, "resize_", resize):
+            yield
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if wrapped(types):
+            return NotImplemented
+        result = func(*args, **(kwargs or {}))
+        self.watch(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        return result
+
+
+def wrapped(types: Iterable[type]) -> bool:
+    """Whether an operator is on tensors that wrap others (DTensor): the operators on those follow by themselves."""
+    return any(hasattr(kind, "__tensor_flatten__") for kind in types)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK

@@ -1,0 +1,129 @@
+"""A row of published facts, typed: what the columns of the contract say, or why they cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ledger.lab.published.table import Row
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The numbers and words of one row; None or empty for what was not published. Bytes, seconds, sequences.
+
+    `stack`: the software of a run of one's own, by its name in the library or as a path; publications are known by
+    their `source_id`.
+    """
+
+    id: str
+    source: str
+    source_id: str
+    kind: str
+    model_name: str
+    hardware: str
+    dtype: str
+    data_parallel_kind: str
+    recompute: str
+    optimizer: str
+    mem_convention: str
+    score_time: str | None
+    score_mem: str | None
+    notes: str
+    stack: str
+    layers: int | None
+    hidden: int | None
+    ffn_hidden: int | None
+    heads: int | None
+    kv_heads: int | None
+    head_dim: int | None
+    vocab: int | None
+    n_experts: int | None
+    top_k: int | None
+    moe_ffn_hidden: int | None
+    seq_len: int | None
+    n_gpus: int | None
+    dp: int | None
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    interleave: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    grad_accum: int | None
+    gated_mlp: bool | None
+    tied_embeddings: bool | None
+    sequence_parallel: bool | None
+    torch_compile: bool | None
+    measured_step_s: float | None
+    derived_step_s: float | None
+    measured_tokens_per_s_per_gpu: float | None
+    measured_peak_mem_gib: float | None
+
+
+COLUMNS = tuple(field.name for field in fields(Facts))
+NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
+LARGEST = 2**53  # up to which a spreadsheet keeps numbers whole
+GRADES = ("A", "B", "C")  # how complete a description is; the first counts
+TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+KINDS = {
+    "int | None": f"a whole number from 1 to {LARGEST}",
+    "float | None": "a number above 0",
+    "bool | None": "true or false",
+}
+
+
+class UnreadableError(ValueError):
+    """A cell that does not say what its column is for; the message has its place."""
+
+
+def facts(row: Row) -> Facts:
+    """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
+    found: dict[str, Any] = {}
+    for field in fields(Facts):
+        if str(field.type) == "str | None":  # a column that the table may do without
+            found[field.name] = _grade(row, field.name)
+            continue
+        text = row.text(field.name)
+        try:
+            found[field.name] = READERS[str(field.type)](text) if text or field.type == "str" else None
+        except (ValueError, OverflowError, KeyError):
+            wanted = KINDS[str(field.type)]
+            raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
+    return Facts(**found)
+
+
+def _grade(row: Row, name: str) -> str | None:
+    """A grade, empty where the row is not to be compared; None where the table has no grades."""
+    if name not in row.cells:
+        return None
+    text = row.text(name)
+    if text and text not in GRADES:
+        raise UnreadableError(f"{row.place(name)}: `{name}` = `{text}` is none of {', '.join(GRADES)}, or empty")
+    return text
+
+
+def _whole(text: str) -> int:
+    number = float(text)
+    if number != int(number) or number < 1 or number > LARGEST:
+        raise ValueError(text)
+    return int(number)
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "int | None": _whole,
+    "float | None": _positive,
+    "bool | None": lambda text: TRUTH[text.lower()],
+}

@@ -1,0 +1,198 @@
+"""Recomputation as training code does it, applied to a transformers model: the judge of every recompute policy.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from ledger.lab.reference.promises import Promises
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.spec.plan import Recompute
+
+aten = torch.ops.aten
+KEPT = {
+    "matmul": [
+        aten.mm.default,
+        aten.addmm.default,
+        aten.bmm.default,
+        aten._grouped_mm.default,  # noqa: SLF001  # its only name
+    ],
+    "attention": [
+        aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001  # the names SDPA dispatches to
+        aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+        aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+    ],
+}
+PROJECTIONS = (aten.mm.default, aten.addmm.default)
+MODULES = {
+    "attention": ("self_attn", "attn", "attention"),
+    "mlp": ("mlp",),
+    "experts": ("mlp.experts",),
+    "norm": ("input_layernorm", "post_attention_layernorm", "ln_1", "ln_2"),
+}
+OPTIONS: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}  # a fake device has no generator
+
+
+def apply(built: Any, recompute: Recompute) -> None:
+    """Checkpoint what `recompute` names; raises `NoReferenceError` for what these modules do not have."""
+    layers = layers_of(built)
+    if recompute.policy == "keep":
+        contexts = partial(create_selective_checkpoint_contexts, _policy(recompute))
+        if recompute.matmuls == "every_second":
+            contexts = partial(_counting, recompute)
+        for layer in layers:
+            _together([layer], context_fn=contexts)
+    elif recompute.policy in ("full", "every", "layers"):
+        for layer in layers[: recompute.layers or None : recompute.every]:
+            _together([layer])
+    elif recompute.policy == "segment":
+        length = recompute.segment or math.ceil(math.sqrt(len(layers)))
+        for first in range(0, len(layers), length):
+            _together(layers[first : first + length])
+    else:
+        _components(built, layers, recompute.components or ("core",))
+
+
+def layers_of(built: Any) -> list[nn.Module]:
+    """The decoder layers of a transformers model, first to last."""
+    inner = built.base_model
+    return list(inner.h if hasattr(inner, "h") else inner.layers)
+
+
+# --- operators ----------------------------------------------------------------------------------
+
+
+def _policy(recompute: Recompute) -> list[Any]:
+    """The operators whose outputs are kept."""
+    return [operator for name in recompute.keep for operator in KEPT[name]]
+
+
+def _counting(recompute: Recompute) -> Any:
+    """Contexts of one layer in which every second projection is rebuilt, as torchtitan counts them, forward and again.
+
+    Products of two activations (aten.bmm) are not in its list of operators to save.
+    """
+    kept, count = _policy(recompute), {False: 0, True: 0}
+
+    def decide(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if operator in PROJECTIONS:
+            count[context.is_recompute] += 1
+        odd = operator not in PROJECTIONS or count[context.is_recompute] % 2
+        wanted = operator in kept and operator is not aten.bmm.default
+        return CheckpointPolicy.MUST_SAVE if wanted and odd else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(decide)
+
+
+# --- layers together ----------------------------------------------------------------------------
+
+
+def _together(layers: Sequence[Any], **options: Any) -> None:
+    """A segment is one checkpoint: its first layer runs them all, the others hand on what they are given.
+
+    The checkpoint is called from a function of its own, since torch.compile leaves alone what begins with it.
+    """
+    forwards = [layer.forward for layer in layers]
+
+    def run(hidden: Tensor, *others: Any, **named: Any) -> Any:
+        for forward in forwards:
+            hidden = forward(hidden, *others, **named)
+        return hidden
+
+    def checkpointed(hidden: Tensor, *others: Any, **named: Any) -> Any:
+        return checkpoint(run, hidden, *others, **OPTIONS, **options, **named)
+
+    layers[0].forward = checkpointed
+    for layer in layers[1:]:
+        layer.forward = _handed_on
+
+
+def _handed_on(hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+    return hidden
+
+
+# --- components ---------------------------------------------------------------------------------
+
+
+def _components(built: Any, layers: Sequence[Any], named: Sequence[str]) -> None:
+    if "core" in named and "attention" not in named:
+        _checkpoint_core(built, layers[0])
+    promises = Promises()
+    for layer in layers:
+        for name in ("attention", "mlp", "experts"):
+            for module in _modules(layer, name) if name in named else ():
+                _checkpoint_module(module)
+        for module in _modules(layer, "norm") if "norm" in named else ():
+            module.forward = partial(promises.discard, module.forward)
+        if "activation" in named and "mlp" not in named:
+            _discard_activation(layer.mlp, promises)
+    absent = {"experts"} if not any(True for layer in layers for _ in _modules(layer, "experts")) else set()
+    if missing := set(named) - ({"core", "activation", *MODULES} - absent):
+        raise NoReferenceError(f"recompute {', '.join(sorted(missing))}: transformers has no such module")
+    built.forward = partial(promises.watched, built.forward)
+
+
+def _modules(layer: Any, component: str) -> Iterator[Any]:
+    for path in MODULES[component]:
+        found = layer
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is not None:
+            yield found
+
+
+def _checkpoint_module(module: Any) -> None:
+    """The module as one checkpoint, but for the dropout at its end (GPT-2), which belongs to the residual addition."""
+    forward, dropout = module.forward, nn.Identity()
+    for name in ("resid_dropout", "dropout"):
+        if isinstance(getattr(module, name, None), nn.Dropout):
+            dropout = getattr(module, name)
+            setattr(module, name, nn.Identity())
+
+    def checkpointed(hidden_states: Tensor, *others: Any, **named: Any) -> Any:
+        # by position: what checkpoint is given by name it holds itself, instead of saving it as autograd does
+        found = checkpoint(forward, hidden_states, *others, **OPTIONS, **named)
+        return (dropout(found[0]), *found[1:]) if isinstance(found, tuple) else dropout(found)
+
+    module.forward = checkpointed
+
+
+def _checkpoint_core(built: Any, layer: Any) -> None:
+    """From query, key and value to their mixture as one checkpoint, whichever function does it."""
+    from transformers import AttentionInterface
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    (attention,) = _modules(layer, "attention")
+    eager = sys.modules[type(attention).__module__].eager_attention_forward
+    chosen = ALL_ATTENTION_FUNCTIONS.get_interface(built.config._attn_implementation, eager)  # noqa: SLF001
+
+    def core(*given: Any, **named: Any) -> Any:
+        return checkpoint(chosen, *given, **OPTIONS, **named)
+
+    AttentionInterface.register("ledger_core", core)
+    built.config._attn_implementation = "ledger_core"  # noqa: SLF001  # as reference_model sets it
+
+
+def _discard_activation(mlp: Any, promises: Promises) -> None:
+    """The nonlinearity, and in a gated MLP the product after it."""
+    if not hasattr(mlp, "gate_proj"):
+        mlp.act.forward = partial(promises.discard, mlp.act.forward)
+        return
+
+    def product(gate: Tensor, up: Tensor) -> Tensor:
+        return mlp.act_fn(gate) * up
+
+    def forward(hidden: Tensor) -> Any:
+        return mlp.down_proj(promises.discard(product, mlp.gate_proj(hidden), mlp.up_proj(hidden)))
+
+    mlp.forward = forward

@@ -1,0 +1,196 @@
+"""The model a plan means, as PyTorch and transformers build it, with the plan's kernels in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from ledger.lab.transformers.config import NoReferenceError, family, transformers_config
+from ledger.lab.transformers.features import mlp_of
+from ledger.spec.loss_chunks import KINDS, chunks
+from ledger.spec.optimizer import Implementation
+from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
+
+if TYPE_CHECKING:
+    import torch
+
+ROUTED = ("flash", "efficient", "cudnn", "math")  # attention kernels called by name; eager is transformers' own
+APART = ("fused", "chunked", "fused_linear")  # losses that transformers does not have
+TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+ADAMW = Optimizer(update=dict.fromkeys(("foreach", "fused", "loop"), Implementation()))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What PyTorch is asked to run: one unsharded micro-batch of `batch` sequences of `seq_len` tokens.
+
+    `hosting`: what layers save waits in host memory, copies are `waited` for or go on `ahead`; empty: on the device.
+    """
+
+    model: Model
+    kernels: Kernels
+    precision: Precision
+    batch: int
+    seq_len: int
+    recompute: Recompute = field(default_factory=Recompute)
+    optimizer: Optimizer = ADAMW
+    train: Train = field(default_factory=Train)
+    hosting: str = ""
+
+
+def workload(plan: Plan) -> Workload:
+    """One micro-batch of `plan` on one device, its parallelism left aside."""
+    run, optimizer = plan.run, plan.optimizer
+    parts = chunks(plan.kernels, plan.model, plan.run, plan.parallelism) if plan.kernels.loss in KINDS else 0
+    kernels = replace(plan.kernels, loss_chunks=parts)
+    copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
+    return Workload(
+        plan.model,
+        kernels,
+        plan.precision,
+        run.micro_batch,
+        run.seq_len,
+        plan.recompute,
+        optimizer,
+        plan.train,
+        hosting=copied if "activations" in plan.parallelism.offload else "",
+    )
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of a spec's dtype that tensors can have; raises `NoReferenceError` for fp8 and tf32."""
+    import torch
+
+    if name not in TORCH_DTYPES:
+        raise NoReferenceError(f"{name}: transformers trains in {', '.join(TORCH_DTYPES)} only")
+    return getattr(torch, TORCH_DTYPES[name])
+
+
+def reference_model(
+    model: Model, kernels: Kernels, device: str, dtype: torch.dtype, precision: Precision | None = None
+) -> Any:
+    """The transformers model on `device` in `dtype`, training; raises `NoReferenceError`.
+
+    Of `precision` it has what is quantised and what is stored narrow. Build it on `meta` or inside a fake mode:
+    parameters are allocated at full size.
+    """
+    import torch
+    import transformers
+
+    config = transformers_config(model)
+    config._attn_implementation = _attention_name(kernels.attention)  # noqa: SLF001  # the argument's own name
+    if mlp_of(model).experts:
+        config._experts_implementation = _experts_name(model, kernels)  # noqa: SLF001  # as above
+        config.output_router_logits = mlp_of(model).router.auxiliary_loss
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
+    try:
+        with torch.device(device):
+            built = getattr(transformers, family(model).model)(config)
+    finally:
+        torch.set_default_dtype(before)
+    built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would
+    _replace_modules(built, model, kernels)
+    recipe, stored = (precision.matmul, precision.stored) if precision else (None, ())
+    if stored or kernels.activation == "fused_gated" or kernels.router == "fused":
+        from ledger.lab.reference import fused
+
+        fused.install(built, model, kernels, stored)
+    if recipe is not None:
+        from ledger.lab.reference.quantised import quantise_layers
+
+        quantise_layers(built, attrgetter(family(model).layers)(built), recipe)
+    return built.train()
+
+
+def experts_kernel(model: Model, asked: str = "grouped_mm") -> str:
+    """The kernel with which transformers runs a model's experts: all on all tokens where scores multiply inputs."""
+    return "dense" if mlp_of(model).router.scales == "input" else asked
+
+
+def _experts_name(model: Model, kernels: Kernels) -> str:
+    """The name that transformers has for what runs experts; `eager` where there is one way and no choice."""
+    only = experts_kernel(model, "")
+    if (only or kernels.experts) != kernels.experts:
+        reason = f"as nothing but `{only}`, not as {kernels.experts}"
+        raise NoReferenceError(f"transformers runs the experts of {model.title} {reason}")
+    if kernels.weighing == "activation":
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+        from ledger.lab.reference.fused import WEIGHED, weighed_experts
+
+        ALL_EXPERTS_FUNCTIONS.register(WEIGHED, weighed_experts)
+        return WEIGHED
+    return "eager" if only else kernels.experts
+
+
+def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Tensor:
+    """The forward pass under the workload's autocast, as a training loop runs it; the logits are let go."""
+    import torch
+
+    compute = torch_dtype(work.precision.compute)
+    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights != "bf16":
+        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights}")
+    place = "cpu" if tokens.device.type == "cpu" else "cuda"
+    with torch.autocast(place, compute, enabled=work.precision.autocast):
+        mask = None
+        if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
+            mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        if work.kernels.loss in APART:
+            from ledger.lab.reference.losses import reference_loss
+
+            hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state
+            return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
+        return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+
+
+def freeze(built: Any, train: Train) -> None:
+    """Freeze what `train` does not train; raises `NoReferenceError`. Within the fake mode, if there is one."""
+    if train.kind != "all":
+        from ledger.lab.reference import trained
+
+        trained.set_up(built, train)
+
+
+def checkpoint_layers(built: Any, recompute: Recompute) -> None:
+    """Checkpoint what `recompute` names; raises `NoReferenceError` for parts that the model does not have."""
+    if recompute.policy != "none":
+        from ledger.lab.reference import checkpoints
+
+        checkpoints.apply(built, recompute)
+
+
+def _attention_name(kernel: str) -> str:
+    """The name under which transformers knows `kernel`, registered if need be."""
+    from transformers import AttentionInterface
+
+    from ledger.lab.reference.modules import attention_backend
+
+    if kernel not in ROUTED:
+        return kernel
+    registered = f"ledger_{ROUTED.index(kernel)}"  # transformers takes names with `flash` for a library to import
+    AttentionInterface.register(registered, attention_backend(kernel))
+    return registered
+
+
+def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> None:
+    """Swap norms and activations for those that `kernels` names; LayerNorm and ReLU are one kernel either way."""
+    from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
+
+    from ledger.lab.reference.modules import FusedRMSNorm, UnfusedSiLU
+
+    unfused = {
+        "SiLUActivation": UnfusedSiLU,
+        "GELUTanh": NewGELUActivation,
+        "GELUActivation": lambda: GELUActivation(use_gelu_python=True),
+    }
+    fused = {"NewGELUActivation": GELUTanh}
+    activations = unfused if kernels.activation == "eager" else fused
+    for parent in list(built.modules()):
+        for name, child in list(parent.named_children()):
+            kind = type(child).__name__
+            if kernels.norm == "fused" and kind.endswith(("RMSNorm", "L2Norm")):
+                setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
+            elif kind in activations:
+                setattr(parent, name, activations[kind]())

@@ -1,0 +1,168 @@
+"""Linear layers that multiply quantised copies as a recipe says, through torch._scaled_mm.
+
+What a library's kernel writes is allocated here as it leaves it, and nothing else: bytes and FLOPs are judged, not
+values. torch._scaled_mm itself checks layouts, and how many scales there are. Imports torch at its top.
+"""
+# Operators and slots of torch are used by their private names, as its front ends do.
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.spec.recipe import ROW, WHOLE, Recipe
+
+DTYPES = {
+    "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2,
+    "e2m1": torch.float4_e2m1fn_x2,
+    "e8m0": torch.float8_e8m0fnu,
+    "fp32": torch.float32,
+}
+PACKED = {"e2m1": 2}  # elements of a byte
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A matrix (kept x contracted) in a narrow format, with its scales."""
+
+    data: Tensor
+    scales: Tensor
+    further: tuple[Tensor, ...] = ()
+
+    def all(self) -> tuple[Tensor, ...]:
+        """Every tensor of it."""
+        return self.data, self.scales, *self.further
+
+
+def _copy(like: Tensor, kept: int, contracted: int, recipe: Recipe, of: str) -> Copy:
+    """What a kernel writes for an operand; `of` is activation, weight or gradient."""
+    dtype = recipe.gradient if of == "gradient" else recipe.format
+    data = like.new_empty(kept, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
+    block = recipe.weight_block if of == "weight" else recipe.activation_block
+    further = (like.new_empty((), dtype=DTYPES[recipe.tensor_scale]),) if recipe.tensor_scale else ()
+    if block == WHOLE:
+        return Copy(data, like.new_empty((), dtype=torch.float32), further)
+    if block == ROW:
+        return Copy(data, like.new_empty(kept, 1, dtype=torch.float32), further)
+    rows, columns = (
+        _rounded(size, length, step)
+        for size, length, step in zip((kept, contracted), block, recipe.padded, strict=True)
+    )
+    return Copy(data, like.new_empty(rows, columns, dtype=DTYPES[recipe.scale]), further)
+
+
+def _rounded(size: int, length: int, step: int) -> int:
+    """Blocks of `length` that cover `size`, in multiples of `step`."""
+    return step * ceil(ceil(size / length) / step)
+
+
+def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """left (m x k) times the transpose of right (n x k)."""
+    scales = right.scales.t() if right.scales.dim() == 2 else right.scales
+    if right.scales.dtype != torch.float32:
+        scales = right.scales
+    return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
+
+
+class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+    """x (tokens x in) times the transpose of weight (out x in)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, linear: QuantisedLinear) -> Tensor:
+        """Saves the copies for backward, or the operands."""
+        recipe, (out, inner) = linear.recipe, weight.shape
+        forward, backward = linear.inputs(x)
+        row, column = linear.copies or (_copy(weight, out, inner, recipe, "weight"), None)
+        saved = (*(backward.all() if backward else (x,)), *(column.all() if column else (weight,)))
+        ctx.save_for_backward(*saved)
+        ctx.linear, ctx.inputs_kept, ctx.bias = linear, backward is not None, bias is not None
+        return _times(forward, row, bias, x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        """Two products of copies; those that forward did not leave are made of the operands."""
+        (towards,), recipe, saved = upstream, ctx.linear.recipe, ctx.saved_tensors
+        tokens, out = towards.shape
+        inner = ctx.linear.weight.shape[1]
+        parts = 3 if recipe.tensor_scale else 2
+        column = Copy(saved[0], saved[1], tuple(saved[2:parts])) if ctx.inputs_kept else None
+        rest: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
+        weight = Copy(rest[0], rest[1], tuple(rest[2:])) if ctx.linear.copies else None
+        row, other = (_copy(towards, kept, along, recipe, "gradient") for kept, along in ((tokens, out), (out, tokens)))
+        weight = weight or _copy(towards, inner, out, recipe, "weight")
+        of_input = _times(row, weight, None, towards.dtype)
+        del row, weight
+        column = column or _copy(towards, inner, tokens, recipe, "activation")
+        of_weight = _times(other, column, None, ctx.linear.weight.dtype)
+        return of_input, of_weight, towards.sum(0) if ctx.bias else None, None
+
+
+class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """A linear layer under a recipe, with the weights of the one it replaces."""
+
+    def __init__(self, plain: nn.Linear, recipe: Recipe) -> None:
+        super().__init__()
+        self.weight = plain.weight
+        self.bias = plain.bias
+        self.recipe = recipe
+        self.copies: tuple[Copy, Copy] | None = None
+        if recipe.history:  # magnitudes, scales and their inverses of five tensors, as Transformer Engine keeps them
+            self.register_buffer("amax", plain.weight.new_empty(5, recipe.history + 2, dtype=torch.float32))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Copies of the weight that stay are made by the first call."""
+        if self.recipe.weights == "kept" and self.copies is None:
+            out, inner = self.weight.shape
+            sides = ((out, inner), (inner, out))
+            row, column = (_copy(self.weight.detach(), kept, along, self.recipe, "weight") for kept, along in sides)
+            self.copies = row, column
+        device = hidden.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            hidden = hidden.to(torch.get_autocast_dtype(device))
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        if self.recipe.saves == "quantised":
+            flat._quantised = _shared(hidden, flat, self.recipe)
+        return Product.apply(flat, self.weight, self.bias, self).reshape(*hidden.shape[:-1], -1)
+
+    def inputs(self, x: Tensor) -> tuple[Copy, Copy | None]:
+        """Copies of the input: those that all layers share which read it, or one for this product alone."""
+        kept: tuple[Copy, Copy] | None = getattr(x, "_quantised", None)
+        return kept or (_copy(x, x.shape[0], x.shape[1], self.recipe, "activation"), None)
+
+
+def _shared(hidden: Tensor, flat: Tensor, recipe: Recipe) -> tuple[Copy, Copy]:
+    """Copies of a value, made for the first layer that reads it."""
+    if not hasattr(hidden, "_copies"):
+        tokens, inner = flat.shape
+        row, column = (
+            _copy(flat.detach(), kept, along, recipe, "activation")
+            for kept, along in ((tokens, inner), (inner, tokens))
+        )
+        hidden._copies = row, column
+    found: tuple[Copy, Copy] = hidden._copies
+    return found
+
+
+def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None:
+    """Replaces the linear layers that a recipe quantises; raises `NoReferenceError` for what it cannot tell apart."""
+    unknown = set(recipe.keep) - {"head", "router"}
+    if unknown or "head" not in recipe.keep:
+        raise NoReferenceError("fp8 layers are built for recipes that keep the head, and nothing else but routers")
+    if recipe.layouts == "one":
+        raise NoReferenceError("torch._scaled_mm multiplies one layout only: a second copy is needed")
+    found = 0
+    for parent in layers.modules():
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                setattr(parent, name, QuantisedLinear(child, recipe))
+                found += 1
+    if not found:
+        raise NoReferenceError(f"{type(built).__name__} has no nn.Linear to quantise")

@@ -1,0 +1,82 @@
+"""Frozen weights and low-rank adapters in a transformers model, as fine-tuning code sets them up.
+
+Imports torch at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ledger.lab.reference.checkpoints import layers_of
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.spec.plan import Lora, Train
+
+TARGETS = {  # by module and attribute, in the families' own words
+    "q": ("attention.q_proj",),
+    "k": ("attention.k_proj",),
+    "v": ("attention.v_proj",),
+    "qkv": ("attention.c_attn", "attention.query_key_value"),
+    "out": ("attention.o_proj", "attention.c_proj", "attention.dense"),
+    "gate": ("mlp.gate_proj",),
+    "up": ("mlp.up_proj", "mlp.c_fc", "mlp.dense_h_to_4h"),
+    "down": ("mlp.down_proj", "mlp.c_proj", "mlp.dense_4h_to_h"),
+}
+PARTS = {
+    "embedding": ("embed_tokens", "wte", "wpe", "embed_in"),
+    "head": ("lm_head", "embed_out"),
+    "final_norm": ("model.norm", "ln_f", "final_layer_norm"),
+    "attention": ("self_attn", ".attn.", ".attention."),
+    "mlp": (".mlp.",),
+    "attention_norm": ("input_layernorm", ".ln_1."),
+    "mlp_norm": ("post_attention_layernorm", ".ln_2."),
+}
+
+
+class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
+    """A frozen projection with its adapter (peft, `lora.layer.Linear`): no dropout, scaled by a number."""
+
+    def __init__(self, base: Any, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        wide, narrow = base.weight.shape if isinstance(base, nn.Linear) else base.weight.shape[::-1]
+        place = {"device": base.weight.device, "dtype": base.weight.dtype}
+        self.lora_a = nn.Linear(narrow, rank, bias=False, **place)
+        self.lora_b = nn.Linear(rank, wide, bias=False, **place)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The projection and its correction."""
+        base: Tensor = self.base(hidden)
+        return base + self.lora_b(self.lora_a(hidden)) * 2.0
+
+
+def set_up(built: Any, train: Train) -> None:
+    """Freeze what `train` does not train, and put adapters in place; raises `NoReferenceError`."""
+    if train.kind == "all":
+        return
+    if train.lora:
+        built.requires_grad_(requires_grad=False)
+        _adapt(built, train.lora)
+        return
+    if unknown := set(train.names) - set(PARTS):
+        raise NoReferenceError(f"train: {', '.join(sorted(unknown))}: no part of a transformers model by that name")
+    patterns = [pattern for name in train.names for pattern in PARTS[name]]
+    for name, parameter in built.named_parameters():
+        named = any(pattern in name for pattern in patterns)
+        parameter.requires_grad_(named == (train.kind == "only"))
+
+
+def _adapt(built: Any, lora: Lora) -> None:
+    for layer in layers_of(built):
+        modules = {
+            "attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))
+        }
+        modules["mlp"] = layer.mlp
+        for target in lora.targets:
+            places = [path.split(".") for path in TARGETS.get(target, ())]
+            found = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
+            if not found:
+                raise NoReferenceError(f"train.lora.targets: {target}: no such projection in a transformers layer")
+            for module, name in found:
+                setattr(module, name, LoraLinear(getattr(module, name), lora.rank))

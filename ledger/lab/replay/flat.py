@@ -1,0 +1,43 @@
+"""Storages as large as all weights of a device: those of an update over one flat tensor, and those of a flat gather."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ledger.books.closed import Books
+from ledger.lab.replay.allocator import Allocator
+from ledger.lab.replay.weights import Held
+
+JOINED = "joined gradients"
+
+
+def join(memory: Allocator, weights: Iterable[tuple[str, Held]]) -> None:
+    """Gradients copied into one tensor of their own dtype."""
+    memory.allocate(JOINED, sum(held.gradient for _, held in weights))
+
+
+def states(book: Books) -> Iterator[tuple[str, int]]:
+    """The states of all weights, each kind as one tensor."""
+    found: dict[str, int] = {}
+    for entry in book.ledger.select("memory.optimizer"):
+        kind = entry.account.rsplit(".", 1)[-1]
+        found[kind] = found.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
+    yield from ((f"all {kind}", size) for kind, size in found.items())
+
+
+def temporaries(book: Books) -> Iterator[tuple[str, int]]:
+    """What the update needs beside states, each kind as one request."""
+    for entry in book.ledger.select("memory.workspace", account="optimizer/"):
+        yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
+
+
+def gather(memory: Allocator, weights: Sequence[tuple[str, Held]], ranks: int) -> None:
+    """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
+    share = sum(held.updated for _, held in weights)
+    names = [f"rank {rank}" for rank in range(ranks)]
+    memory.allocate("mine", share)
+    for name in names:
+        memory.allocate(name, share)
+    memory.allocate("flat", share * ranks)
+    for name in ("mine", "flat", *names):
+        memory.free(name)

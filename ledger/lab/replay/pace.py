@@ -1,0 +1,43 @@
+"""How long the host and the device of a plan take over one kernel of each pass of each unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ledger.books.closed import Books
+from ledger.books.hosts import checks
+from ledger.books.passes import PASSES
+from ledger.books.repricing import timetable
+from ledger.lab.replay.passes import LAUNCH, UnitPasses
+from ledger.model.wrapping import ENDS
+from ledger.spec.plan import Plan
+
+UNPRICED = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
+
+Pace = tuple[float, float]  # seconds of the host and of the device
+
+
+def paces(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapping[tuple[str, str], Pace]:
+    """Seconds of the host and of the device for a kernel of each pass and unit.
+
+    Devices of a group wait for the slowest of their hosts. Hosts that nothing holds back drift apart until a queue is
+    full, so they count as infinitely fast; where stages wait for each other with every micro-batch, they do not.
+    """
+    if plan.stack.recorded and plan.parallelism.pipeline > 1 and plan.stack.transfers == "waited":
+        return dict(_priced(plan, book, units))
+    return {(name, unit.name): (0.0, UNPRICED) for unit in units for name in ("forward", "backward")}
+
+
+def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tuple[tuple[str, str], Pace]]:
+    table = timetable([book])
+    (timed,) = table.times(plan, table.rows(plan))
+    for unit in units:
+        beside = (0, 0) if unit.name in ENDS else plan.stack.beside
+        for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
+            kernels = sum(request is LAUNCH for request in requests) or 1
+            stretch = timed.passes.get((name, unit.name))
+            device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED
+            rows = [row for row in timed.kernels if row.account.split("/")[0] == unit.name and row.when in PASSES[name]]
+            compared = checks(rows, plan) / (timed.count * unit.count)
+            host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
+            yield (name, unit.name), (host / kernels, device)

@@ -1,0 +1,225 @@
+"""Named causes for which PyTorch holds other bytes than the ledger says, each worked out from the plan.
+
+They are what transformers and torch.optim hold beside the tensors of the model, and what no plan would state: copies
+of labels, positions, scalars. A cause says how many bytes at which figure, so a cause that is wrong shows as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ledger.books.closed import whole
+from ledger.evidence.verdicts import Cause
+from ledger.lab.verification.layouts import sharded
+from ledger.model import dtypes
+from ledger.model.units import compute_precision
+from ledger.model.wrapping import OUTPUT as END
+from ledger.model.wrapping import wrapped
+from ledger.spec.plan import Model, Plan
+
+INDEX = 8  # bytes of an int64
+SCALAR = 4
+WIDE = 4  # bytes of an fp32
+
+AFTER, OPTIMIZER = "after forward", "optimizer"
+OUTPUT, LOSS = "forward/output", "forward/loss"
+COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused kernels read the step from the device
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A figure of a plan's step, and the moment at which PyTorch reaches it."""
+
+    plan: Plan
+    moment: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one device."""
+        return self.plan.run.micro_batch * self.length
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence on one device."""
+        return self.plan.run.seq_len // self.plan.parallelism.context
+
+    @property
+    def forward(self) -> bool:
+        """Whether the forward pass runs."""
+        return self.moment.startswith("forward/")
+
+    @property
+    def backward(self) -> bool:
+        """Whether the backward pass runs."""
+        return self.moment.startswith("backward/")
+
+    @property
+    def in_layers(self) -> bool:
+        """Whether the backward pass has a layer before it."""
+        return self.backward and self.moment != "backward/input"
+
+
+def causes(plan: Plan, moment: str) -> Iterator[Cause]:
+    """What explains part of found minus predicted at one moment."""
+    instant = Instant(plan, moment)
+    for name, amount in CAUSES.items():
+        yield Cause(name, amount(instant))
+
+
+def counting(plan: Plan) -> bool:
+    """Whether the optimizer counts its steps in a tensor."""
+    return plan.optimizer.name in COUNTING
+
+
+def frequencies(model: Model) -> int:
+    """Bytes of the two lists of frequencies that a rotary embedding keeps."""
+    return sum(2 * WIDE * (width // 2) for width in _rotated(model))
+
+
+def _rotated(model: Model) -> set[int]:
+    kinds = (group.attention for group in model.groups)
+    return {width for kind in kinds if (width := kind.rotary_dim or kind.rope_head_dim)}
+
+
+def at_the_loss(plan: Plan, moment: str) -> Iterator[Cause]:
+    """What the loss of transformers holds."""
+    for name in ("labels padded and shifted", "scalars of the loss"):
+        yield Cause(name, CAUSES[name](Instant(plan, moment)))
+
+
+def _step_counts(at: Instant) -> int:
+    """The fused optimizer keeps one fp32 count for each parameter tensor on the device.
+
+    Others keep it on the host, which the judge of a sharded step takes for the device unless anything lives there.
+    """
+    hosts = at.plan.parallelism.offload
+    beside = "weights" not in hosts if at.plan.kernels.optimizer == "fused" else sharded(at.plan) and not hosts
+    if not beside or not counting(at.plan):
+        return 0
+    model = whole(at.plan)
+    trained = ((count, sum(not weight.frozen for weight in weights)) for _, count, weights in wrapped(model.units))
+    return SCALAR * int(sum(model.value(count) * tensors for count, tensors in trained))
+
+
+def _positions(at: Instant) -> int:
+    """A rotary embedding keeps two lists of frequencies; positions live as long as a checkpoint that was given them.
+
+    The judge of a sharded step hands them in from outside.
+    """
+    again = _rotated(at.plan.model) and at.plan.recompute.policy != "none"
+    given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
+    counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
+    positions = INDEX * at.length if (sharded(at.plan) or given) and not counted else 0
+    return positions + frequencies(at.plan.model)
+
+
+def _labels(at: Instant) -> int:
+    """transformers pads the labels by one column and shifts them; of one sequence the shifted ones are a view."""
+    padded = INDEX * (at.tokens + at.plan.run.micro_batch)
+    if at.plan.run.micro_batch > 1:
+        return padded + INDEX * at.tokens if at.moment == LOSS else 0
+    return {LOSS: padded, AFTER: INDEX}.get(at.moment, 0)
+
+
+def _scalars(at: Instant) -> int:
+    """The loss, its gradient, and while a loss in another dtype is computed the weight of its mean."""
+    precision = compute_precision(at.plan)
+    cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
+    if at.backward:
+        return 2 * SCALAR
+    cast = cast and at.plan.parallelism.tensor == 1  # a split loss is fullest before
+    kept = SCALAR * (not sharded(at.plan))  # the judge of a sharded step lets go of the loss
+    return {AFTER: SCALAR, LOSS: 2 * SCALAR * cast, OPTIMIZER: kept}.get(at.moment, 0)
+
+
+def _split_loss(at: Instant) -> int:
+    """Over a split vocabulary: two more numbers a token that were reduced, then five indices and a mask a token.
+
+    torch.distributed.tensor.parallel.loss, `_log_softmax` and `_nll_loss_and_log_softmax_backward`.
+    """
+    if at.plan.parallelism.tensor == 1:
+        return 0
+    view = INDEX if at.plan.run.micro_batch == 1 else 0  # the padded labels, of which those of one sequence are a view
+    indices = (5 * INDEX + 1) * at.tokens + SCALAR + view
+    return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
+
+
+def _parts(at: Instant) -> int:
+    """Without FSDP a gradient stays as DTensor made it: of the embedding a view of all rows, of norms a part.
+
+    The update has each of them put together beside it: the last norm's part is still there when its sum is.
+    """
+    plan = at.plan
+    if at.moment != OPTIMIZER or not (plan.parallelism.tensor > 1 and plan.parallelism.data == 1):
+        return 0
+    model = whole(plan)
+    norms = sum(model.value(count) for _, count, weights in wrapped(model.units) for w in weights if len(w.dims) == 1)
+    rows = plan.model.vocab + int(norms) + 1
+    return int(rows * plan.model.d_model * dtypes.size(plan.precision.gradients))
+
+
+def _hidden_unsaved(at: Instant) -> int:
+    """A frozen head saves no input, but transformers' frame holds it until the loss is computed.
+
+    The judge of a sharded step computes the loss when that frame is gone.
+    """
+    precision = compute_precision(at.plan)
+    if sharded(at.plan) or precision.autocast or at.moment != LOSS:
+        return 0
+    ends = (weight for unit in whole(at.plan).units if unit.name == END for weight in unit.weights)
+    saved = any(not weight.frozen for weight in ends if len(weight.dims) == 2)
+    return 0 if saved else int(at.tokens * at.plan.model.d_model * dtypes.size(precision.activations))
+
+
+def _last_hidden(at: Instant) -> int:
+    """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
+    widened = compute_precision(at.plan).autocast
+    return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
+
+
+def _first_hidden(at: Instant) -> int:
+    """transformers' frame holds the embedded tokens until the last layer is through, though what saved them is gone."""
+    if "activations" not in at.plan.parallelism.offload or at.moment in (LOSS, "forward/input") or not at.forward:
+        return 0
+    return int(at.tokens * at.plan.model.d_model * dtypes.size(compute_precision(at.plan).activations))
+
+
+def _read_by_experts(at: Instant) -> int:
+    """Where nothing is saved inside a layer, the norm's result could go once rows were made of it.
+
+    Shared experts read it after the others, and where every rank has all experts the gather before is fuller.
+    """
+    plan, place = at.plan, at.moment.split("/")
+    group = next((group for group in plan.model.groups if at.forward and group.name == place[1]), None)
+    if plan.parallelism.expert == 1 or plan.recompute.policy != "full" or group is None:
+        return 0
+    held = at.tokens * plan.model.d_model * dtypes.size(compute_precision(plan).activations)
+    return int(held) if group.mlp.experts and not group.mlp.shared else 0
+
+
+def _tied_sum(at: Instant) -> int:
+    """Under a dispatch mode autograd adds out of place; on real tensors it adds to what autocast has made anew.
+
+    The gradient of the stream is gone by then.
+    """
+    model, precision = at.plan.model, at.plan.precision
+    if not model.tied or at.moment != "backward/input":
+        return 0
+    whole_sum = model.vocab * model.d_model * dtypes.size(precision.gradients)
+    return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights))
+
+
+CAUSES: Mapping[str, Callable[[Instant], int]] = {
+    "step counts of the optimizer": _step_counts,
+    "positions and rotary frequencies": _positions,
+    "labels padded and shifted": _labels,
+    "scalars of the loss": _scalars,
+    "rows of a split loss": _split_loss,
+    "gradients that DTensor puts together": _parts,
+    "the last hidden state in fp32": _last_hidden,
+    "the last hidden state, which a frozen head does not save": _hidden_unsaved,
+    "the embedded tokens": _first_hidden,
+    "what experts read, which their caller's frame holds": _read_by_experts,
+    "the sum of a tied weight's two gradients": _tied_sum,
+}

@@ -1,0 +1,147 @@
+"""The checks that apply to a plan, run and compared: one row for each judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ledger.books import compile_plan
+from ledger.books.results import Compiled
+from ledger.evidence.verdicts import EXACT, Cause, Verdict, total, unchecked
+from ledger.lab.observed.held import Held
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.lab.verification import found, layouts, predicted, stages
+from ledger.lab.verification.causes import INDEX, LOSS, OUTPUT, causes
+from ledger.lab.verification.depth import Sample, weighted, with_counts
+from ledger.lab.verification.peaks import reached
+from ledger.spec.plan import Plan
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """One way to ask PyTorch: `asks` runs it, `tells` is the ledger's answer; `reason` says why it cannot be asked."""
+
+    title: str
+    accounts: str  # what stands in place of the figures where they cannot be found
+    asks: Callable[[Plan], found.Found]
+    tells: Callable[[Compiled], predicted.Figures]
+    reason: Callable[[Plan], str]
+    origin: str
+
+
+def _always(_: Plan) -> str:
+    return ""
+
+
+def _single(plan: Plan) -> bool:
+    return not layouts.sharded(plan)
+
+
+def _rank(compiled: Compiled) -> predicted.Figures:
+    return {**predicted.memory(compiled), **predicted.collectives(compiled)}
+
+
+JUDGES = (
+    Judge("parameters", "parameters", found.parameters, predicted.parameters, _always, "transformers, on meta tensors"),
+    Judge(
+        "FLOPs", "flops", found.flops, predicted.flops, layouts.unbuilt, "FlopCounterMode on meta tensors, unsharded"
+    ),
+    Judge("saved bytes", "saved", found.saved, predicted.saved, layouts.unbuilt, "saved_tensors_hooks, unsharded"),
+    Judge(
+        "memory of a step",
+        "memory",
+        found.one_device,
+        predicted.memory,
+        layouts.unjudged,
+        "a step on fake cuda tensors",
+    ),
+)
+RANK = Judge(
+    "memory and collectives of a rank",
+    "memory, comm",
+    found.one_rank,
+    _rank,
+    layouts.unjudged,
+    "a step of rank 0 on fake tensors and a fake process group",
+)
+
+
+def judges(plan: Plan) -> tuple[Judge, ...]:
+    """The judges of a plan: those of the unsharded model, and that of its step, unless a pipeline has one a stage."""
+    steps = (JUDGES[3],) if _single(plan) else (RANK,)
+    return (*JUDGES[:3], *(steps if plan.parallelism.pipeline == 1 else ()))
+
+
+def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
+    """Every figure of `plan` that PyTorch can find in the weighted sum of `runs`, beside the ledger's."""
+    compiled = compile_plan(plan)
+    for judge in judges(plan):
+        yield from _judged(judge, compiled, runs, progress)
+    if plan.parallelism.pipeline > 1:
+        yield from stages.verdicts(compiled, progress)
+
+
+def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
+    """One judge's figures, or why there are none."""
+    reason = judge.reason(compiled.plan)
+    if reason:
+        yield unchecked(judge.accounts, reason)
+        return
+    results = []
+    try:
+        for run in runs:
+            progress(f"{judge.title}: {_counted(run)}")
+            plan = compiled.plan
+            results.append((run.weight, judge.asks(replace(plan, model=with_counts(plan.model, run.layers)))))
+    except NoReferenceError as error:
+        yield unchecked(judge.accounts, str(error))
+        return
+    origin = f"{judge.origin}; {_extrapolated(runs)}"
+    yield from compared(compiled, judge.tells(compiled), weighted(results), origin)
+
+
+def _counted(run: Sample) -> str:
+    return f"{' + '.join(map(str, run.layers))} layers deep"
+
+
+def _extrapolated(runs: tuple[Sample, ...]) -> str:
+    depths = " and ".join(" + ".join(map(str, run.layers)) for run in runs)
+    return f"{depths} layers, each further one their difference" if len(runs) > 1 else f"{depths} layers"
+
+
+def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, Held], origin: str) -> Iterator[Verdict]:
+    """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
+    counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
+    held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
+    if held:
+        explained = {name: _explained(compiled.plan, name, bytes_held, mine) for name, bytes_held in held.items()}
+        yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
+    for name in counts:
+        found_here = theirs.get(name, Held()).bytes
+        yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
+
+
+HEADS = {LOSS: (OUTPUT, LOSS), "backward/loss": ("backward/output", "backward/loss")}
+COUNTED = ("parameters", "flops.", "saved.", "comm.")
+
+
+def unit(account: str) -> str:
+    """The unit of an account."""
+    if account.startswith("flops."):
+        return "FLOP"
+    return "" if account == "parameters" or account.endswith(".count") else "B"
+
+
+def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
+    """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
+    longer = account == "saved.total" and plan.run.micro_batch == 1
+    return (Cause("labels padded and shifted", INDEX),) if longer else ()
+
+
+def _explained(plan: Plan, moment: str, held: Held, mine: Mapping[str, int]) -> tuple[Cause, ...]:
+    """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
+    found_here = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
+    fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))
+    return (Cause("rounding of storages to 512 B", held.rounding), *found_here[fullest])

@@ -1,0 +1,75 @@
+"""What PyTorch says of a plan: each function runs one of the judges on the plan's model as it is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ledger.lab.observed.held import Held
+from ledger.lab.reference.model import workload
+from ledger.lab.verification.depth import with_counts
+from ledger.model.schedule import micro_batches
+from ledger.spec.plan import Plan, Recompute
+
+Found = dict[str, Held]
+
+
+def parameters(plan: Plan) -> Found:
+    """Parameters of the transformers model."""
+    from ledger.lab.observed.flop_counts import parameter_count
+
+    return {"parameters": Held(parameter_count(plan.model, plan.train))}
+
+
+def flops(plan: Plan) -> Found:
+    """FLOPs of one unsharded micro-batch by pass and kind, and what checkpointing adds to the backward pass."""
+    from ledger.lab.observed.flop_counts import flop_counts
+
+    work = workload(plan)
+    plain = flop_counts(replace(work, recompute=Recompute()))
+    again = plain if plan.recompute.policy == "none" else flop_counts(work)
+    found = {f"flops.{phase}.{kind}": Held(count) for (phase, kind), count in plain.kinds.items()}
+    return {**found, "flops.recompute": Held(again.backward - plain.backward)}
+
+
+def saved(plan: Plan) -> Found:
+    """Bytes that autograd packs for one unsharded micro-batch: the last layer of each group, and all.
+
+    Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
+    """
+    from ledger.lab.observed.saved_tensors import saved_storages
+    from ledger.lab.transformers.config import layer_order
+
+    storages = saved_storages(workload(plan))
+    found = {"saved.total": Held(sum(storage.bytes for storage in storages))}
+    several = replace(plan, model=with_counts(plan.model, [max(2, group.repeat) for group in plan.model.groups]))
+    if several != plan:
+        storages = saved_storages(workload(several))
+    for index, group in enumerate(layer_order(several.model)):
+        layer = sum(storage.bytes for storage in storages if storage.layer == index)
+        found[f"saved.per_layer.{group.name}"] = Held(layer)
+    return found
+
+
+def one_device(plan: Plan) -> Found:
+    """Bytes of a step on one device, moment by moment."""
+    from ledger.lab.observed.step_memory import step_memory
+
+    return dict(step_memory(workload(plan), micro_batches(plan)).moments)
+
+
+def one_rank(plan: Plan) -> Found:
+    """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
+    from ledger.lab.observed.sharded_step import replica_step, sharded_step
+    from ledger.lab.verification.layouts import replicas, sharding
+    from ledger.model.gradients import copied_to_buckets
+
+    mesh, work = sharding(plan), workload(plan)
+    step = replica_step(work, replicas(plan)) if copied_to_buckets(plan) else sharded_step(work, mesh)
+    found = dict(step.moments)
+    for sent in step.collectives:
+        # Without FSDP, DTensor leaves gradients as parts until the optimizer asks for them.
+        phase = "backward" if sent.phase == "optimizer" and not mesh.shards else sent.phase
+        for name, amount in (("count", sent.count), ("bytes", sent.bytes)):
+            key = f"comm.{sent.kind}.{sent.axis}.{phase}.{name}"
+            found[key] = found.get(key, Held()) + Held(amount)
+    return found

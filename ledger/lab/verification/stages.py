@@ -1,0 +1,161 @@
+"""The devices of a pipeline before the judge: each role with its layers, its micro-batches in PyTorch's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ledger.books.closed import Books, close
+from ledger.books.results import Compiled
+from ledger.evidence.verdicts import EXACT, Cause, Verdict, unchecked
+from ledger.lab.observed.held import Held
+from ledger.lab.observed.sharded_step import ShardedStep, Stage, stage_step
+from ledger.lab.reference.model import workload
+from ledger.lab.transformers.config import NoReferenceError
+from ledger.lab.verification import layouts, predicted
+from ledger.lab.verification.causes import SCALAR, at_the_loss, counting, frequencies
+from ledger.lab.verification.depth import with_counts
+from ledger.lab.verification.peaks import reached
+from ledger.model import dtypes
+from ledger.model.schedule import micro_batches, roles
+from ledger.model.units import compute_precision
+from ledger.model.wrapping import wrapped
+from ledger.spec.plan import Plan
+
+ORIGIN = (
+    "a step of device {place} on fake tensors and a fake process group, in the order of torch.distributed.pipelining"
+)
+SCHEDULES = ("1f1b", "gpipe")
+POLICIES = ("none", "selective", "full")
+
+
+def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Verdict]:
+    """Every figure of every role, named after it: `memory.forward/first`."""
+    plan = compiled.plan
+    if reason := layouts.unjudged(plan) or unjudged(plan):
+        yield unchecked("memory, comm", reason)
+        return
+    for book in close(plan, roles(plan)):
+        progress(f"device {book.role.stages[0]} of {plan.parallelism.pipeline}")
+        try:
+            step = _step(plan, book)
+        except NoReferenceError as error:
+            yield unchecked(f"memory, comm/{book.role.name}", str(error))
+            continue
+        for verdict in (*_held(compiled, book, step), *_sent(compiled, book, step)):
+            yield replace(verdict, account=f"{verdict.account}/{book.role.name}")
+
+
+def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
+    """What the ledger says of every role: its moments, and what it sends."""
+    books = close(compiled.plan, roles(compiled.plan))
+    return {book.role.name: {**_moments(compiled, book), **_sends(compiled, book)} for book in books}
+
+
+def _moments(compiled: Compiled, book: Books) -> predicted.Figures:
+    (role,) = (one for one in compiled.roles if one.name == book.role.name)
+    return predicted.moments(book, role.moments)
+
+
+def _sends(compiled: Compiled, book: Books) -> predicted.Figures:
+    return predicted.collectives(compiled, book.role.name)
+
+
+def unjudged(plan: Plan) -> str:
+    """Why no device of this pipeline can be run; empty where one can."""
+    layout = plan.parallelism
+    if layout.data * layout.tensor * layout.context > 1:
+        return "parallelism.pipeline with data, tensor or context: a device of the judge's pipeline has none beside it"
+    if layout.scheduled not in SCHEDULES or layout.interleave > 1:
+        return f"parallelism.schedule = {layout.scheduled}: the judge's devices have one stretch of layers each"
+    if layout.scheduled == "gpipe" or micro_batches(plan) <= layout.pipeline:
+        return "no more micro-batches than stages: gradients are there from the beginning in the ledger, not in PyTorch"
+    if plan.recompute.policy not in POLICIES:
+        return f"recompute.policy = {plan.recompute.policy}: the judge's devices rebuild {', '.join(POLICIES)}"
+    if plan.model.tied or plan.model.predictions:
+        return "the judge's devices of a pipeline share no weights"
+    return ""
+
+
+def _step(plan: Plan, book: Books) -> ShardedStep:
+    """The first device of a role."""
+    mine = replace(plan, model=with_counts(plan.model, book.role.layers))
+    layout = plan.parallelism
+    stage = Stage(book.role.stages[0], layout.pipeline, layout.scheduled, micro_batches(plan))
+    return stage_step(workload(mine), stage)
+
+
+def _held(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
+    explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
+    origin = ORIGIN.format(place=book.role.stages[0])
+    found = reached(_moments(compiled, book), step.moments, explained, origin)
+    yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
+
+
+def _sent(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
+    mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
+    theirs = {
+        f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
+        for sent in step.collectives
+        for name, amount in (("count", sent.count), ("bytes", sent.bytes))
+    }
+    for name in sorted({*mine, *theirs}):
+        unit = "" if name.endswith(".count") else "B"
+        yield Verdict(name, unit, mine.get(name, 0), theirs.get(name, 0), EXACT, origin)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A moment of one role's step."""
+
+    plan: Plan
+    book: Books
+    moment: str
+
+    def stream(self) -> int:
+        """Bytes of the residual stream of a micro-batch."""
+        run, precision = self.plan.run, compute_precision(self.plan)
+        return int(run.micro_batch * run.seq_len * self.plan.model.d_model * dtypes.size(precision.activations))
+
+
+def _causes(plan: Plan, book: Books, moment: str, held: Held) -> Iterator[Cause]:
+    """What the judge holds at a moment and no plan states."""
+    place = _Place(plan, book, moment)
+    yield Cause("rounding of storages to 512 B", held.rounding)
+    yield Cause("step counts of the optimizer", _step_counts(place))
+    yield Cause("positions and rotary frequencies", frequencies(plan.model) + _tables(place))
+    yield Cause("the gradient that came in, which its caller holds", _came_in(place))
+    yield Cause("what the MLP reads, which its caller's frame holds", _read_by_the_mlp(place))
+    if book.role.last:
+        yield from at_the_loss(plan, moment)
+
+
+def _step_counts(at: _Place) -> int:
+    """One fp32 count for each weight of the role."""
+    if not counting(at.plan):
+        return 0
+    units = at.book.program.units
+    return SCALAR * int(sum(at.book.value(count) * len(weights) for _, count, weights in wrapped(units)))
+
+
+def _tables(at: _Place) -> int:
+    """Other micro-batches hold cosines and sines while the embedding runs; the ledger has them with layers alone."""
+    if not at.moment.endswith("/input"):
+        return 0
+    if not at.book.role.first:
+        return 0
+    rotated = {width for group in at.plan.model.groups if (width := group.attention.rotary_dim)}
+    size = dtypes.size(compute_precision(at.plan).activations)
+    return int(sum(2 * at.plan.run.seq_len * width * size for width in rotated))
+
+
+def _came_in(at: _Place) -> int:
+    """torch.autograd.backward holds it until it returns; the ledger, until the last layer has read it."""
+    inside = at.moment.endswith(("/inner", "/end")) or at.moment == "backward/input"
+    return at.stream() if inside and not at.book.role.last else 0
+
+
+def _read_by_the_mlp(at: _Place) -> int:
+    """Where nothing is saved inside a layer, the norm's result could go once gate and up have read it."""
+    groups = tuple(f"forward/{group.name}" for group in at.plan.model.groups)
+    return at.stream() if at.plan.recompute.policy == "full" and at.moment.startswith(groups) else 0

@@ -1,0 +1,145 @@
+"""A measurement that was made is on disk, once, whatever ends the process that made it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.lab.bench.cases import Case, Limits, Measured
+from ledger.lab.bench.records import add, head, line, opened
+from ledger.lab.bench.table import suite
+from ledger.spec.problems import SpecError
+
+FIELDS = {
+    "spec": "ledger/1",
+    "evidence": "a device",
+    "device": "a-device",
+    "source": "a test",
+    "origin": {"torch": "2.13.0"},
+    "hardware": {"kind": "cpu"},
+    "plan": {"plan": "steps"},
+}
+CASES = [Case("stream", "copy", {"operation": "clone", "bytes": size, "dtype": "fp32"}) for size in (1, 2, 3)]
+FOUND = {"value": 1.5, "unit": "us", "low": 1.4, "high": 1.6, "count": 5}
+KILLED = 5  # records after which the process is killed
+COMMAND = (sys.executable, "-m", "ledger", "bench", "--device", "cpu", "--threads", "1", "--quick")
+TINY = ("--only", "launch", "--only", "attention", "--seconds", "0.01")
+
+
+def _written(path: Path, count: int = 3) -> bytes:
+    """A file with so many records."""
+    book = opened(path, FIELDS)
+    for case in CASES[:count]:
+        add(book, Measured(case, FOUND))
+    return path.read_bytes()
+
+
+def _identities(path: Path) -> Counter[str]:
+    return Counter(identity(record) for record in yaml.safe_load(path.read_text(encoding="utf-8"))["records"])
+
+
+def test_each_record_is_in_the_file_when_it_is_made(tmp_path: Path) -> None:
+    """Nothing waits in a buffer, and what is read is what was written."""
+    path = tmp_path / "device.yaml"
+    book = opened(path, FIELDS)
+    add(book, Measured(CASES[0], FOUND))
+    assert path.read_text(encoding="utf-8") == head(FIELDS) + line({**CASES[0].record, **FOUND})
+    assert opened(path, FIELDS).records == ({**CASES[0].record, **FOUND},)
+
+
+@pytest.mark.parametrize("left", range(1, 40, 7))
+def test_a_torn_last_line_is_cut_off(tmp_path: Path, left: int) -> None:
+    """However much of the last line was written, the records before it stay and it is none."""
+    path = tmp_path / "device.yaml"
+    whole = _written(path, 2)
+    more = line({**CASES[2].record, **FOUND}).encode()
+    path.write_bytes(whole + more[:left])
+    assert len(opened(path, FIELDS).records) == 2
+    assert path.read_bytes() == whole
+
+
+def test_a_line_of_zeros_is_cut_off(tmp_path: Path) -> None:
+    """A machine that loses power may leave a block of zeros where a record was to stand, with a line end after it."""
+    path = tmp_path / "device.yaml"
+    whole = _written(path, 2)
+    path.write_bytes(whole + b"\0" * 100 + b"\n")
+    assert len(opened(path, FIELDS).records) == 2
+    assert path.read_bytes() == whole
+
+
+def test_a_file_of_another_device_is_not_added_to(tmp_path: Path) -> None:
+    """Records of two devices, or of two versions of PyTorch, in one file would be fitted as one."""
+    path = tmp_path / "device.yaml"
+    before = _written(path)
+    with pytest.raises(SpecError, match="device was a-device, is another"):
+        opened(path, {**FIELDS, "device": "another"})
+    with pytest.raises(SpecError, match=r"torch was 2\.13\.0, is 2\.14\.0"):
+        opened(path, {**FIELDS, "origin": {"torch": "2.14.0"}})
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["spec: ledger/1\nplan: x\n", "[1, 2", "evidence: x\nrecords: []\n"])
+def test_a_file_of_something_else_is_let_be(tmp_path: Path, text: str) -> None:
+    """What --out names by mistake is neither overwritten nor added to."""
+    path = tmp_path / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError):
+        opened(path, FIELDS)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_record_twice_is_refused(tmp_path: Path) -> None:
+    """Two copies of one case would weigh double in every fit."""
+    path = tmp_path / "device.yaml"
+    path.write_bytes(_written(path) + line({**CASES[0].record, **FOUND}).encode())
+    with pytest.raises(SpecError, match="has records twice"):
+        opened(path, FIELDS)
+
+
+def test_what_failed_is_kept_and_tried_again_on_demand(tmp_path: Path) -> None:
+    """A case that ran out of memory is not tried at every resumption; `retry` forgets it."""
+    path = tmp_path / "device.yaml"
+    book = opened(path, FIELDS)
+    add(book, Measured(CASES[0], FOUND))
+    add(book, Measured(CASES[1], {"error": "out of memory"}))
+    assert len(opened(path, FIELDS).known) == 2
+    again = opened(path, FIELDS, retry=True)
+    assert again.known == {identity(CASES[0].record)}
+    assert len(opened(path, FIELDS).records) == 1
+
+
+def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    """kill -9 in the middle of a suite; the same command then makes the rest, each case once."""
+    path = tmp_path / "cpu.yaml"
+    process = subprocess.Popen(
+        [*COMMAND, *TINY, "--out", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until = time.monotonic() + 120
+        while not path.exists() or path.read_bytes().count(b"\n  - {") < KILLED:
+            assert process.poll() is None, "the suite was over before it could be killed"
+            assert time.monotonic() < until
+            time.sleep(0.002)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    kept = path.read_bytes()
+    kept = kept[: kept.rindex(b"\n") + 1]
+    subprocess.run(
+        [*COMMAND, *TINY, "--out", str(path)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    assert path.read_bytes().startswith(kept)
+    memory = next(iter(yaml.safe_load(path.read_text(encoding="utf-8"))["hardware"]["memory"].split()))
+    cases = suite(Limits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ("launch", "attention"))
+    assert _identities(path) == Counter(identity(case.record) for case in cases)
+    assert len(read_evidence(path).records) == len(cases)

@@ -1,0 +1,137 @@
+"""Published runs that the library carries: cited, predicted by a command, near a plan or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from ledger.books import compile_plan
+from ledger.evidence.known_runs import Known, described, known
+from ledger.evidence.near_runs import FAR, MOST, distance, lacks, nearby, neighbours, unlike
+from ledger.lab.published import constants
+from ledger.lab.published.carried import carried, table, whole_runs, written
+from ledger.lab.published.scores import scored
+from ledger.spec.library import default_library
+from ledger.spec.load import load_plan, load_stack
+
+SPECS = Path(__file__).parents[2] / "specs"
+PLAN = load_plan(str(SPECS / "8b.yaml"))
+SMALL = ("korthikanti22", "fms-fsdp", "torchtitan-202412", "nvidia-mbridge")  # whose rows take no time to predict
+
+
+def test_every_row_names_its_publication() -> None:
+    """A measurement without a source is a rumour."""
+    assert all(row.text("source") and row.text("source_id") for row in table())
+    assert len({row.text("id") for row in table()}) == len(table())
+
+
+def test_stored_predictions_are_what_the_compiler_says_today() -> None:
+    """`make neighbours` writes them; a change of prices or stacks needs it again."""
+    rows = [row for row in table() if row.text("source_id") in SMALL]
+    stored = {one.id: one for one in known()}
+    for one in carried(rows, default_library()):
+        assert stored[one.row.id].step == pytest.approx(one.step, rel=5e-4), "run `make neighbours`"  # four digits
+    for run in whole_runs(default_library(), {row.text("id") for row in table()} - {"nvidia-dgxc-0006"}):
+        assert stored[run.id].step == pytest.approx(run.step, rel=5e-4), "run `make neighbours`"
+
+
+def test_published_plans_of_the_library_have_their_runs() -> None:
+    """19.9 s of DeepSeek-V3: 2664 thousand H800 hours for 14.8T tokens in steps of 15360 x 4096 (arXiv 2412.19437)."""
+    (deepseek,) = (run for run in known() if run.id == "deepseek-v3-2048")
+    steps = 14.8e12 / (15360 * 4096)
+    assert deepseek.measured_step == pytest.approx(2664e3 * 3600 / 2048 / steps, rel=1e-3)
+    nearest = neighbours(load_plan(str(SPECS / "deepseek-v3.yaml")), known())
+    assert [run.id for run in nearest] == ["deepseek-v3-2048"]
+    assert neighbours(load_plan(str(SPECS / "405b.yaml")), known())[0].measured_step == 17.62
+
+
+def test_what_is_written_is_read_again() -> None:
+    """All fields survive, numbers to four digits."""
+    one = known()[0]
+    assert len(written(known()).splitlines()) == len(known()) + 1
+    assert written([replace(one, step=1.23456)]).splitlines()[1].split(",")[-4] == "1.235"
+
+
+def test_a_run_like_the_plan_is_at_distance_nought() -> None:
+    """Nothing counts where nothing differs, and a doubling of the width counts most."""
+    same = _like_the_plan()
+    assert distance(same, PLAN) == 0
+    wider, longer = (distance(replace(same, **{name: 2 * getattr(same, name)}), PLAN) for name in ("d_model", "layers"))
+    assert wider > longer > 0
+    assert list(unlike(replace(same, dtype="fp8", zero=1), PLAN)) == ["fp8 matmuls", "ZeRO 1"]
+    assert list(unlike(replace(same, experts=8), PLAN)) == ["8 experts a layer"]
+
+
+def test_what_a_run_says_nothing_of_is_told() -> None:
+    """A dense run without splits says nothing of experts, stages or split tensors, and all of a plan like it."""
+    assert list(lacks(_like_the_plan(), PLAN)) == []
+    mixtral = load_plan(str(SPECS / "mixtral-8x7b.yaml"))
+    assert "routes tokens to experts" in list(lacks(replace(_like_the_plan(), zero=3), mixtral))
+    staged = replace(PLAN, parallelism=replace(PLAN.parallelism, pipeline=4, tensor=2))
+    assert list(lacks(_like_the_plan(), staged)) == ["splits tensors over devices", "runs as a pipeline"]
+
+
+def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:
+    """A run on another device says nothing about this one's prices."""
+    found = neighbours(PLAN, known())
+    far = [distance(run, PLAN) for run in found]
+    assert 0 < len(found) <= MOST
+    assert {run.accelerator for run in found} == {PLAN.accelerator.name}
+    assert far == sorted(far)
+    assert far[-1] <= FAR
+
+
+def test_a_plan_without_evidence_has_no_neighbours() -> None:
+    """On a device that nobody published runs of, and of a width that nobody trained."""
+    assert neighbours(load_plan(str(SPECS / "8b.yaml"), ("accelerator=l40s",)), known()) == []
+    narrow = replace(PLAN, model=replace(PLAN.model, d_model=64))
+    assert neighbours(narrow, known()) == []
+
+
+def test_a_neighbour_tells_its_error_and_how_it_differs() -> None:
+    """Each measurement stands beside what the compiler says of that very run."""
+    stored = {one.id: one for one in known()}
+    for told in nearby(compile_plan(PLAN)):
+        run = stored[told.name.rpartition("(")[2].rstrip(")")]
+        predicted, measured = {
+            "time.step": (run.step, run.measured_step),
+            "memory.reserved": (run.memory, run.measured_memory),
+        }[told.what]
+        assert (told.predicted, told.measured, told.origin) == (predicted, measured, run.source)
+        assert told.differs
+
+
+def test_devices_of_unknown_power_get_no_step() -> None:
+    """Nobody states the limit of these B200, so a step would be of other devices; their memory is predicted."""
+    rows = [row for row in table() if row.text("hardware") == "B200-powerlimited"]
+    for score in scored(rows, default_library()):
+        assert (score.step, score.counts_time) == (None, False)
+        assert score.memory
+        assert any("power limit" in said for said in score.assumed)
+
+
+# --- the constant of PyTorch's stacks ---------------------------------------------------------------
+
+
+def test_the_constant_is_what_its_half_says() -> None:
+    """Fitted on every other publication in alphabetical order; the rest see it for the first time."""
+    level = load_stack("pytorch-aten").matmul_level
+    found = constants.trials((level - 0.04, level, level + 0.04))
+    fitted, rest = constants.halves(found)
+    assert constants.chosen(found).level == level
+    assert not set(fitted) & set(rest)
+    assert constants.chosen(found).over(rest) < 0.10
+
+
+def test_a_trial_weighs_each_publication_the_same() -> None:
+    """One with a thousand rows counts as much as one with ten."""
+    trial = constants.Trial(1.0, {"a": 0.1, "b": 0.3})
+    assert trial.over(("a", "b")) == pytest.approx(fmean((0.1, 0.3)))
+
+
+def _like_the_plan() -> Known:
+    """A run of the very plan."""
+    return replace(described(PLAN, "same", "nobody", "this"), step=1.0, measured_step=1.0)

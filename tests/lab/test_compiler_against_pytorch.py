@@ -1,0 +1,105 @@
+"""Parameters and FLOPs: the compiler's against PyTorch's own counts on meta tensors, to the integer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ledger.books.results import Compiled
+from ledger.lab.observed.flop_counts import flop_counts, parameter_count  # only where torch is installed
+from ledger.lab.reference.model import workload
+from ledger.spec.imports.huggingface.config import import_text
+from tests.invented_configs import JUDGED
+from tests.model import plans
+
+LIBRARY = Path(__file__).parents[2] / "specs" / "models"
+MODELS = sorted(path.stem for path in LIBRARY.glob("*.yaml"))
+CORES = ("flash", "math", "eager")
+
+
+def imported(name: str) -> plans.Mapped:
+    """The model spec that a config.json of these fields becomes."""
+    spec: plans.Mapped = yaml.safe_load(import_text(json.dumps(JUDGED[name]), f"{name}.json"))
+    return {key: value for key, value in spec.items() if key != "spec"}
+
+
+def library(name: str) -> plans.Mapped:
+    """A model of the library, as its file has it."""
+    spec: plans.Mapped = yaml.safe_load((LIBRARY / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {key: value for key, value in spec.items() if key not in {"spec", "expect"}}
+
+
+def shallow(name: str) -> plans.Mapped:
+    """A model of the library, two layers of each group deep."""
+    model = plans.layer(library(name), repeat=2)
+    return {**model, "order": [group["group"] for group in model["layers"]]} if "order" in model else model
+
+
+def cores(model: plans.Mapped) -> tuple[str, ...]:
+    """The attention kernels that run a model: of those asked, only eager attention knows sinks."""
+    return ("eager",) if any(group["attention"].get("sinks") for group in model["layers"]) else CORES
+
+
+def compiled(model: plans.Mapped, seq_len: int, core: str = "flash", **parts: Any) -> Compiled:
+    """Three sequences of a model on one device."""
+    run = {"seq_len": seq_len, "micro_batch": 3, "global_batch": 3}
+    scaled = any(group["mlp"].get("router", {}).get("scales") == "input" for group in model["layers"])
+    experts = {"experts": "dense"} if scaled else {}  # all that transformers has for them
+    return plans.compiled(model=model, run=run, kernels={"attention": core, **experts}, **parts)
+
+
+def counted(plan: Compiled) -> tuple[int, int]:
+    """FlopCounterMode's forward, and forward with backward."""
+    found = flop_counts(workload(plan.plan))
+    return found.forward, found.step
+
+
+def predicted(plan: Compiled) -> tuple[int, int]:
+    """The same two from the ledger."""
+    return int(plan.totals["flops.counter.forward"]), int(plan.totals["flops.counter.step"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_and_flops_of_the_library(name: str) -> None:
+    """Every model of the library, whole, has PyTorch's parameters and FLOPs, with flash attention if it can."""
+    model = library(name)
+    plan = compiled(model, 997, cores(model)[0])
+    assert plan.totals["parameters"] == parameter_count(plan.plan.model)
+    assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize(("name", "core"), [(name, core) for name in MODELS for core in cores(library(name))])
+def test_flops_of_every_core_at_two_lengths(name: str, core: str) -> None:
+    """Two layers of each kind at full width: linear and quadratic terms in the sequence length are both right."""
+    model = shallow(name)
+    for seq_len in (509, 1024):
+        plan = compiled(model, seq_len, core)
+        assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_invented_models(name: str) -> None:
+    """A configuration that nobody has published compiles to what transformers builds from it."""
+    model = imported(name)
+    plan = compiled(model, 37, cores(model)[0])
+    assert plan.totals["parameters"] == parameter_count(plan.plan.model)
+    assert predicted(plan) == counted(plan)
+
+
+@pytest.mark.parametrize("name", ["llama, own head size", "gemma2, odd depth", "gpt2, odd widths"])
+def test_layout_and_recomputation_leave_the_counters_alone(name: str) -> None:
+    """`flops.counter.*` describes one micro-batch of the unsharded plan, whatever the plan does with it."""
+    model = imported(name)
+    sharded = plans.compiled(
+        model=model,
+        run={"seq_len": 37, "micro_batch": 3, "global_batch": 12},
+        kernels={"attention": "flash"},
+        recompute="full",
+        cluster={"base": "h100-400g", "devices": 2},
+        parallelism={"data": 2, "zero": 3},
+    )
+    assert predicted(sharded) == predicted(compiled(model, 37))

@@ -1,0 +1,39 @@
+"""Collectives of a whole sharded step: the compiler's against those one rank of FSDP2 and DTensor really calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ledger.lab.observed.sharded_step import Sharding, sharded_step
+from ledger.lab.reference.model import workload
+from tests.books.test_collectives import SPLIT, sent
+from tests.model import plans
+
+CASES = {
+    "Llama, FSDP 4": (plans.LLAMA, {"data": 4}, "none"),
+    "Qwen2, FSDP 5, full": (plans.QWEN2, {"data": 5}, "full"),
+    "GPT-2, FSDP 4, full": (plans.GPT2, {"data": 4}, "full"),
+    "Mixtral, FSDP 4, rows of experts": (plans.MIXTRAL, {"data": 4}, "none"),
+    "Qwen3, whole experts, FSDP 5, full": (plans.QWEN3_EXPERTS, {"data": 5}, "full"),
+    "Gemma-2, FSDP 4": (plans.GEMMA2, {"data": 4}, "none"),
+    "Llama, tensor 3 x FSDP 4": (SPLIT, {"data": 4, "tensor": 3, "sequence": "save_gathered"}, "none"),
+    "Llama, tensor 3 x FSDP 4, full": (SPLIT, {"data": 4, "tensor": 3, "sequence": "save_gathered"}, "full"),
+}
+
+
+@pytest.mark.parametrize(("model", "degrees", "recompute"), CASES.values(), ids=CASES)
+def test_every_collective(model: plans.Mapped, degrees: dict[str, Any], recompute: str) -> None:
+    """Kind, axis, pass, count and bytes, with shards that do not divide: padding is sent too."""
+    data, tensor = degrees["data"], degrees.get("tensor", 1)
+    compiled = plans.compiled(
+        model=model,
+        precision="bf16-autocast",
+        recompute=recompute,
+        cluster={"base": "h100-400g", "devices": data * tensor, "devices_per_node": data * tensor},
+        parallelism={**degrees, "zero": 3},
+        run={"seq_len": 13 * 3, "micro_batch": 3, "global_batch": 3 * data},
+    )
+    called = sharded_step(workload(compiled.plan), Sharding(data=data, tensor=tensor)).collectives
+    assert sent(compiled) == {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in called}

@@ -1,0 +1,395 @@
+"""Tables of published runs: read safely, turned into plans, predicted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ledger.cli import main
+from ledger.lab.published.documents import SkippedError, by_compute, document
+from ledger.lab.published.facts import COLUMNS, NEEDED, Facts, facts
+from ledger.lab.published.scores import measured_step, scored, summary
+from ledger.lab.published.table import Row, read_table
+from ledger.spec.library import default_library
+from ledger.spec.load import load_plan
+from ledger.spec.problems import SpecError
+from tests.lab.published_rows import NANOTRON, NANOTRON_8B, TORCHTITAN, written
+
+LIBRARY = default_library()
+
+
+def row(folder: Path, **changes: str) -> Row:
+    """The torchtitan row with these cells, as read from a file."""
+    return read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED)[0]
+
+
+def typed(folder: Path, **changes: str) -> Facts:
+    """The same, typed."""
+    return facts(row(folder, **changes))
+
+
+def score(*arguments: str) -> Result:
+    """The verb."""
+    return CliRunner().invoke(main, ["score", *arguments])
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def test_spreadsheets_write_marks_and_other_line_ends(tmp_path: Path) -> None:
+    """A byte order mark, CRLF and empty lines change nothing."""
+    plain = read_table(written(tmp_path, TORCHTITAN, NANOTRON), NEEDED)
+    path = written(tmp_path, TORCHTITAN, {"id": ""}, NANOTRON, ending="\r\n", mark="\ufeff")
+    windows = read_table(path, NEEDED)
+    assert [r.text("source") for r in windows] == [r.text("source") for r in plain]
+    assert windows[1].where.line == 4  # the header, a row, a row of empty cells
+
+
+def test_quoted_cells_hold_commas_quotes_and_breaks(tmp_path: Path) -> None:
+    """A quoted cell is read as RFC 4180 says, and what follows it keeps its place."""
+    path = tmp_path / "runs.csv"
+    path.write_text('id,notes,hardware\n1,"a, ""b""\nc",H100\n2,,A100\n', encoding="utf-8")
+    first, second = read_table(path, ("id",))
+    assert first.text("notes") == 'a, "b"\nc'
+    assert (first.place("hardware").line, first.place("hardware").column) == (3, 4)
+    assert second.place("id").line == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "message"),
+    [
+        (b"", "runs.csv:1:1", "the table is empty"),
+        (b"\n\n", "runs.csv:1:1", "the table is empty"),
+        (b"id,hardware\n1,H100\n", "runs.csv:1:1", "the table has no column `n_gpus`"),
+        (b"id,id\n", "runs.csv:1:4", "two columns are named `id`"),
+        (b"id\n1,2\n", "runs.csv:2:3", "2 cells in a row of 1 columns"),
+        (b"id,hardware\n1\n", "runs.csv:2:1", "1 cells in a row of 2 columns"),
+        (b"id\n1\n2\n1\n", "runs.csv:4:1", "two rows have the id `1`"),
+        (b"id;hardware\n1;H100\n", "runs.csv:1:3", "the columns are separated by semicolons"),
+        (b"\r\nid\thardware\r\n1\tH100\r\n", "runs.csv:2:3", "the columns are separated by tabs"),
+        (b'id\n"1\n', "runs.csv:2:1", "a quote inside a cell, or one that is never closed"),
+        (b'id\na"b\n', "runs.csv:2:1", "a quote inside a cell"),
+        (b"id\n\xff\n", "runs.csv:2:1", "not UTF-8 text"),
+    ],
+)
+def test_what_is_no_table_is_told_with_its_place(tmp_path: Path, content: bytes, place: str, message: str) -> None:
+    """Every fault of a file has a line and a column; all missing columns are told at once."""
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(SpecError) as raised:
+        read_table(path, NEEDED)
+    told = [f"{problem.where}: {problem.message}" for problem in raised.value.problems]
+    assert any(line.startswith(f"{tmp_path}/{place}: {message}") for line in told), told
+
+
+def test_a_missing_column_offers_the_one_that_is_meant(tmp_path: Path) -> None:
+    """A column under another spelling is a near miss."""
+    path = tmp_path / "runs.csv"
+    path.write_text("id,hardware,gpus_n,seq_len,layers,hidden,heads,vocab\n", encoding="utf-8")
+    with pytest.raises(SpecError) as raised:
+        read_table(path, NEEDED)
+    assert [problem.help for problem in raised.value.problems] == ["did you mean `gpus_n`?"]
+
+
+def test_the_documents_example_is_a_table(tmp_path: Path) -> None:
+    """The table in docs/scoring.md is predicted as it stands there, and every column it explains is read."""
+    text = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
+    path = tmp_path / "runs.csv"
+    path.write_text(text.partition("```csv\n")[2].partition("```")[0], encoding="utf-8")
+    (found,) = scored(read_table(path, NEEDED), LIBRARY)
+    assert found.skipped is None
+    assert not found.assumed
+    explained = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
+    assert {name for names in explained for name in names} == set(COLUMNS)
+
+
+def test_a_missing_file_leaves_with_two() -> None:
+    """No traceback for a path that leads nowhere."""
+    result = score("nowhere.csv")
+    assert result.exit_code == 2
+    assert "there is no such file" in result.output
+
+
+# --- rows to plans ------------------------------------------------------------------------------
+
+
+def test_a_row_becomes_a_plan_that_any_verb_reads(tmp_path: Path) -> None:
+    """What `--explain` prints is a spec, and says what the row says."""
+    result = score(str(written(tmp_path, TORCHTITAN)), "--explain", "tt-1")
+    assert result.exit_code == 0
+    plan = load_plan(result.stdout)
+    assert plan.accelerator.name == "h100-sxm-500w"
+    assert (plan.parallelism.data, plan.parallelism.zero) == (8, 3)
+    assert plan.model.groups[0].repeat == 32
+    assert plan.recompute.keep == ("matmul", "attention", "reduce_scatter")
+    assert plan.run.micro_batch == 2
+
+
+def test_an_unknown_row_has_near_misses(tmp_path: Path) -> None:
+    """`--explain` of an id that the table lacks leaves with 2."""
+    result = score(str(written(tmp_path, TORCHTITAN)), "--explain", "tt-2")
+    assert result.exit_code == 2
+    assert "help: did you mean `tt-1`" in result.output
+
+
+def test_an_id_like_no_other_is_told_one_of_each_source(tmp_path: Path) -> None:
+    """A long table is not listed: how the ids of each of its sources look, and what prints all."""
+    rows = [{**NANOTRON, "id": f"nt-{number}"} for number in range(30)]
+    result = score(str(written(tmp_path, {**TORCHTITAN, "id": "titan"}, *rows)), "--explain", "zzzz")
+    assert result.exit_code == 2
+    assert "help: ids are such as `titan`, `nt-0`; --rows prints all 31" in result.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"kind": "lora"}, "kind `lora` is not compiled"),
+        ({"layers": ""}, "not published: layers"),
+        ({"micro_batch": "", "global_batch": ""}, "not published: micro_batch"),
+        ({"ffn_hidden": ""}, "not published: ffn_hidden"),
+        ({"hardware": "H1000-SXM"}, "did you mean `h100-sxm`"),
+        ({"dp": "4"}, "dp x tp x pp x cp = 4, but n_gpus = 8"),
+        ({"n_gpus": "9", "tp": "2"}, "9 devices are no multiple"),
+        ({"dtype": "int3"}, "dtype `int3` of this software is not compiled"),
+        ({"recompute": "minimal"}, "recompute `minimal` is not compiled"),
+        ({"data_parallel_kind": "zero9"}, "data_parallel_kind `zero9` is not known"),
+    ],
+)
+def test_a_row_without_a_plan_says_why(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
+    """A row that lacks something, or says something unknown, is skipped with a reason a reader can act on."""
+    with pytest.raises(SkippedError, match=reason.replace("(", r"\(")):
+        document(typed(tmp_path, **changes), LIBRARY)
+
+
+def test_rules_of_plans_hold_for_rows(tmp_path: Path) -> None:
+    """A layout that cannot exist is skipped with what the rule says, in the first row of a kind and in a later one."""
+    odd = {**TORCHTITAN, "id": "odd", "tp": "16", "dp": "1", "n_gpus": "16", "sequence_parallel": "true"}
+    rows = read_table(written(tmp_path, odd, TORCHTITAN, {**odd, "id": "as odd"}), NEEDED)
+    found = list(scored(rows, LIBRARY))
+    assert found[0].skipped == found[2].skipped
+    assert "kv_heads = 8" in str(found[0].skipped)
+    assert found[1].skipped is None
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1.5", "nan", "1e400"])
+def test_a_cell_that_is_no_count_has_its_place(tmp_path: Path, text: str) -> None:
+    """A count that is none is told with its column; the other rows are predicted all the same."""
+    path = written(tmp_path, {**TORCHTITAN, "micro_batch": text}, NANOTRON)
+    first, second = scored(read_table(path, NEEDED), LIBRARY)
+    column = path.read_text().splitlines()[1].index(f",{text},") + 2
+    assert str(first.skipped).startswith(f"{path}:2:{column}: `micro_batch` = `{text}` is not a whole number")
+    assert second.skipped is None
+
+
+def test_a_grade_is_one_of_three(tmp_path: Path) -> None:
+    """A row with another grade would silently not count."""
+    (found,) = scored(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED), LIBRARY)
+    assert "`score_time` = `Z` is none of A, B, C" in str(found.skipped)
+
+
+def test_a_run_of_ones_own_names_its_software(tmp_path: Path) -> None:
+    """The column `stack` says what ran where no publication does; without it the assumption says how to."""
+    own = {"source_id": "", "source": "our cluster", "recompute": "selective"}
+    stated = document(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
+    assert stated.plan["stack"] == "megatron-te-2024"
+    assert not any("software" in line for line in stated.assumed)
+    named = document(typed(tmp_path, **own, mem_convention="max_memory_allocated", optimizer="lion"), LIBRARY)
+    assert (named.software.memory, named.plan["optimizer"]) == ("allocated", "lion")
+    assert any("name it in `stack`" in line for line in document(typed(tmp_path, **own), LIBRARY).assumed)
+
+
+def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:
+    """Ambiguous hardware and unstated choices are assumptions of the row."""
+    assumed = document(typed(tmp_path, hardware="H100", recompute="", source_id="somebody"), LIBRARY).assumed
+    assert "hardware `H100` is taken for h100-sxm" in assumed
+    assert "recompute not stated: none" in assumed
+    assert any(line.startswith("software of `somebody` is not known") for line in assumed)
+
+
+def test_a_vocabulary_is_padded_as_frameworks_pad_it(tmp_path: Path) -> None:
+    """50257 rows over two devices become the next multiple of 256 (Megatron-LM's 128 x tensor)."""
+    made = document(typed(tmp_path, vocab="50257", tp="2", dp="4"), LIBRARY)
+    assert made.plan["model"]["vocab"] == 50432
+    assert "vocabulary padded from 50257 to 50432" in made.assumed
+
+
+def test_the_first_stages_of_nanotron_hold_what_its_logs_say(tmp_path: Path) -> None:
+    """Of 2, 4 and 8 stages of the 1B model the first has 940M, 604M and 470M parameters (`Local Params` of its log).
+
+    An embedding is 268 435 456 of them, a layer 67 112 960.
+    """
+    one = facts(read_table(written(tmp_path, NANOTRON), NEEDED)[0])
+    for stages, published in ((2, 940e6), (4, 604e6), (8, 470e6)):
+        layers = list(by_compute(one, stages))
+        assert sum(layers) == 16
+        assert 268_435_456 + layers[0] * 67_112_960 == pytest.approx(published, rel=2e-3)
+
+
+# --- measurements -------------------------------------------------------------------------------
+
+
+def test_a_step_is_measured_before_it_is_derived(tmp_path: Path) -> None:
+    """Seconds as published, else 16 x 8192 tokens over 8 x 5762 tokens a second, else as derived."""
+    assert measured_step(typed(tmp_path, measured_step_s="3", derived_step_s="9")) == 3
+    assert measured_step(typed(tmp_path, derived_step_s="9")) == pytest.approx(16 * 8192 / (8 * 5762))
+    assert measured_step(typed(tmp_path, measured_tokens_per_s_per_gpu="", derived_step_s="9")) == 9
+
+
+def test_a_summary_is_the_median_of_sizes_and_the_mean_of_signs() -> None:
+    """Of +10 %, -20 % and +60 %: median 20 %, mean absolute 30 %, mean signed 16.7 %, worst +60 %."""
+    found = summary([0.1, -0.2, 0.6])
+    assert found["median"] == 0.2
+    assert found["mape"] == pytest.approx(0.3)
+    assert found["bias"] == pytest.approx(0.5 / 3)
+    assert found["worst"] == 0.6
+    assert summary([])["mape"] is None
+
+
+# --- predictions --------------------------------------------------------------------------------
+
+# The table of torchtitan's benchmark of December 2024 (reserved GiB of 8 and 128 H100), of torchao's training.md of
+# April 2025 and August 2025, and of The Ultra-Scale Playbook (reserved GiB of the first rank).
+RESERVED = [
+    (TORCHTITAN, {}, 82.4),
+    (TORCHTITAN, {"n_gpus": "128", "dp": "128", "global_batch": "256"}, 67.0),
+    (TORCHTITAN, {"torch_compile": "true"}, 77.0),
+    (TORCHTITAN, {"torch_compile": "true", "n_gpus": "128", "dp": "128", "global_batch": "256"}, 62.0),
+    (TORCHTITAN, {"torch_compile": "true", "dtype": "fp8"}, 76.8),
+    (NANOTRON, {}, 36.7),
+    (NANOTRON, {"data_parallel_kind": "zero1", "n_gpus": "16", "dp": "16"}, 24.0),
+    (NANOTRON, {"dp": "4", "pp": "2"}, 26.8),
+    (NANOTRON_8B, {"dp": "4", "tp": "4", "n_gpus": "16"}, 51.5),
+    (NANOTRON_8B, {"dp": "16", "tp": "8", "n_gpus": "128", "micro_batch": "4"}, 44.3),
+    (NANOTRON_8B, {"dp": "8", "pp": "16", "n_gpus": "128"}, 62.6),
+]
+
+
+@pytest.mark.parametrize(("base", "changes", "published"), RESERVED)
+def test_reserved_memory_follows_from_the_allocator(
+    tmp_path: Path, base: dict[str, str], changes: dict[str, str], published: float
+) -> None:
+    """Reserved bytes of published runs, from the program and the allocator's rules alone, within 12 %."""
+    changed = {**base, **changes, "measured_peak_mem_gib": str(published)}
+    (found,) = scored(read_table(written(tmp_path, changed), NEEDED), LIBRARY)
+    assert found.skipped is None
+    assert found.memory_error == pytest.approx(0, abs=0.12)
+
+
+def test_books_are_shared_without_a_trace(tmp_path: Path) -> None:
+    """A row is predicted the same alone and after another of its kind."""
+    wide = {**NANOTRON, "id": "nt-2", "n_gpus": "32", "dp": "32", "micro_batch": "2"}
+    (alone,) = scored(read_table(written(tmp_path, wide), NEEDED), LIBRARY)
+    _, after = scored(read_table(written(tmp_path, NANOTRON, wide), NEEDED), LIBRARY)
+    assert after == alone
+
+
+# --- the verb -----------------------------------------------------------------------------------
+
+
+def test_json_is_the_contract(tmp_path: Path) -> None:
+    """Rows, sources and overall figures, each source weighing the same; a skipped row has its reason."""
+    path = written(
+        tmp_path, TORCHTITAN, NANOTRON, {**NANOTRON, "id": "nt-2"}, {**TORCHTITAN, "id": "x", "kind": "lora"}
+    )
+    found = json.loads(score(str(path), "--json").stdout)
+    assert found["schema"] == "ledger-score/1"
+    rows = {one["id"]: one for one in found["rows"]}
+    assert rows["tt-1"]["mem_error"] == pytest.approx(rows["tt-1"]["predicted_peak_mem_gib"] / 82.4 - 1)
+    assert rows["x"]["skipped"].startswith("kind `lora`")
+    assert rows["x"]["predicted_step_s"] is None
+    both = [abs(rows["tt-1"]["mem_error"]), abs(rows["nt-1"]["mem_error"])]
+    assert found["overall"]["mem_mape"] == pytest.approx(sum(both) / 2)
+    assert found["overall"]["mem_rows"] == 3
+    assert found["overall"]["skipped"] == 1
+    assert found["sources"]["nanotron"]["mem"]["rows"] == 2
+
+
+def test_grades_below_the_first_are_shown_and_not_counted(tmp_path: Path) -> None:
+    """A row graded C has its error, and no part in a summary."""
+    path = written(tmp_path, {**TORCHTITAN, "score_mem": "C", "score_time": "B"})
+    found = json.loads(score(str(path), "--json").stdout)
+    assert found["rows"][0]["mem_error"] is not None
+    assert found["overall"]["mem_rows"] == found["overall"]["time_rows"] == 0
+    assert found["overall"]["mem_mape"] is None
+
+
+def test_a_table_without_grades_counts_every_row(tmp_path: Path) -> None:
+    """No column of grades: every measurement counts. An empty grade among others: that row does not."""
+    ungraded = {name: text for name, text in TORCHTITAN.items() if not name.startswith("score_")}
+    assert json.loads(score(str(written(tmp_path, ungraded)), "--json").stdout)["overall"]["mem_rows"] == 1
+    some = written(tmp_path, TORCHTITAN, {**TORCHTITAN, "id": "tt-2", "score_mem": "", "score_time": ""})
+    found = json.loads(score(str(some), "--json").stdout)["overall"]
+    assert (found["mem_rows"], found["time_rows"]) == (1, 1)
+
+
+def test_the_table_has_a_line_for_each_source(tmp_path: Path) -> None:
+    """Plain text has sources, a sentence for time and one for memory, and rows where they are asked for."""
+    path = str(written(tmp_path, TORCHTITAN, NANOTRON))
+    plain, detailed = score(path), score(path, "--rows")
+    assert [line.split()[0] for line in plain.stdout.splitlines()[:3]] == ["source", "torchtitan-202412", "nanotron"]
+    assert plain.stdout.splitlines()[-1] == "0 of 2 rows skipped"
+    assert plain.stderr == ""
+    assert any(line.startswith("tt-1 ") for line in detailed.stdout.splitlines())
+
+
+def test_large_errors_come_with_what_the_row_leaves_open(tmp_path: Path) -> None:
+    """A run with tensor parallelism that does not say how: each other way has its error beside it."""
+    half = {**TORCHTITAN, "tp": "8", "dp": "1", "sequence_parallel": "", "measured_peak_mem_gib": "1"}
+    result = score(str(written(tmp_path, half)), "--over", "15")
+    line = next(line for line in result.stdout.splitlines() if line.startswith("tt-1 "))
+    assert "sequence parallelism not stated: on" in line
+    assert "with sequence: regather +" in line
+
+
+def test_what_a_publication_says_elsewhere_is_not_assumed(tmp_path: Path) -> None:
+    """nanotron's benchmark ran REDUCE_SCATTER without keeping what it gathers (its own results name the mode)."""
+    cut = {**NANOTRON, "tp": "8", "dp": "1", "sequence_parallel": ""}
+    made = document(facts(read_table(written(tmp_path, cut), NEEDED)[0]), LIBRARY)
+    assert made.plan["parallelism"]["sequence"] == "regather"
+    assert not any("sequence parallelism" in line for line in made.assumed)
+
+
+def test_settings_change_every_row(tmp_path: Path) -> None:
+    """--set acts on the plan of each row: two steps of one micro-batch hold less than one of two."""
+    path = str(written(tmp_path, TORCHTITAN))
+    plain = json.loads(score(path, "--json").stdout)["rows"][0]
+    halved = json.loads(score(path, "--json", "--set", "run.micro_batch=1").stdout)["rows"][0]
+    assert halved["predicted_peak_mem_gib"] < plain["predicted_peak_mem_gib"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [("foo=1", "`foo` is no field"), ("stack=nope", "no stack is named `nope`")]
+)
+def test_a_change_that_no_row_survives_is_a_problem(tmp_path: Path, change: str, said: str) -> None:
+    """A typo behind --set is told as for a plan, not as a reason to skip every row."""
+    result = score(str(written(tmp_path, TORCHTITAN, NANOTRON)), "--set", change)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_table_without_rows_is_a_problem(tmp_path: Path) -> None:
+    """A header alone says nothing, which is worth a word."""
+    path = written(tmp_path, TORCHTITAN)
+    path.write_text(path.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    result = score(str(path))
+    assert result.exit_code == 2
+    assert "a header and no rows" in result.output
+
+
+def test_a_page_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    """Minutes of predictions are not lost to a folder that takes no files."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = score(str(written(tmp_path, TORCHTITAN)), "--out", str(tmp_path / "file" / "inside"))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_rows_with_large_errors_come_worst_first(tmp_path: Path) -> None:
+    """What is off most is what a reader wants first."""
+    worse = {**TORCHTITAN, "id": "worse", "measured_peak_mem_gib": "20"}
+    result = score(str(written(tmp_path, TORCHTITAN, worse)), "--over", "0.1")
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["worse", "tt-1"]
