@@ -1,0 +1,81 @@
+"""The operations of the arithmetic, a row each: what one does to numbers, to arrays, and how JavaScript writes it."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+Number = int | Fraction | float
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation. `array` names numpy's function, `script` is its JavaScript, `binds` how tightly that binds.
+
+    Operands of `script` are written in parentheses where they bind less tightly than the operation does.
+    """
+
+    exact: Callable[..., Any]
+    array: str
+    script: str
+    binds: int = 9
+
+
+def whole(number: Number) -> Number:
+    """A fraction without a denominator is an integer."""
+    return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+
+
+def divide(above: Number, below: Number) -> Number:
+    """The quotient, exact where both are."""
+    if isinstance(above, float) or isinstance(below, float):
+        return above / below
+    return whole(Fraction(above) / Fraction(below))
+
+
+def power(base: Number, exponent: int) -> Number:
+    """A whole power, exact where the base is."""
+    return base**exponent if isinstance(base, float) else whole(Fraction(base) ** exponent)
+
+
+def ceil_div(rows: Number, shards: Number) -> Number:
+    """Rows of the largest share."""
+    return -((-rows) // shards)
+
+
+def choose(condition: bool, yes: Number, no: Number) -> Number:
+    """One of two numbers."""
+    return yes if condition else no
+
+
+SUM, PRODUCT, CALL = 6, 7, 9  # how tightly JavaScript binds: sums, products, calls and names
+COMPARISON, EQUALITY, BOTH, CHOICE = 5, 4, 3, 1
+WHOLE = 1e-3  # what is not whole to begin with is off by a third or so; rounding is off by far less
+
+OPERATIONS: dict[str, Operation] = {
+    "add": Operation(operator.add, "add", "{}+{}", SUM),
+    "subtract": Operation(operator.sub, "subtract", "{}-{}", SUM),
+    "multiply": Operation(operator.mul, "multiply", "{}*{}", PRODUCT),
+    "divide": Operation(divide, "divide", "{}/{}", PRODUCT),
+    "true_divide": Operation(operator.truediv, "divide", "{}/{}", PRODUCT),
+    "floor_divide": Operation(operator.floordiv, "floor_divide", "Math.floor({}/{})", CALL),
+    "ceil_divide": Operation(ceil_div, "ceil_divide", "Math.ceil({}/{})", CALL),
+    "modulo": Operation(operator.mod, "mod", "{}%{}", PRODUCT),
+    "power": Operation(power, "power", "{}**{}", CALL),
+    "minimum": Operation(min, "minimum", "Math.min({},{})", CALL),
+    "maximum": Operation(max, "maximum", "Math.max({},{})", CALL),
+    "absolute": Operation(abs, "absolute", "Math.abs({})", CALL),
+    "square_root": Operation(math.sqrt, "sqrt", "Math.sqrt({})", CALL),
+    "logarithm": Operation(math.log, "log", "Math.log({})", CALL),
+    "truncate": Operation(int, "truncate", f"Math.floor({{}}+{WHOLE})", CALL),
+    "less": Operation(operator.lt, "less", "{}<{}", COMPARISON),
+    "less_equal": Operation(operator.le, "less_equal", "{}<={}", COMPARISON),
+    "equal": Operation(operator.eq, "equal", "{}==={}", EQUALITY),
+    "not": Operation(operator.not_, "logical_not", "!{}", CALL),
+    "both": Operation(lambda one, other: bool(one and other), "logical_and", "{}&&{}", BOTH),
+    "where": Operation(choose, "where", "{}?{}:{}", CHOICE),
+}

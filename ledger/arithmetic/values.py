@@ -1,0 +1,109 @@
+"""What Python has no operator for, over numbers and values of a trace alike; rules never ask which they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from ledger.arithmetic.operations import OPERATIONS
+from ledger.arithmetic.tracing import Traced, apply
+
+Amount = Any  # an int, a Fraction, a float, or a value of a trace: what rules compute with
+Item = TypeVar("Item")
+
+
+def _computed(name: str, *operands: Amount) -> Amount:
+    """An operation of numbers at once, of values of a trace as a term of its graph."""
+    for operand in operands:
+        if isinstance(operand, Traced):
+            return apply(name, *operands)
+    return OPERATIONS[name].exact(*operands)
+
+
+def minimum(first: Amount, *others: Amount) -> Amount:
+    """The smallest."""
+    for other in others:
+        first = _computed("minimum", first, other)
+    return first
+
+
+def maximum(first: Amount, *others: Amount) -> Amount:
+    """The largest."""
+    for other in others:
+        first = _computed("maximum", first, other)
+    return first
+
+
+def largest_of(values: Iterable[Amount], default: Amount = 0.0) -> Amount:
+    """The largest of any number of values; `default` of none."""
+    found = tuple(values)
+    return maximum(*found) if found else default
+
+
+def divide(above: Amount, below: Amount) -> Amount:
+    """The quotient, an exact one of exact numbers."""
+    if isinstance(below, int) and below == 1:
+        return above
+    return _computed("divide", above, below)
+
+
+def ceil_divide(rows: Amount, shards: Amount) -> Amount:
+    """Rows of the largest share."""
+    return _computed("ceil_divide", rows, shards)
+
+
+def square_root(value: Amount) -> Amount:
+    """The root, a float."""
+    return _computed("square_root", value)
+
+
+def logarithm(value: Amount) -> Amount:
+    """The natural logarithm, a float."""
+    return _computed("logarithm", value)
+
+
+def truncate(value: Amount) -> Amount:
+    """The whole number of a value that is not negative."""
+    return value if isinstance(value, int) else _computed("truncate", value)
+
+
+def real(value: Amount) -> Amount:
+    """The same as a float: what is a float from here on need not be exact."""
+    return Traced(value.trace, value.place, float(value.sample)) if isinstance(value, Traced) else float(value)
+
+
+def both(one: Amount, other: Amount) -> Amount:
+    """Whether both conditions hold."""
+    if isinstance(one, bool):
+        return other if one else False
+    if isinstance(other, bool):
+        return one if other else False
+    return apply("both", one, other)
+
+
+def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
+    """One of two values; both are computed, so neither may divide by a zero that the condition is about."""
+    if isinstance(condition, Traced):
+        return yes if yes is no else apply("where", condition, yes, no)
+    return yes if condition else no
+
+
+def largest(items: Sequence[Item], key: Callable[[Item], Amount]) -> Amount:
+    """The place of the first item whose key is largest, for `pick`."""
+    place: Amount = 0
+    best = key(items[0])
+    for index in range(1, len(items)):
+        value = key(items[index])
+        better = value > best
+        place, best = where(better, index, place), where(better, value, best)
+    return place
+
+
+def pick(place: Amount, values: Sequence[Amount]) -> Amount:
+    """The value at a place that `largest` found."""
+    if not isinstance(place, Traced):
+        return values[place]
+    found = values[0]
+    for index in range(1, len(values)):
+        found = where(place == index, values[index], found)
+    return found

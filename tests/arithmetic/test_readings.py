@@ -1,0 +1,83 @@
+"""One arithmetic: exact numbers, a trace at a setting, and arrays over many settings say the same."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.arithmetic.tracing import Graph, Trace, evaluate
+from ledger.arithmetic.values import (
+    Amount,
+    ceil_divide,
+    divide,
+    largest,
+    maximum,
+    minimum,
+    pick,
+    square_root,
+    truncate,
+    where,
+)
+
+SIZES = st.integers(min_value=1, max_value=10**6)
+
+
+def rule(x: Amount, y: Amount) -> Amount:
+    """A rule that uses what rules use."""
+    shares = ceil_divide(x, y) + x // y + x % y
+    longest = largest([x, 2 * y, shares], key=lambda item: item)
+    chosen = pick(longest, [x + 1, y * y, divide(x, 3)])
+    waits = where(x < y, square_root(x), maximum(x, y) / minimum(x, y + 1))
+    return chosen - y / x + waits + truncate(divide(x * y, 4)) + abs(x - y)
+
+
+@given(SIZES, SIZES)
+def test_a_trace_says_what_numbers_say(x: int, y: int) -> None:
+    """At its own setting a trace has the very number that the rule gives for numbers, and takes nothing for granted."""
+    trace = Trace(Graph())
+    traced = rule(trace.input("x", x), trace.input("y", y))
+    assert traced.sample == rule(x, y)
+    assert not trace.guards
+
+
+def test_arrays_say_what_numbers_say() -> None:
+    """A graph traced at one setting holds at all of them, over axes that broadcast."""
+    trace = Trace(Graph())
+    traced = rule(trace.input("x", 3), trace.input("y", 7))
+    xs, ys = np.arange(1, 60)[:, None], np.arange(1, 40)[None, :]
+    (found,) = evaluate(trace.graph, [traced.place], {"x": xs, "y": ys})
+    expected = [[float(rule(int(x), int(y))) for y in ys[0]] for x in xs[:, 0]]
+    assert found == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_asking_for_truth_leaves_a_guard() -> None:
+    """Python's own branches are answered at the trace's setting, and the graph says for which settings that holds."""
+    trace = Trace(Graph())
+    degree, topic = trace.input("degree", 4), "layout"
+    with trace.about(topic):
+        assert degree > 1
+    assert [int(index) for index in (degree,)] == [4]
+    conditions = [(about, trace.graph.terms[place][0], truth) for (about, place), truth in trace.guards.items()]
+    assert conditions == [(topic, "less", True), ("", "equal", True)]
+
+
+def test_equal_terms_stand_once() -> None:
+    """What two rules compute alike is one term, so that it is printed and evaluated once."""
+    trace = Trace(Graph())
+    x, y = trace.input("x", 5), trace.input("y", 6)
+    assert (x * y + 1).place == (x * y + 1).place
+    assert (x * 1).place == x.place
+    assert (x + 0).place == x.place
+    assert x * 0 == 0
+
+
+def test_exact_numbers_stay_exact() -> None:
+    """FLOPs of a run pass 2**53: a trace's own setting and plain numbers keep every digit."""
+    many = 2**70 + 1
+    assert divide(many * 3, 3) == many
+    assert divide(1, 3) == Fraction(1, 3)
+    assert divide(Trace(Graph()).input("n", many * 3), 3).sample == many
