@@ -100,13 +100,13 @@ class Traced:
     # --- arithmetic ---
 
     def __add__(self, other: Any) -> Any:
-        return self if is_number(other) and other == 0 else apply("add", self, other)
+        return self if _plain(other, 0) else apply("add", self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self if other == 0 else apply("add", other, self)
+        return self if _plain(other, 0) else apply("add", other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self if is_number(other) and other == 0 else apply("subtract", self, other)
+        return self if _plain(other, 0) else apply("subtract", self, other)
 
     def __rsub__(self, other: Any) -> Any:
         return apply("subtract", other, self)
@@ -115,12 +115,14 @@ class Traced:
         return apply("subtract", 0, self)
 
     def __mul__(self, other: Any) -> Any:
-        if is_number(other) and other in (0, 1):
-            return self if other == 1 else 0
+        if _plain(other, 1):
+            return self
+        if _plain(other, 0):
+            return 0
         return apply("multiply", self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self * other if other in (0, 1) else apply("multiply", other, self)
+        return self * other if _plain(other, 0) or _plain(other, 1) else apply("multiply", other, self)
 
     def __truediv__(self, other: Any) -> Any:
         return apply("true_divide", self, other)
@@ -129,7 +131,7 @@ class Traced:
         return apply("true_divide", other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self if is_number(other) and other == 1 else apply("floor_divide", self, other)
+        return self if _plain(other, 1) else apply("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
         return apply("floor_divide", other, self)
@@ -168,6 +170,11 @@ class Traced:
     def __ne__(self, other: object) -> Any:
         same = self == other
         return same if same is NotImplemented else apply("not", same) if isinstance(same, Traced) else not same
+
+
+def _plain(value: object, number: int) -> bool:
+    """Whether a value is this very number, and no value of a trace that may be it."""
+    return not isinstance(value, Traced) and value == number
 
 
 def is_number(value: object) -> bool:
