@@ -11,7 +11,7 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu lock clean
+.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompil
 
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
 	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)
+
+house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; BEFORE=../other beside another
+	@$(python) benchmarks/house.py $(BEFORE) .
 
 lock: ## resolve the dependencies anew and pin them in requirements/
 	@scripts/lock requirements
