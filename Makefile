@@ -60,14 +60,14 @@ fix: $(testable) ## format, and mend what lint can mend
 schema: $(runnable) ## say which JSON Schemas there are; `ledger schema KIND` prints one
 	@$(bin)/ledger schema
 
-bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start
-	@$(python) benchmarks/compile.py "$(SPEC)"
+bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start; AGAINST=DIR beside another checkout
+	@$(python) benchmarks/compile.py "$(SPEC)" $(if $(SCORE),--score "$(SCORE)") $(if $(AGAINST),--against "$(AGAINST)")
 
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
 	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)
 
-house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; BEFORE=../other beside another
-	@$(python) benchmarks/house.py $(BEFORE) .
+house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; AGAINST=DIR beside another
+	@$(python) benchmarks/house.py $(AGAINST) .
 
 lock: ## resolve the dependencies anew and pin them in requirements/
 	@scripts/lock requirements

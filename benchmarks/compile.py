@@ -1,41 +1,137 @@
-"""How long the compiler takes: cold processes as a user starts them, and each stage on its own.
+"""How long the compiler takes: cold processes as a user starts them, a warm compile, and each stage on its own.
 
-Usage: python benchmarks/compile.py SPEC. Medians of fresh processes, or of calls in one process.
+    python benchmarks/compile.py [SPEC] [--score TABLE]       # seconds beside what an idle machine may take
+    python benchmarks/compile.py [SPEC] --against ../before   # another checkout too, turn by turn, and the ratios
+
+Medians; user seconds are of the processor, which other work on the machine moves less than the wall's. Of two checkouts
+both take turns within one run, so that a ratio below 1 says that this one is faster, whatever else the machine does.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
-import ledger
-
-PROCESSES = 5
+HERE = Path(__file__).resolve().parents[1]
 CALLS = 20
+# Prints the median wall and processor seconds of a compile in a process that has compiled the plan before.
+WARM = """
+import json, statistics, sys, time, ledger
+_, spec, calls, *overrides = sys.argv
+ledger.compile(spec)
+walls, users = [], []
+for _ in range(int(calls)):
+    wall, user = time.perf_counter(), time.process_time()
+    ledger.compile(spec, overrides)
+    walls.append(time.perf_counter() - wall)
+    users.append(time.process_time() - user)
+print(json.dumps([statistics.median(walls), statistics.median(users)]))
+"""
 
 
-def seconds(work: Callable[[], object], times: int) -> float:
-    """The median wall time of one call."""
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return median(taken)
+@dataclass(frozen=True)
+class Seconds:
+    """What one turn took, on the wall and of the processor."""
+
+    wall: float
+    user: float
 
 
-def process(*args: str) -> Callable[[], object]:
-    """Runs the command line in a fresh interpreter."""
-    return lambda: subprocess.run([sys.executable, "-m", "ledger", *args], check=True, stdout=subprocess.DEVNULL)
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table: how it is measured in a checkout, how often, and the `limit` of its wall seconds."""
+
+    title: str
+    measure: Callable[[Path], Seconds]
+    times: int
+    limit: float | None = None
 
 
-def stages(spec: str) -> list[tuple[str, Callable[[], object]]]:
-    """Each arrow of the compiler on its own, warm."""
+def start(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs Python on the package of a checkout, from its root."""
+    return subprocess.run(
+        [sys.executable, *words],
+        check=True,
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def process(*words: str) -> Callable[[Path], Seconds]:
+    """The command line in a fresh interpreter."""
+
+    def measure(tree: Path) -> Seconds:
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
+        start(tree, "-m", "ledger", *words)
+        wall = time.perf_counter() - begun
+        return Seconds(wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+
+    return measure
+
+
+def warm(spec: str, *overrides: str) -> Callable[[Path], Seconds]:
+    """A compile in a process that has done it before."""
+
+    def measure(tree: Path) -> Seconds:
+        wall, user = json.loads(start(tree, "-c", WARM, spec, str(CALLS), *overrides).stdout)
+        return Seconds(wall, user)
+
+    return measure
+
+
+def figures(spec: str, table: str, folder: str, runs: int) -> Iterator[Figure]:
+    """What is measured; limits are those of an idle machine of two cores."""
+    html = ("report", spec, "--format", "html", "--out", folder)
+    yield Figure("ledger --help, a process", process("--help"), runs, 0.08)
+    yield Figure("ledger show --json, a process", process("show", spec, "--json"), runs, 0.75)
+    yield Figure("ledger report, HTML alone, a process", process(*html), runs, 1.6)
+    yield Figure("ledger report, HTML and PDF, a process", process("report", spec, "--out", folder), -(-runs // 3), 6.0)
+    yield Figure("ledger.compile, warm", warm(spec), -(-runs // 2), 0.044)
+    yield Figure("ledger.compile, warm, another size", warm(spec, "run.seq_len=4096"), -(-runs // 2))
+    if table:
+        yield Figure(f"ledger score {Path(table).name}, a process", process("score", table), 1, 33.0)
+
+
+def measured(figure: Figure, trees: Sequence[Path]) -> list[Seconds]:
+    """The medians of each checkout, which take turns."""
+    turns = [[figure.measure(tree) for tree in trees] for _ in range(figure.times)]
+    return [
+        Seconds(median(turn.wall for turn in some), median(turn.user for turn in some))
+        for some in zip(*turns, strict=True)
+    ]
+
+
+def compare(spec: str, table: str, trees: Sequence[Path], runs: int) -> None:
+    """Prints a line per figure: seconds of this checkout, its limit, and of two the other's seconds and the ratios."""
+    for tree in trees:
+        start(tree, "-m", "ledger", "show", spec)  # writes the byte code that a later process reads
+    other = "      wall      user  other's wall  user's ratio  wall's ratio" if trees[1:] else "      wall      user"
+    print(f"{other}  limit")
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in figures(spec, table, folder, runs):
+            own, *others = measured(figure, trees)
+            line = f"{own.wall:8.3f} s{own.user:8.3f} s"
+            for one in others:
+                line += f"{one.wall:12.3f} s{own.user / one.user:14.3f}{own.wall / one.wall:14.3f}"
+            limit = f"{figure.limit:5.3g} s" if figure.limit else "       "
+            print(f"{line}  {limit}  {figure.title}", flush=True)
+
+
+def stages(spec: str) -> None:
+    """Prints what each arrow of the compiler takes on its own, warm, in this process."""
     from ledger.books import compiler, kernels
     from ledger.books.closed import close
     from ledger.model.program import program
@@ -47,7 +143,7 @@ def stages(spec: str) -> list[tuple[str, Callable[[], object]]]:
     plan = load_plan(spec)
     books = close(plan, roles(plan))
     compiled = compiler.compile_plan(plan)
-    return [
+    works: list[tuple[str, Callable[[], object]]] = [
         ("spec: text to plan", lambda: load_plan(spec)),
         ("model: plan to one device's operations, each role", lambda: [program(plan, role) for role in roles(plan)]),
         ("books: operations to entries, bound", lambda: close(plan, roles(plan))),
@@ -55,25 +151,29 @@ def stages(spec: str) -> list[tuple[str, Callable[[], object]]]:
         ("books: all of it, plan to totals and verdict", lambda: compiler.compile_plan(plan)),
         ("report: compiled plan to HTML", lambda: render(Report(compiled))),
     ]
+    for title, work in works:
+        taken = []
+        for _ in range(CALLS):
+            begun = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - begun)
+        print(f"{median(taken):8.3f} s  {title}")
 
 
-def main(spec: str) -> None:
+def main() -> None:
     """Prints a line per figure."""
-    print(f"{platform.machine()}, Python {platform.python_version()}, {spec}")
-    with tempfile.TemporaryDirectory() as folder:
-        runs = [
-            ("ledger --help", process("--help"), PROCESSES),
-            ("ledger show --json", process("show", spec, "--json"), PROCESSES),
-            ("ledger report, HTML alone", process("report", spec, "--format", "html", "--out", folder), PROCESSES),
-            ("ledger report, HTML and PDF", process("report", spec, "--out", folder), 1),
-        ]
-        for title, work, times in runs:
-            print(f"{seconds(work, times):8.3f} s  {title}, a process")
-    print(f"{seconds(lambda: ledger.compile(spec), CALLS):8.3f} s  ledger.compile, warm")
-    print(f"{seconds(lambda: ledger.compile(spec, ['run.seq_len=4096']), CALLS):8.3f} s  ledger.compile, another size")
-    for title, work in stages(spec):
-        print(f"{seconds(work, CALLS):8.3f} s  {title}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spec", nargs="?", default="specs/70b.yaml", help="a plan, by its path in each checkout")
+    parser.add_argument("--score", default="", metavar="TABLE", help="a table of measured runs to predict too")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout")
+    parser.add_argument("--runs", type=int, default=5, help="turns of a figure")
+    args = parser.parse_args()
+    trees = [HERE, *([args.against.resolve()] if args.against else [])]
+    print(f"{platform.machine()}, Python {platform.python_version()}, {args.spec}")
+    compare(args.spec, str(Path(args.score).resolve()) if args.score else "", trees, args.runs)
+    if not args.against:
+        stages(args.spec)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
