@@ -7,7 +7,7 @@ meets its guards, and says so of itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,11 +216,14 @@ def evaluate(graph: Graph, roots: list[int], inputs: Mapping[str, Any]) -> list[
         elif name == CONSTANT:
             values[place] = np.float64(operands[1])
         else:
-            values[place] = _over_arrays(np, name, [values[operand] for operand in operands])
+            values[place] = over_arrays(name, [values[operand] for operand in operands])
     return [values[root] for root in roots]
 
 
-def _over_arrays(np: Any, name: str, operands: list[Any]) -> Any:
+def over_arrays(name: str, operands: Sequence[Any]) -> Any:
+    """An operation of numpy's arrays, element by element; axes of length 1 broadcast."""
+    import numpy as np
+
     if name == "ceil_divide":
         return np.ceil(operands[0] / operands[1])
     if name == "truncate":

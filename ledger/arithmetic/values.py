@@ -1,4 +1,4 @@
-"""What Python has no operator for, over numbers and values of a trace alike; rules never ask which they have."""
+"""What Python has no operator for, over numbers, arrays and values of a trace alike; no rule asks which it has."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from ledger.arithmetic.operations import OPERATIONS
-from ledger.arithmetic.tracing import Traced, apply
+from ledger.arithmetic.tracing import Traced, apply, over_arrays
 
-Amount = Any  # an int, a Fraction, a float, or a value of a trace: what rules compute with
+Amount = Any  # an int, a Fraction, a float, an array of numpy's, or a value of a trace: what rules compute with
 Item = TypeVar("Item")
 
 
 def _computed(name: str, *operands: Amount) -> Amount:
-    """An operation of numbers at once, of values of a trace as a term of its graph."""
+    """An operation of numbers at once, of arrays element by element, of values of a trace as a term of its graph."""
     for operand in operands:
         if isinstance(operand, Traced):
             return apply(name, *operands)
+        if is_array(operand):
+            return over_arrays(name, operands)
     return OPERATIONS[name].exact(*operands)
+
+
+def is_array(amount: Amount) -> bool:
+    """Whether it is an array of numpy's, told by its type's name alone: where there is none, numpy is not loaded."""
+    return type(amount).__name__ == "ndarray"
 
 
 def minimum(first: Amount, *others: Amount) -> Amount:
@@ -69,6 +76,8 @@ def truncate(value: Amount) -> Amount:
 
 def real(value: Amount) -> Amount:
     """The same as a float: what is a float from here on need not be exact."""
+    if is_array(value):
+        return value.astype(float)
     return Traced(value.trace, value.place, float(value.sample)) if isinstance(value, Traced) else float(value)
 
 
@@ -78,13 +87,13 @@ def both(one: Amount, other: Amount) -> Amount:
         return other if one else False
     if isinstance(other, bool):
         return one if other else False
-    return apply("both", one, other)
+    return _computed("both", one, other)
 
 
 def where(condition: Amount, yes: Amount, no: Amount) -> Amount:
     """One of two values; both are computed, so neither may divide by a zero that the condition is about."""
-    if isinstance(condition, Traced):
-        return yes if yes is no else apply("where", condition, yes, no)
+    if isinstance(condition, Traced) or is_array(condition):
+        return yes if yes is no else _computed("where", condition, yes, no)
     return yes if condition else no
 
 
@@ -101,7 +110,7 @@ def largest(items: Sequence[Item], key: Callable[[Item], Amount]) -> Amount:
 
 def pick(place: Amount, values: Sequence[Amount]) -> Amount:
     """The value at a place that `largest` found."""
-    if not isinstance(place, Traced):
+    if not (isinstance(place, Traced) or is_array(place)):
         return values[place]
     found = values[0]
     for index in range(1, len(values)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -12,12 +14,15 @@ from hypothesis import strategies as st
 from ledger.arithmetic.tracing import Graph, Trace, evaluate
 from ledger.arithmetic.values import (
     Amount,
+    both,
     ceil_divide,
     divide,
     largest,
+    logarithm,
     maximum,
     minimum,
     pick,
+    real,
     square_root,
     truncate,
     where,
@@ -52,6 +57,22 @@ def test_arrays_say_what_numbers_say() -> None:
     (found,) = evaluate(trace.graph, [traced.place], {"x": xs, "y": ys})
     expected = [[float(rule(int(x), int(y))) for y in ys[0]] for x in xs[:, 0]]
     assert found == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_a_rule_reads_arrays_without_a_trace() -> None:
+    """Given arrays, a rule says for each element what it says for that number; fits to measurements rest on it."""
+    xs, ys = np.arange(1.0, 60.0)[:, None], np.arange(1.0, 40.0)[None, :]
+    expected = [[float(rule(int(x), int(y))) for y in ys[0]] for x in xs[:, 0]]
+    assert rule(xs, ys) == pytest.approx(np.array(expected), rel=1e-12)
+    assert logarithm(xs)[:, 0] == pytest.approx([logarithm(float(x)) for x in xs[:, 0]])
+    assert both(xs < ys, ys < 9).tolist() == [[bool(x < y < 9) for y in ys[0]] for x in xs[:, 0]]
+    assert real(xs.astype(int)).dtype == np.float64
+
+
+def test_numbers_load_no_numpy() -> None:
+    """Plain numbers are computed with by Python alone, so that a report starts without numpy."""
+    code = "import sys; from ledger.arithmetic.values import maximum, where; maximum(1, 2); where(True, 1, 2)"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'numpy' not in sys.modules"], check=True)
 
 
 def test_asking_for_truth_leaves_a_guard() -> None:
