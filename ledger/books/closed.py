@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 import sympy
 
 from ledger.books import posting
 from ledger.books.bindings import bindings
-from ledger.books.entries import Ledger, Lifetime, nonzero
+from ledger.books.entries import Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Exact, exact
 from ledger.books.memory import holdings
+from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline
 from ledger.books.memory.visits import timeline
 from ledger.model.program import Program, program, whole_program
@@ -32,6 +34,13 @@ class Books:
     ledger: Ledger
     value: Callable[[sympy.Expr], Exact]
     line: Timeline
+    fullest: tuple[FullestStep, ...] = ()  # of each moment at which a unit runs
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every entry: flows, stocks that last, and those that exist only at the fullest step of a moment."""
+        running = nonzero(entry for step in self.fullest for entry in holdings.running(step))
+        return Ledger(self.role.name, self.ledger.entries + running).entries
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight this device has a part in, once, with how many layers hold one."""
@@ -92,8 +101,9 @@ def holding(plan: Plan, book: Books) -> Books:
     """The books with the stocks of a plan, and the moments that they live through."""
     line = timeline(book.program, plan, book.role, book.value)
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
-    stocks = nonzero(holdings.stocks(book.program, plan, book.value, line))
-    return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line)
+    stocks = nonzero(holdings.lasting(book.program, plan, book.value, line))
+    fullest = tuple(holdings.fullest_steps(book.program, plan, book.value, line))
+    return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 
 
 def _shared(books: Iterable[Books], write: Callable[[Books], Books]) -> Iterator[Books]:
@@ -103,7 +113,8 @@ def _shared(books: Iterable[Books], write: Callable[[Books], Books]) -> Iterator
         key = _kind(book.role)
         if key not in written:
             written[key] = write(book)
-        yield replace(book, ledger=written[key].ledger, line=written[key].line)
+        done = written[key]
+        yield replace(book, ledger=done.ledger, line=done.line, fullest=done.fullest)
 
 
 def _kind(role: Role) -> object:

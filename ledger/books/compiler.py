@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import nsmallest
 
+from ledger.arithmetic.values import Amount
 from ledger.books import bare, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.closed import Books, close
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved
+from ledger.books.memory.peak import peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
 from ledger.books.repricing import paces, timetable
@@ -56,41 +58,24 @@ def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
 
 def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
-    found = moments(book)
-    fullest = max(range(len(found)), key=lambda index: found[index].total)
-    peak, role = found[fullest], book.role
-    beside = outside(plan, book, fullest, peak.total)
-    whole = peak.total + sum(part.bytes for part in beside)
-    return RoleResult(role.name, role.stages, role.devices, found, peak, whole, rows, beside)
+    found, role, peak = moments(book), book.role, peak_of(book)
+    beside = outside(plan, book, peak)
+    return RoleResult(
+        role.name, role.stages, role.devices, found, found[peak.moment], reserved(plan, book, peak), rows, beside
+    )
 
 
-def reserved_bytes(plan: Plan, book: Books) -> int:
+def reserved_bytes(plan: Plan, book: Books) -> Amount:
     """Bytes the driver reports of a role's device at its fullest moment."""
-    amounts = allocated(book)
-    fullest = max(amounts, key=lambda moment: amounts[moment])
-    return reserved(plan, book, fullest, amounts[fullest])
+    return reserved(plan, book, peak_of(book))
 
 
 def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
     """Every stock with its bytes: when it is alive, its category, its account."""
-    for entry in book.ledger.entries:
+    for entry in book.entries:
         if isinstance(entry.when, Lifetime):
             amount = int(book.value(entry.amount) * book.value(entry.times))
             yield entry.when, entry.resource.name.split(".")[1], entry.account, amount
-
-
-def peak_bytes(book: Books) -> int:
-    """The bytes alive at the fullest moment."""
-    return max(allocated(book).values())
-
-
-def allocated(book: Books) -> dict[int, int]:
-    """The bytes alive at each moment."""
-    filled = dict.fromkeys(range(len(book.line.points)), 0)
-    for when, _, _, amount in stocks(book):
-        for moment in range(when.first, when.last + 1):
-            filled[moment] += amount
-    return filled
 
 
 def moments(book: Books) -> tuple[Moment, ...]:
@@ -116,7 +101,7 @@ def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
 def accounts(book: Books) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
     line = book.line
-    for entry in book.ledger.entries:
+    for entry in book.entries:
         yield Account(
             account=entry.account,
             role=book.role.name,

@@ -1,4 +1,4 @@
-"""From a formula to a number: integers and fractions, never rounded."""
+"""From a formula to a value: exact numbers of exact sizes, a term of a trace's graph of traced ones."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from fractions import Fraction
 
 import sympy
 
+from ledger.arithmetic.values import Amount, ceil_divide, divide
 from ledger.model.tensors import CeilDiv
 
-Exact = int | Fraction
+Exact = Amount  # an int or a Fraction, never rounded; or a value of a trace
 Value = Callable[[sympy.Expr], Exact]
 Bindings = Mapping[sympy.Symbol, Exact]
 
 
-def exact(bindings: Bindings) -> Callable[[sympy.Expr], Exact]:
-    """A function that evaluates formulas exactly under these bindings; shared parts are evaluated once.
+def exact(bindings: Bindings) -> Value:
+    """A function that evaluates formulas under these bindings without rounding; shared parts are evaluated once.
 
     Raises KeyError, naming the symbol, where a formula uses one that is not bound.
     """
@@ -24,13 +25,13 @@ def exact(bindings: Bindings) -> Callable[[sympy.Expr], Exact]:
     def value(expr: sympy.Expr) -> Exact:
         found = known.get(expr)
         if found is None:
-            found = known[expr] = _whole(_apply(expr, value))
+            found = known[expr] = _apply(expr, value)
         return found
 
     return value
 
 
-def _apply(expr: sympy.Expr, value: Callable[[sympy.Expr], Exact]) -> Exact:
+def _apply(expr: sympy.Expr, value: Value) -> Exact:
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if isinstance(expr, sympy.Rational):
@@ -38,17 +39,26 @@ def _apply(expr: sympy.Expr, value: Callable[[sympy.Expr], Exact]) -> Exact:
     if isinstance(expr, sympy.Add):
         return sum(map(value, expr.args), 0)
     if isinstance(expr, sympy.Mul):
-        result: Exact = 1
-        for factor in expr.args:
-            result *= value(factor)
-        return result
+        return _product(expr.args, value)
     if isinstance(expr, sympy.Pow):
-        return Fraction(value(expr.base)) ** int(expr.exp)
+        return _product((expr,), value)
     if isinstance(expr, CeilDiv):
         rows, shards = map(value, expr.args)
-        return -((-rows) // shards)
+        return ceil_divide(rows, shards)
     raise KeyError(str(expr))
 
 
-def _whole(number: Exact) -> Exact:
-    return number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
+def _product(factors: tuple[sympy.Expr, ...], value: Value) -> Exact:
+    """All that multiplies over all that divides, so that whole numbers stay whole as long as they can."""
+    above: Exact = 1
+    below: Exact = 1
+    for factor in factors:
+        if isinstance(factor, sympy.Pow):
+            power, side = int(factor.exp), value(factor.base)
+            for _ in range(abs(power)):
+                above, below = (above * side, below) if power > 0 else (above, below * side)
+        elif isinstance(factor, sympy.Rational):
+            above, below = above * int(factor.p), below * int(factor.q)
+        else:
+            above *= value(factor)
+    return divide(above, below)

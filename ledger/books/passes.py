@@ -114,7 +114,8 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     count = micro_batches(plan)
 
     def seconds(chosen: Iterable[KernelTime]) -> float:
-        return sum(row.seconds * row.times for row in chosen) / count
+        taken: float = sum(row.seconds * row.times for row in chosen) / count
+        return taken
 
     compute = [row for row in rows if not moves(row)]
     device = seconds(compute)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import sympy
 
+from ledger.arithmetic.values import Amount
 from ledger.books.closed import Whole, whole
 from ledger.course.answers import Curve, Figure, Found, Grid
 from ledger.course.asks import InferenceAsk
@@ -126,7 +126,7 @@ def _keys(plan: Plan, group: Group, tokens: int) -> Tensor:
     return Tensor("keys", (batch, Dim("cached", sympy.Integer(tokens)), kv_heads, head_dim), plan.precision.activations)
 
 
-def cache_bytes(plan: Plan, tokens: int, batch: int) -> int | Fraction:
+def cache_bytes(plan: Plan, tokens: int, batch: int) -> Amount:
     """Keys and values of all layers."""
     value = whole(sized(plan, tokens, batch)).value
     return sum(2 * group.repeat * value(_keys(plan, group, tokens).bytes()) for group in plan.model.groups)

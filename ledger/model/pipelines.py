@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ledger.arithmetic.values import Amount, maximum, minimum
+
 
 @dataclass(frozen=True)
 class Place:
@@ -17,7 +19,7 @@ class Place:
     device: int
     devices: int
     chunks: int
-    count: int
+    count: Amount
 
     @property
     def after(self) -> int:
@@ -29,12 +31,12 @@ class Place:
 class Pace:
     """Seconds of one device's share of a micro-batch: F, B with what is rebuilt, and W."""
 
-    forward: float
-    inputs: float
-    weights: float
+    forward: Amount
+    inputs: Amount
+    weights: Amount
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> Amount:
         """All of it."""
         return self.forward + self.inputs + self.weights
 
@@ -50,9 +52,9 @@ class Pipeline:
 
     title: str
     waits: str
-    held: Callable[[Place], tuple[int, ...]]
-    waiting: Callable[[Place], int]
-    bubble: Callable[[Sequence[Pace], Pace, int], float]
+    held: Callable[[Place], tuple[Amount, ...]]
+    waiting: Callable[[Place], Amount]
+    bubble: Callable[[Sequence[Pace], Pace, int], Amount]
     source: str
     ways: int = 1
     delays: bool = False
@@ -69,42 +71,42 @@ def placed(schedule: Pipeline, device: int, devices: int, chunks: int) -> tuple[
 # --- what is held -------------------------------------------------------------------------------
 
 
-def _all(place: Place) -> tuple[int, ...]:
+def _all(place: Place) -> tuple[Amount, ...]:
     return (place.count,) * place.chunks
 
 
-def _until_the_first_returns(place: Place) -> tuple[int, ...]:
+def _until_the_first_returns(place: Place) -> tuple[Amount, ...]:
     """As many as are ahead, plus the one that runs."""
-    return (min(place.count, place.after + 1),)
+    return (minimum(place.count, place.after + 1),)
 
 
-def _dealt(place: Place, warm_up: int) -> tuple[int, ...]:
+def _dealt(place: Place, warm_up: int) -> tuple[Amount, ...]:
     """Warm-up and the one after it, dealt out to the chunks by rounds of one micro-batch for each device."""
-    started = min(place.count * place.chunks, warm_up + 1)
-    rounds, rest = divmod(started, place.devices * place.chunks)
-    most = place.devices
-    return tuple(rounds * most + min(most, max(0, rest - chunk * most)) for chunk in range(place.chunks))
+    started = minimum(place.count * place.chunks, warm_up + 1)
+    every, most = place.devices * place.chunks, place.devices
+    rounds, rest = started // every, started % every
+    return tuple(rounds * most + minimum(most, maximum(0, rest - chunk * most)) for chunk in range(place.chunks))
 
 
-def _interleaved(place: Place) -> tuple[int, ...]:
+def _interleaved(place: Place) -> tuple[Amount, ...]:
     return _dealt(place, (place.chunks - 1) * place.devices + 2 * place.after)
 
 
-def _zero_bubble(place: Place) -> tuple[int, ...]:
+def _zero_bubble(place: Place) -> tuple[Amount, ...]:
     return _dealt(place, (place.chunks - 1) * place.devices + place.after)
 
 
-def _twice_as_deep(place: Place) -> tuple[int, ...]:
+def _twice_as_deep(place: Place) -> tuple[Amount, ...]:
     """F goes on until W can fill every wait: as many again as are ahead."""
-    return (min(place.count, 2 * place.after + 1),)
+    return (minimum(place.count, 2 * place.after + 1),)
 
 
-def _twice_the_distance(place: Place) -> int:
+def _twice_the_distance(place: Place) -> Amount:
     """W falls two steps behind B for each device before this one, as far as there are micro-batches."""
-    return min(2 * place.device, place.count - sum(_twice_as_deep(place)))
+    return minimum(2 * place.device, place.count - sum(_twice_as_deep(place)))
 
 
-def _both_ways(place: Place) -> tuple[int, ...]:
+def _both_ways(place: Place) -> tuple[Amount, ...]:
     """Each stage as in 1F1B, seen from its own end: one more than the stages in all."""
     return place.after + 1, place.device + 1
 
@@ -113,38 +115,38 @@ def _none(_: Place) -> int:
     return 0
 
 
-def _distance(place: Place) -> int:
+def _distance(place: Place) -> Amount:
     """W falls one step behind B for each device before this one, as far as there are micro-batches."""
-    return min(place.device, place.count * place.chunks - sum(_zero_bubble(place)))
+    return minimum(place.device, place.count * place.chunks - sum(_zero_bubble(place)))
 
 
 # --- how long a device waits --------------------------------------------------------------------
 
 
-def _fill(others: Sequence[Pace], _: Pace, chunks: int) -> float:
+def _fill(others: Sequence[Pace], _: Pace, chunks: int) -> Amount:
     """One micro-batch of every other device, or a chunk of it."""
     return sum(pace.seconds for pace in others) / chunks
 
 
-def _fill_with_weights(others: Sequence[Pace], own: Pace, chunks: int) -> float:
+def _fill_with_weights(others: Sequence[Pace], own: Pace, chunks: int) -> Amount:
     """While F and B of the others pass by, W that was put off is done, at most as long as F would take."""
     passing = sum(pace.forward + pace.inputs for pace in others)
-    return max(0.0, passing - len(others) * min(own.forward, own.weights)) / chunks
+    return maximum(0.0, passing - len(others) * minimum(own.forward, own.weights)) / chunks
 
 
-def _fill_with_weights_of_two(others: Sequence[Pace], own: Pace, _: int) -> float:
+def _fill_with_weights_of_two(others: Sequence[Pace], own: Pace, _: int) -> Amount:
     """Two of W fill what B of the others takes; F is ahead of it, and the next step begins as this one ends."""
-    return max(0.0, sum(pace.inputs for pace in others) - 2 * len(others) * own.weights)
+    return maximum(0.0, sum(pace.inputs for pace in others) - 2 * len(others) * own.weights)
 
 
-def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> float:
+def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
     """
     share = (len(others) - 1) / max(1, len(others))
     passing = sum(pace.forward + 2 * pace.inputs for pace in others)
-    return max(0.0, share * (passing - len(others) * own.weights) / 4)
+    return maximum(0.0, share * (passing - len(others) * own.weights) / 4)
 
 
 FILL = "sum of F + B + W of a micro-batch of the other devices"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
+from ledger.arithmetic.values import Amount, divide, maximum
 from ledger.model.pipelines import PIPELINES, Pipeline, Place, placed
 from ledger.spec.plan import Model, Parallelism, Plan
 from ledger.spec.stages import chunks, slots
@@ -26,13 +26,13 @@ class Role:
     layers: tuple[int, ...]
     first: bool
     last: bool
-    in_flight: Fraction
-    waiting: Fraction = Fraction(0)
+    in_flight: Amount
+    waiting: Amount = 0
     sends: int = 0
     returns: int = 0
-    flying: tuple[Fraction, ...] = ()
+    flying: tuple[Amount, ...] = ()
 
-    def held(self, group: int) -> Fraction:
+    def held(self, group: int) -> Amount:
         """Micro-batches whose activations the layers of a group hold, on average over these layers."""
         return self.flying[group] if self.flying else self.in_flight
 
@@ -42,7 +42,7 @@ def schedule(mesh: Parallelism) -> Pipeline:
     return PIPELINES[mesh.scheduled]
 
 
-def micro_batches(plan: Plan) -> int:
+def micro_batches(plan: Plan) -> Amount:
     """Micro-batches that each layer of a device runs in a step: half of them where the others enter at the far end."""
     mesh = plan.parallelism
     return plan.run.global_batch // (mesh.data * plan.run.micro_batch * schedule(mesh).ways)
@@ -69,7 +69,7 @@ def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Rol
     layers = [dealt[chunk] for chunk in mine]
     depths = [sum(counts) for counts in layers]
     held = rule.held(place)
-    even = _mean(held, depths, Fraction(max(held)))
+    even = _mean(held, depths, maximum(*held))
     return Role(
         name="",
         stages=(),
@@ -79,16 +79,16 @@ def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Rol
         last=final in mine,
         in_flight=even,
         flying=tuple(_mean(held, own, even) for own in zip(*layers, strict=True)),
-        waiting=Fraction(rule.waiting(place), len(mine)),
+        waiting=divide(rule.waiting(place), len(mine)),
         sends=len([chunk for chunk in mine if chunk != final]),
         returns=len([chunk for chunk in mine if chunk != 0]),
     )
 
 
-def _mean(held: Sequence[int], layers: Sequence[int], otherwise: Fraction) -> Fraction:
+def _mean(held: Sequence[Amount], layers: Sequence[int], otherwise: Amount) -> Amount:
     """What chunks hold, weighed with their layers."""
     count = sum(layers)
-    return Fraction(sum(many * own for many, own in zip(held, layers, strict=True)), count) if count else otherwise
+    return divide(sum(many * own for many, own in zip(held, layers, strict=True)), count) if count else otherwise
 
 
 def _named(found: list[Role]) -> Iterator[Role]:

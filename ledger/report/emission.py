@@ -182,17 +182,23 @@ def passing(variant: Variant, emission: Emission) -> Iterator[Row]:
         steps = tuple(widest(tuple(moments.steps(point, moments.alive(point)))))
         same.setdefault(steps, []).append(moments.line.points.index(point))
     for steps, at in same.items():
-        things = {held: index for index, held in enumerate(dict.fromkeys(held for step in steps for held in step.held))}
+        found = (held for step in steps for held in step.held if isinstance(held, Held))
+        things = {held: index for index, held in enumerate(dict.fromkeys(found))}
         amounts = tuple(
             (CATEGORIES.index(held.category), emission.formulas.number(held.amount * held.times)) for held in things
         )
-        yield "", tuple(at), amounts, tuple(tuple(things[held] for held in step.held) for step in steps)
+        yield (
+            "",
+            tuple(at),
+            amounts,
+            tuple(tuple(things[held] for held in step.held if isinstance(held, Held)) for step in steps),
+        )
 
 
 def widest(steps: Sequence[Step]) -> Iterator[Step]:
     """Steps of which any may be the fullest: one whose things are all alive at another step never is."""
     sets = [frozenset(step.held) for step in steps]
-    seen: set[frozenset[Held]] = set()
+    seen: set[frozenset[object]] = set()
     for step, mine in zip(steps, sets, strict=True):
         if mine not in seen and not any(mine < other for other in sets):
             yield step

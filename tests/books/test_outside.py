@@ -9,6 +9,7 @@ import pytest
 from ledger.books import compile_plan
 from ledger.books.closed import close
 from ledger.books.memory.outside import outside, workspace
+from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
 from ledger.books.results import Outside
 from ledger.model.schedule import roles
@@ -65,6 +66,6 @@ def test_a_moment_without_attention_reserves_no_workspace_for_it() -> None:
     """The update's peak is not made larger by a buffer that was freed before."""
     made = plan()
     (book,) = close(made, roles(made))
-    names = [part.name for part in outside(made, book, len(book.line.points) - 1, 10**6)]
+    names = [part.name for part in outside(made, book, Peak(len(book.line.points) - 1, 10**6, {}))]
     assert "workspaces of attention's backward" not in names
-    assert all(isinstance(part, Outside) for part in outside(made, book, 0, 10**6))
+    assert all(isinstance(part, Outside) for part in outside(made, book, Peak(0, 10**6, {})))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.books.closed import close
-from ledger.books.compiler import peak_bytes
+from ledger.books.memory.peak import peak_bytes
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import QUEUE, Clock
 from ledger.lab.replay.step import replayed

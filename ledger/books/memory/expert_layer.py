@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger.books.memory.expert_span import AFTER, Span, span
 from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import Held, Step, tensors
+from ledger.books.memory.steps import AnyHeld, FullestOf, Held, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.model.units import Unit
 from ledger.model.wrapping import INPUT, OUTPUT, ROOT
@@ -48,7 +48,7 @@ class Layer:
         """Whether its experts were gathered ahead, with the rest of it: by a layer."""
         return self.point.beside.before not in ("", INPUT, OUTPUT)
 
-    def forward(self, running: Sequence[Alive]) -> Iterator[Step]:
+    def forward(self, running: Sequence[Running]) -> Iterator[Step]:
         """Both sets of this layer are copied out in their turn; each buffer is freed with the copy after its own."""
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         last = self.point.beside.before or (ROOT if self.around.root.there else "")
@@ -71,7 +71,7 @@ class Layer:
             beside += [(), (*root, mine, theirs, whole, *ahead), (*root, mine, theirs, *kept, *ahead)]
         yield from self.run(running, beside)
 
-    def backward(self, running: Sequence[Alive]) -> Iterator[Step]:
+    def backward(self, running: Sequence[Running]) -> Iterator[Step]:
         """The experts' gradients are reduced before those of the rest; each input is held to the next reduction."""
         buffers, root = self.around.buffers, tuple(self.around.root.beside(self.point))
         again, pending = buffers.again(self.name), tuple(self.around.pending(self.point))
@@ -100,14 +100,14 @@ class Layer:
         for step in self.around.reductions(self.point, self.unit, self.left):
             yield Step(step.name, (*step.held, *shares))
 
-    def gathers(self, rest: tuple[Held, ...], which: str) -> Iterator[Step]:
+    def gathers(self, rest: tuple[AnyHeld, ...], which: str) -> Iterator[Step]:
         """The sets of the next layer, one after the other."""
         buffers = self.around.buffers
         for name in self.ahead:
             yield Step(f"weights of {name} are gathered ahead", (*rest, *buffers.arriving(name, which)))
             rest = (*rest, buffers.gathered(name, which))
 
-    def copies(self, rest: tuple[Held, ...], arrived: bool) -> Iterator[Step]:
+    def copies(self, rest: tuple[AnyHeld, ...], arrived: bool) -> Iterator[Step]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
         buffers, entering = self.around.buffers, tuple(tensors(self.unit, self.between(self.span.first)))
         if not arrived:
@@ -115,13 +115,14 @@ class Layer:
         whole = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
         yield Step(f"weights of {self.experts} are copied out", (*entering, *rest, *whole))
 
-    def reduction(self, rest: tuple[Held, ...]) -> Iterator[Step]:
+    def reduction(self, rest: tuple[AnyHeld, ...]) -> Iterator[Step]:
         """The whole gradients of the experts are copied, then reduced."""
         buffers, name = self.around.buffers, self.experts
         now = self.between(self.span.last + 1)
         kept = tuple(tensors(self.unit, now, self.written))
         held = (*kept, *rest, buffers.to_reduce(name))
-        whole = tuple(buffers.accumulated(name)) or tuple(tensors(self.unit, _only(now, self.written)))
+        sums: tuple[AnyHeld, ...] = tuple(buffers.accumulated(name))
+        whole = sums or tuple(tensors(self.unit, _only(now, self.written)))
         copied = (*held, *whole, *buffers.gradients_apart(name))
         yield Step(f"whole gradients of {name} are copied for their reduction", copied)
         yield Step(f"gradients of {name} are reduced", (*held, *buffers.reduced(name)))
@@ -132,11 +133,12 @@ class Layer:
         if buffers.batches == 1 or buffers.accumulates:
             yield tuple(buffers.reduced(self.experts))[-1]
 
-    def run(self, running: Sequence[Alive], beside: Sequence[tuple[Held, ...]]) -> Iterator[Step]:
+    def run(self, running: Sequence[Running], beside: Sequence[tuple[AnyHeld, ...]]) -> Iterator[Step]:
         """The steps of the layer itself, with what stands beside each."""
         places = {id(step): place for place, step in enumerate(self.alive)}
         for step in running:
-            stretch = self.span.stretch(places[id(step)]) if self.experts else 0
+            any_of_them = step.steps[0] if isinstance(step, FullestOf) else step
+            stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
             gone = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
             yield Step(step.step, (*tensors(self.unit, step, gone), *beside[stretch]))
 

@@ -14,7 +14,7 @@ from ledger.books.memory.expert_layer import Layer
 from ledger.books.memory.expert_span import span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import Held, Step
+from ledger.books.memory.steps import Held, Running, Step
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
 from ledger.model.sharding import Sharding
@@ -53,7 +53,7 @@ class ExpertGathering(Gathering):
             parts.setdefault(there.stretch(place), []).append(step)
         return tuple(parts.values())
 
-    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Alive]) -> Iterator[Step]:
+    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Running]) -> Iterator[Step]:
         """As without experts for the ends of the model."""
         if self.buffers.of(point.unit) == ROOT:
             yield from super().steps(point, unit, alive, running)

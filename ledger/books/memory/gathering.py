@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import Held, Step, tensors, weight_gradients
+from ledger.books.memory.steps import AnyHeld, Held, Running, Step, tensors, weight_gradients
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline
 from ledger.books.memory.timeline import Alive as Counted
 from ledger.books.memory.transfers import Buffers, Root, over
@@ -30,7 +30,7 @@ class Gathering:
         """The weights of the two ends of the model."""
         return Root(self.buffers, self.line)
 
-    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Alive]) -> Iterator[Step]:
+    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Running]) -> Iterator[Step]:
         """All steps of a moment; of those of the unit itself, `alive`, only the `running` ones."""
         gathers = self.forward if point.phase == FORWARD else self.backward
         arriving = tuple(tensors(unit, alive[0]))
@@ -125,6 +125,7 @@ class Gathering:
         results = tuple(tensors(unit, after, written))
         if mine != ROOT and point.beside.closes:
             rest = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(mine))
+            whole: tuple[AnyHeld, ...]
             whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
             apart = tuple(buffers.gradients_apart(mine))
             yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole, *apart))
@@ -145,7 +146,7 @@ class Gathering:
         through, done = self.line.through(unit.name), over(unit.name, ONE)
         return lambda point: through(point) if point.phase == OPTIMIZER else done(point)
 
-    def fresh(self, unit: Unit, after: Alive) -> Iterator[Held]:
+    def fresh(self, unit: Unit, after: Alive) -> Iterator[AnyHeld]:
         """Whole gradients of the unit's weights, those aside that were there before it ran (of a tied embedding)."""
         written = weight_gradients(unit)
         before = {

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import sympy
 
+from ledger.arithmetic.values import largest
 from ledger.books.entries import Entry, Lifetime, stock
-from ledger.books.evaluate import Exact, Value
+from ledger.books.evaluate import Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
-from ledger.books.memory.liveness import Alive
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import TOKENS, categories, standing
-from ledger.books.memory.steps import Step
+from ledger.books.memory.steps import FullestStep, OneOf, Running, fullest
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.memory.timeline import Alive as Counted
 from ledger.books.memory.waiting import waiting
@@ -31,31 +31,27 @@ from ledger.spec.plan import Plan
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
 
 
-def stocks(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
-    """Every stock of one device. `value` picks, among the steps of a moment, the one with most bytes alive."""
-    yield from lasting(program, plan, value, line)
+def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[FullestStep]:
+    """Of each moment at which a unit runs, the step with most bytes alive."""
     moments = Moments(program, plan, line)
-
-    def filled(step: Step) -> Exact:
-        return sum(value(held.amount) * value(held.times) for held in step.held)
-
-    fullest: dict[tuple[str, str], tuple[Alive, ...]] = {}
+    of_unit: dict[tuple[str, str], tuple[Running, ...]] = {}
     for point in moments.points:
         key = point.phase, point.unit
-        if key not in fullest:
-            fullest[key] = tuple(_fullest(stretch, value) for stretch in moments.stretches(point))
-        step = max(moments.steps(point, fullest[key]), key=filled)
-        index = line.points.index(point)
-        for held in step.held:
-            why = f"{held.why}; fullest while {step.name}"
-            yield Entry(held.account, stock(held.category), Lifetime(index, index), held.amount, held.times, why)
+        if key not in of_unit:
+            of_unit[key] = tuple(fullest(stretch, value) for stretch in moments.stretches(point))
+        steps = tuple(moments.steps(point, of_unit[key]))
+        place = largest(steps, lambda step: step.bytes(value))
+        yield FullestStep(line.points.index(point), steps, place)
 
 
-def _fullest(steps: Sequence[Alive], value: Value) -> Alive:
-    """The step with most bytes alive; what lives through many steps is valued once."""
-    tensors = {id(tensor): tensor for alive in steps for tensor in alive.tensors}
-    sizes = {key: value(tensor.bytes()) for key, tensor in tensors.items()}
-    return max(steps, key=lambda alive: sum(sizes[id(tensor)] for tensor in alive.tensors))
+def running(fullest_step: FullestStep) -> Iterator[Entry]:
+    """The stocks that exist only while a unit runs, at its fullest step."""
+    step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
+    for held in step.held:
+        if isinstance(held, OneOf):
+            raise TypeError(f"which step of {step.name} is the fullest is not known")
+        why = f"{held.why}; fullest while {step.name}"
+        yield Entry(held.account, stock(held.category), Lifetime(moment, moment), held.amount, held.times, why)
 
 
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:

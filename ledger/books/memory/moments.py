@@ -11,7 +11,7 @@ from ledger.books.memory.expert_sets import ExpertGathering, apart
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import passes
-from ledger.books.memory.steps import Step, running, scattering
+from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.model.exchanges import sets
 from ledger.model.gradients import stays, waits
@@ -53,7 +53,7 @@ class Moments:
     @property
     def several(self) -> bool:
         """Whether a step has more than one micro-batch."""
-        return micro_batches(self.plan) > 1
+        return bool(micro_batches(self.plan) > 1)
 
     @property
     def adds(self) -> bool:
@@ -62,7 +62,7 @@ class Moments:
             return self.gathering.buffers.added
         if waits(self.plan) or self.program.sharding.splits("gradients"):
             return False
-        return self.several or stays(self.plan)
+        return bool(self.several) or stays(self.plan)
 
     @property
     def points(self) -> Iterator[Point]:
@@ -78,7 +78,7 @@ class Moments:
         alive, gathering = self.alive(point), self.gathering
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)
 
-    def steps(self, point: Point, chosen: Sequence[Alive]) -> Iterator[Step]:
+    def steps(self, point: Point, chosen: Sequence[Running]) -> Iterator[Step]:
         """The steps of a moment; of those of its unit, the chosen ones."""
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:

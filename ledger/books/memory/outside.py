@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import sympy
 
+from ledger.arithmetic.values import Amount, pick, truncate
 from ledger.books.closed import Books
+from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD, Point
 from ledger.books.results import Outside
 from ledger.model.dims import Dim
@@ -26,23 +28,30 @@ ATTENTION = (
 FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
 
 
-def outside(plan: Plan, book: Books, moment: int, allocated: int) -> tuple[Outside, ...]:
-    """Everything beside the `allocated` bytes of tensors at the fullest moment; with them, what the driver reports."""
-    library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
-    attention = int(book.value(workspace(book.program, book.line.points[moment])))
-    held = allocated + library + attention
+def outside(plan: Plan, book: Books, peak: Peak) -> tuple[Outside, ...]:
+    """Everything beside the tensors at the fullest moment; with them, what the driver reports."""
+    library, attention, pool, context = _amounts(plan, book, peak)
     found = (
         Outside("workspaces of the matmul library", library, LIBRARY),
         Outside("workspaces of attention's backward", attention, ATTENTION),
-        Outside("pool of the allocator", int(held * plan.stack.fragmentation) - held, _source(plan, FRAGMENTATION)),
-        Outside("context, libraries and communicators", plan.stack.context, _source(plan, CONTEXT)),
+        Outside("pool of the allocator", pool, _source(plan, FRAGMENTATION)),
+        Outside("context, libraries and communicators", context, _source(plan, CONTEXT)),
     )
     return tuple(part for part in found if part.bytes)
 
 
-def reserved(plan: Plan, book: Books, moment: int, allocated: int) -> int:
+def reserved(plan: Plan, book: Books, peak: Peak) -> Amount:
     """Bytes the driver reports: the tensors, and all that lies outside them."""
-    return allocated + sum(part.bytes for part in outside(plan, book, moment, allocated))
+    return peak.bytes + sum(_amounts(plan, book, peak))
+
+
+def _amounts(plan: Plan, book: Books, peak: Peak) -> tuple[Amount, Amount, Amount, Amount]:
+    """Bytes of the matmul library, of attention's backward, of the allocator's pool, of the driver's context."""
+    library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
+    at_moments = [truncate(book.value(workspace(book.program, point))) for point in book.line.points]
+    attention = pick(peak.moment, at_moments)
+    held = peak.bytes + library + attention
+    return library, attention, truncate(held * plan.stack.fragmentation) - held, plan.stack.context
 
 
 def workspace(program: Program, point: Point) -> sympy.Expr:

@@ -1,12 +1,19 @@
-"""What is alive at the steps of one moment: tensors of the unit that runs, and what stands beside them."""
+"""What is alive at the steps of one moment: tensors of the unit that runs, and what stands beside them.
+
+Only the fullest step of a moment counts. Which one that is depends on sizes: where these are numbers, it is known;
+where they are values of a trace, every step that may be the fullest stays, and its bytes are a choice between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import sympy
 
+from ledger.arithmetic.values import Amount, largest, pick, truncate
+from ledger.books.evaluate import Value
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import categories, standing
 from ledger.model.operations import ONE
@@ -28,15 +35,116 @@ class Held:
 
 
 @dataclass(frozen=True)
+class FullestOf:
+    """One of several steps of a unit, by its `place` among them: a value of a trace."""
+
+    steps: tuple[Alive, ...]
+    place: Amount
+
+    @property
+    def step(self) -> str:
+        """What runs at any of them."""
+        return self.steps[0].step
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """What is held at one of several steps, by its `place` among them: a value of a trace."""
+
+    choices: tuple[tuple[Held, ...], ...]
+    place: Amount
+
+
+Running: TypeAlias = Alive | FullestOf
+AnyHeld: TypeAlias = Held | OneOf
+
+
+@dataclass(frozen=True)
 class Step:
     """What is alive while something runs."""
 
     name: str
-    held: tuple[Held, ...]
+    held: tuple[AnyHeld, ...]
+
+    def bytes(self, value: Value) -> Amount:
+        """All bytes that are alive."""
+        return sum(_bytes(each, value) for each in self.held)
+
+    def by_category(self, value: Value) -> Iterator[tuple[str, Amount]]:
+        """Bytes that are alive, with what they are."""
+        for each in self.held:
+            if isinstance(each, Held):
+                yield each.category, _bytes(each, value)
+                continue
+            for category in dict.fromkeys(held.category for choice in each.choices for held in choice):
+                of_it = [[held for held in choice if held.category == category] for choice in each.choices]
+                yield category, pick(each.place, [sum(_bytes(held, value) for held in choice) for choice in of_it])
 
 
-def tensors(unit: Unit, alive: Alive, without: frozenset[str] = frozenset()) -> Iterator[Held]:
+def _bytes(held: AnyHeld, value: Value) -> Amount:
+    if isinstance(held, Held):
+        return truncate(value(held.amount) * value(held.times))
+    return pick(held.place, [sum(_bytes(each, value) for each in choice) for choice in held.choices])
+
+
+@dataclass(frozen=True)
+class FullestStep:
+    """The steps of one moment, by its place in the timeline, and the place of the fullest among them."""
+
+    moment: int
+    steps: tuple[Step, ...]
+    place: Amount
+
+    def by_category(self, value: Value) -> Mapping[str, Amount]:
+        """Bytes that are alive at the fullest step, by what they are."""
+        if isinstance(self.place, int):
+            return _summed(self.steps[self.place].by_category(value))
+        sums = [_summed(step.by_category(value)) for step in self.steps]
+        categories_held = dict.fromkeys(category for parts in sums for category in parts)
+        return {name: pick(self.place, [parts.get(name, 0) for parts in sums]) for name in categories_held}
+
+
+def _summed(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
+    found: dict[str, Amount] = {}
+    for category, amount in parts:
+        found[category] = found.get(category, 0) + amount
+    return found
+
+
+def fullest(steps: Sequence[Alive], value: Value) -> Running:
+    """The step with most bytes alive; what lives through many steps is valued once.
+
+    A step whose tensors are all alive at another one is never the fullest alone.
+    """
+    sizes = {id(tensor): value(tensor.bytes()) for alive in steps for tensor in alive.tensors}
+
+    def filled(alive: Alive) -> Amount:
+        return sum(sizes[id(tensor)] for tensor in alive.tensors)
+
+    place = largest(steps, filled)
+    if isinstance(place, int):
+        return steps[place]
+    widest = tuple(_widest(steps))
+    return FullestOf(widest, largest(widest, filled)) if len(widest) > 1 else widest[0]
+
+
+def _widest(steps: Sequence[Alive]) -> Iterator[Alive]:
+    """Steps of which any may be the fullest."""
+    sets = [frozenset(id(tensor) for tensor in alive.tensors) for alive in steps]
+    for index, mine in enumerate(sets):
+        if mine not in sets[:index] and not any(mine < other for other in sets):
+            yield steps[index]
+
+
+def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -> Iterator[AnyHeld]:
     """The tensors of a unit at one of its steps; those that belong to the whole step are posted elsewhere."""
+    if isinstance(alive, FullestOf):
+        yield OneOf(tuple(tuple(_tensors(unit, each, without)) for each in alive.steps), alive.place)
+    else:
+        yield from _tensors(unit, alive, without)
+
+
+def _tensors(unit: Unit, alive: Alive, without: frozenset[str]) -> Iterator[Held]:
     category, why = categories(unit), f"alive while {alive.step} runs"
     for tensor in alive.tensors:
         if not standing(tensor) and tensor.name not in without:
@@ -63,7 +171,7 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: Alive, steps: It
     yield Step("gradients are reduced", (*tensors(unit, after, weight_gradients(unit)), source, result))
 
 
-def running(unit: Unit, steps: Sequence[Alive]) -> Iterator[Step]:
+def running(unit: Unit, steps: Sequence[Running]) -> Iterator[Step]:
     """The steps of a unit, as they are."""
     for alive in steps:
         yield Step(alive.step, tuple(tensors(unit, alive)))

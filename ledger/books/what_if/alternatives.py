@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from ledger.books.closed import Books, blank, close, flowing, holding, whole
-from ledger.books.compiler import peak_bytes, reserved_bytes
+from ledger.books.compiler import reserved_bytes
 from ledger.books.counts import state_bytes, whole_parameters
+from ledger.books.memory.peak import peak_bytes
 from ledger.books.repricing import step_time
 from ledger.books.results import Number
 from ledger.books.totals import run

@@ -121,9 +121,7 @@ def _gradients(compiled: Compiled) -> Iterator[tuple[str, tuple[Fraction, Gradie
     worst, peak = max(zip(books, compiled.roles, strict=True), key=lambda pair: pair[1].peak.total)
     moment = next(index for index, one in enumerate(peak.moments) if one is peak.peak)
     alive = [
-        (worst, entry, 1)
-        for entry in worst.ledger.entries
-        if isinstance(entry.when, Lifetime) and entry.when.covers(moment)
+        (worst, entry, 1) for entry in worst.entries if isinstance(entry.when, Lifetime) and entry.when.covers(moment)
     ]
     yield "memory.peak", _sum(alive)
     for part, amount in peak.peak.parts.items():

@@ -11,8 +11,9 @@ import yaml
 
 from ledger.books.bindings import bindings
 from ledger.books.closed import Books, close, restocked
-from ledger.books.compiler import peak_bytes, reserved_bytes
+from ledger.books.compiler import reserved_bytes
 from ledger.books.evaluate import exact
+from ledger.books.memory.peak import peak_bytes
 from ledger.books.repricing import step_time
 from ledger.books.what_if.alternatives import structure
 from ledger.lab.published.documents import Document, SkippedError, document

@@ -95,7 +95,7 @@ def _lasting(book: Books, *moments: str) -> int:
 def _alive(book: Books, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
     """The stocks that are alive at all of these moments, with when they are."""
     wanted = [book.line.names.index(name) for name in moments]
-    for entry in book.ledger.entries:
+    for entry in book.entries:
         when = entry.when
         if isinstance(when, Lifetime) and when.first <= min(wanted) and max(wanted) <= when.last:
             yield entry, when
