@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
-from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.reference.model import Workload
 
 if TYPE_CHECKING:
@@ -120,8 +119,7 @@ def sharded_step(work: Workload, sharding: Sharding) -> ShardedStep:
     Runs in a process of its own, since a process has one fake world size. Tensor parallelism is laid out for Llama,
     Mistral and Qwen2 only.
     """
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_in_this_process, work, sharding).result()
+    return run_in_fresh_process(_in_this_process, work, sharding)
 
 
 def _in_this_process(work: Workload, sharding: Sharding) -> ShardedStep:
@@ -132,8 +130,7 @@ def _in_this_process(work: Workload, sharding: Sharding) -> ShardedStep:
 
 def replica_step(work: Workload, replicas: Replicas) -> ShardedStep:
     """The same where every rank has all weights."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_replica_in_this_process, work, replicas).result()
+    return run_in_fresh_process(_replica_in_this_process, work, replicas)
 
 
 def _replica_in_this_process(work: Workload, replicas: Replicas) -> ShardedStep:
@@ -144,8 +141,7 @@ def _replica_in_this_process(work: Workload, replicas: Replicas) -> ShardedStep:
 
 def stage_step(work: Workload, stage: Stage) -> ShardedStep:
     """The same of one device of a pipeline, `work.model` having its layers alone; nothing is said of after forward."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(_stage_in_this_process, work, stage).result()
+    return run_in_fresh_process(_stage_in_this_process, work, stage)
 
 
 def _stage_in_this_process(work: Workload, stage: Stage) -> ShardedStep:

@@ -1,9 +1,11 @@
-"""A suite before the judge: every case in a process of its own, so that one's memory and process group end with it."""
+"""A suite before the judge, in a process beside this one: a case that ends it fails, and the next one runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from shlex import join
@@ -26,15 +28,18 @@ class Failure:
 def verify_suite(
     suite: Suite, depth: Depth, *, quick: bool, progress: Callable[[str], None]
 ) -> Iterator[Verification | Failure]:
-    """Every case, or only the quick ones, in order."""
+    """Every case, or only the quick ones, in order, in one process as long as no case ends it."""
     cases = [case for case in suite.cases if case.quick or not quick]
-    for index, case in enumerate(cases, start=1):
-        progress(f"{index} of {len(cases)}: {case.name}")
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+    with ExitStack() as processes:
+        process = None
+        for index, case in enumerate(cases, start=1):
+            progress(f"{index} of {len(cases)}: {case.name}")
+            process = process or processes.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
             try:
                 yield process.submit(_case, case, depth).result()
             except Exception as error:  # noqa: BLE001 - whatever stops one case must not hide the others' verdicts
                 yield Failure(case.name, f"{type(error).__name__}: {error}")
+                process = None if isinstance(error, BrokenProcessPool) else process
 
 
 def _case(case: Case, depth: Depth) -> Verification | Failure:
