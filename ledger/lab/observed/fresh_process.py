@@ -14,7 +14,8 @@ from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
 
-Given, Result = ParamSpec("Given"), TypeVar("Result")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 # Libraries alone: the parent of the forks may find another `ledger` than the caller, whose path a fork gets later.
 IMPORTED_ONCE = (
