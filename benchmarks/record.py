@@ -193,17 +193,19 @@ def generated_lines(number: int) -> list[Line]:
 
 def write(out: Path, plans: int, jobs: int, *, score: bool) -> int:
     """Writes a record; 1 where too few of the generated plans are legal."""
-    legal, lines = 0, 0
+    legal, count = 0, 0
     with gzip.open(out, "wt", encoding="utf-8") as file, Pool(jobs) as pool:
-        grown = pool.imap(generated_lines, range(plans))
-        for found in (pool.imap(asked, library_lines(score=score)), (line for some in grown for line in some)):
-            for line in found:
+        library = pool.imap(
+            asked, library_lines(score=score)
+        )  # before the generated ones: workers take what came first
+        for some in ([line] for line in library), pool.imap(generated_lines, range(plans)):
+            for line in (line for lines in some for line in lines):
                 file.write(json.dumps(asdict(line), ensure_ascii=False) + "\n")
                 legal += line.name.startswith("generated") and "totals" in line.figures
-                lines += 1
-                if not lines % 100:
-                    print(f"{lines} lines, {legal} generated plans", file=sys.stderr, flush=True)
-    print(f"{out}: {lines} lines, {legal} generated plans that are legal")
+                count += 1
+                if not count % 100:
+                    print(f"{count} lines, {legal} generated plans", file=sys.stderr, flush=True)
+    print(f"{out}: {count} lines, {legal} generated plans that are legal")
     return int(legal < LEGAL)
 
 
