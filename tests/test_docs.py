@@ -12,7 +12,11 @@ from ledger.cli import VERBS
 from ledger.model.dims import LETTERS
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -37,6 +41,21 @@ def test_every_dependency_is_accounted_for() -> None:
     for requirement in asked:
         name = re.split(r"[<>=]", requirement)[0]
         assert re.search(rf"^\| .*\b{name}\b", table, re.MULTILINE), f"{name} has no line in docs/decisions.md"
+
+
+def test_decisions_are_found_from_their_index() -> None:
+    """The index has a link to each theme and each decision, in their order, and no paragraph lacks a heading."""
+    lines = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8").splitlines()
+    headings = [line.split(" ", 1) for line in lines if line.startswith(("## ", "### "))]
+    index = [f"{'  ' * (len(level) - 2)}* [{title}](#{anchor(title)})" for level, title in headings]
+    assert [line for line in lines if line.lstrip().startswith("* [")] == index
+    assert len(set(index)) == len(index), "two decisions have one name"
+    assert not [line for line in lines if line.startswith("**")], "a decision begins with its own heading (###)"
+
+
+def anchor(title: str) -> str:
+    """Where GitHub puts a heading of this title."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize("name", ["report", "test"])
