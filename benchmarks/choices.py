@@ -120,7 +120,10 @@ THEMES: Mapping[str, Sequence[Choice]] = {
         {"micro_batch": 8},
     ),
     "length": each("run.seq_len", 1024, 4096, 16384),
-    "precision": each("precision", *library("precisions")),
+    "precision": [
+        *each("precision", *library("precisions")),
+        *({"precision": name, "accelerator": "b200"} for name in library("precisions")),
+    ],
     "stored": under(
         "precision.stored",
         {"core": CORE, "source": "invented"},
@@ -137,14 +140,17 @@ THEMES: Mapping[str, Sequence[Choice]] = {
         {"master": "none"},
         {"autocast": True},
     ),
-    "recipe": under(
-        "precision.matmul",
-        {"saves": "original"},
-        {"layouts": "one"},
-        {"weights": "anew"},
-        {"gathers": "quantised"},
-        {"keep": ["head", "mlp/down"]},
-    ),
+    "recipe": [
+        {"precision": name, f"precision.matmul.{key}": value}
+        for name in ("fp8-block", "fp8-current", "fp8-delayed", "fp8-rowwise")
+        for key, value in (
+            ("saves", "original"),
+            ("layouts", "one"),
+            ("weights", "anew"),
+            ("gathers", "quantised"),
+            ("keep", ["head", "mlp/down"]),
+        )
+    ],
     "optimizer": each("optimizer", *library("optimizers")),
     "stack": each("stack", *library("stacks")),
     "overlap": under(
@@ -163,6 +169,7 @@ THEMES: Mapping[str, Sequence[Choice]] = {
         *({"every": 2}, {"every": 3}, {"layers": 2}, {"segment": 2}, {"segment": 4}),
         *({"components": [part]} for part in ("core", "attention", "mlp", "experts", "norm", "activation")),
         {"components": ["norm", "up_projection", "activation"]},
+        {"components": ["norm", "activation"]},
         {"components": ["core", "mlp"]},
         {"keep": ["matmul", "attention"]},
         {"keep": ["matmul", "attention"], "matmuls": "every_second"},
@@ -209,6 +216,7 @@ THEMES: Mapping[str, Sequence[Choice]] = {
     ],
     "heads": [
         *in_layers("attention.kv_heads", 1, 4, 16),
+        {"model": "deepseek-v2", "recompute": {"components": ["norm", "up_projection", "activation"]}},
         *in_layers("attention", LATENT, {**LATENT, "q_rank": 768, "rotary_form": "complex"}),
     ],
     "region": [*in_layers("attention.window", 512, 4096), *in_layers("attention.chunk", 1024)],
@@ -226,6 +234,9 @@ THEMES: Mapping[str, Sequence[Choice]] = {
         *in_layers("attention.dropout", 0.1),
     ],
     "norms": [*in_layers("norms", "post", "sandwich", "shared"), *in_layers("residual", "parallel")],
+    "parallel parts": [
+        {"model.layers.0.norms": kind, "model.layers.0.residual": "parallel"} for kind in ("pre", "shared")
+    ],
     "feed-forward": [
         *in_layers("mlp", CUSTOM, {**CUSTOM, "split": {}}, EXPERTS),
         *in_layers("mlp", {"kind": "plain", "d_ff": 4096, "activation": "relu2", "bias": True}),
@@ -255,6 +266,9 @@ THEMES: Mapping[str, Sequence[Choice]] = {
         {"mfu": 0.45, "price": {"per_device_hour": "2.50 USD", "date": "2026-01", "source": "invented"}},
     ),
 }
+
+# Those that multiply the ways in which a device can be laid out; of these a plan tries some before all others.
+LAYOUTS = ("tensor", "context", "pipeline", "expert", "zero", "replicate", "recompute", "offload")
 
 # Every choice, in a fixed order: plan after plan begins with the next.
 FIRSTS = [choice for choices in THEMES.values() for choice in choices]

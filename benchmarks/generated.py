@@ -1,8 +1,8 @@
 """Plans that nobody wrote: legal combinations of what a plan may hold, grown choice by choice from a seed.
 
 A plan starts with one choice, so that each is met where little else stands in its way; then choices of other themes are
-tried in random order, and each stays if the rules allow it beside those before it. What they refuse is kept too, with
-the text of the problems.
+tried in random order, layouts first, and each stays if the rules allow it beside those before it. Some of what they
+refuse is kept too, with the text of the problems.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from choices import FIRSTS, THEMES, Choice, library
+from choices import FIRSTS, LAYOUTS, THEMES, Choice, library
 
 import ledger
 from ledger.spec.load import load_plan
@@ -97,8 +97,10 @@ def grow(number: int) -> Grown:
     text = json.dumps(document, indent=1)
     if not is_legal(text, settings):
         return Grown(f"generated {number}", document, {}, refused)
-    others = sorted(theme for theme, choices in THEMES.items() if first not in choices)
-    for theme in rng.sample(others, rng.randint(6, 20)):
+    themes = [theme for theme, choices in THEMES.items() if first not in choices]
+    layouts = [theme for theme in themes if theme in LAYOUTS]
+    others = [theme for theme in themes if theme not in LAYOUTS]
+    for theme in (*rng.sample(layouts, rng.randint(1, 4)), *rng.sample(others, rng.randint(4, 16))):
         tried = {**settings, **rng.choice(THEMES[theme])}
         if is_legal(text, tried):
             settings = tried
