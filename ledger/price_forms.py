@@ -16,6 +16,7 @@ TILE = 128 * 256  # output elements that one multiprocessor works on in the larg
 # How far a parameter that measurements hardly show strays from what is typical, as a natural logarithm: starts and
 # shares of a bandwidth are alike on devices of one kind, what small shapes lose is not.
 NEAR, FAR = 0.5, 1.0
+LONGEST_START = 1.0  # seconds; launches and the first bytes of transfers take microseconds
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class PriceForm:
     """A formula of seconds. `sizes` are what it reads of a kernel; `formula` is the same for people.
 
     `priced` says whether a price list may have it, or fits alone: of kernels that were timed together with others.
+    `timed_with_others` names the form that such timings of this kernel have.
     """
 
     parameters: tuple[Parameter, ...]
@@ -61,10 +63,24 @@ class PriceForm:
     seconds: Seconds
     formula: str
     priced: bool = True
+    timed_with_others: str = ""
+
+    @property
+    def computes(self) -> bool:
+        """Whether FLOPs take its time, whose rate falls where a device reaches its power limit."""
+        return "flops" in self.sizes
+
+    def typical(self) -> dict[str, float]:
+        """What is typical of each parameter."""
+        return {one.name: one.typical for one in self.parameters}
+
+    def within(self, parameters: Mapping[str, float]) -> dict[str, float]:
+        """The parameters, each no further than its range goes: a measured rate may pass what a data sheet says."""
+        return {one.name: min(max(parameters[one.name], one.least), one.most) for one in self.parameters}
 
 
 def _matmul(p: Parameters, of: Sizes, sheet: DataSheet) -> Amount:
-    shape = (1 + p["k0"] / of["k"]) * (1 + p["c"] * (sheet.multiprocessors * TILE / (of["m"] * of["n"])))
+    shape = (1 + p["k0"] / of["k"]) * (1 + p["c"] * sheet.multiprocessors * TILE / (of["m"] * of["n"]))
     compute = of["flops"] / (p["e"] * sheet.peak) * shape
     return p["t0"] + maximum(compute, of["bytes"] / (p["b"] * sheet.bandwidth))
 
@@ -109,7 +125,7 @@ def _share(name: str, meaning: str, typical: float, strays: float | None = None)
 
 
 def _start(typical: float) -> Parameter:
-    return Parameter("t0", "s", "seconds that a launch of it takes whatever its size", typical, strays=NEAR)
+    return Parameter("t0", "s", "seconds that it takes whatever its size", typical, most=LONGEST_START, strays=NEAR)
 
 
 FLOPS = {"flops": "FLOPs that it runs"}
@@ -129,7 +145,7 @@ _ATTENTION_PARAMETERS = (
     Parameter("s0", "1", "tokens of a sequence at which half of the rate is reached", 500.0, strays=FAR),
     _start(5e-6),
 )
-_LATENCY = Parameter("a", "s", "seconds that it takes whatever its size", 1e-5)
+_LATENCY = Parameter("a", "s", "seconds that it takes whatever its size", 1e-5, most=LONGEST_START)
 
 PRICE_FORMS: Mapping[str, PriceForm] = {
     "matmul": PriceForm(
@@ -137,6 +153,7 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         _MATMUL_SIZES,
         _matmul,
         "t0 + max(flops / (e peak) (1 + k0 / k) (1 + c multiprocessors 128 256 / (m n)), bytes / (b bandwidth))",
+        timed_with_others="casting",
     ),
     "casting": PriceForm(
         (*_MATMUL_PARAMETERS, Parameter("d", "1", "times the bytes of casts over full bandwidth", 1.5, strays=FAR)),
@@ -161,6 +178,7 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         {**FLOPS, "seq": "tokens of a sequence"},
         _attention,
         "t0 + flops (1 + s0 / seq) / (e peak)",
+        timed_with_others="module",
     ),
     "module": PriceForm(
         (*_ATTENTION_PARAMETERS, Parameter("c", "1", "times the bytes beside it over full bandwidth", 1.0, strays=FAR)),

@@ -11,7 +11,7 @@ from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
     from ledger.evidence.microbenchmarks.measured import Evidence
-    from ledger.lab.calibration.calibrate import Fitted
+    from ledger.lab.calibration.calibrate import FittedDevice
 
 SPECS = (".yaml", ".yml")
 
@@ -89,7 +89,7 @@ def _nothing(files: tuple[Evidence, ...]) -> None:
     raise SpecError([Problem(where, "no microbenchmark is in these files", help_text)])
 
 
-def _only(fitted: tuple[Fitted, ...]) -> Fitted:
+def _only(fitted: tuple[FittedDevice, ...]) -> FittedDevice:
     """The one device; a usage error where there are several."""
     if len(fitted) > 1:
         names = ", ".join(one.device.accelerator.name for one in fitted)
@@ -99,7 +99,7 @@ def _only(fitted: tuple[Fitted, ...]) -> Fitted:
     return fitted[0]
 
 
-def _write(fitted: Fitted, out: Path) -> None:
+def _write(fitted: FittedDevice, out: Path) -> None:
     """The spec, and the page beside it."""
     from ledger.lab.calibration.page import write_page
     from ledger.report.files import replace_file
@@ -110,11 +110,11 @@ def _write(fitted: Fitted, out: Path) -> None:
     click.echo(f"wrote {out} and {page}", err=True)
 
 
-def _quality(fitted: Fitted) -> None:
+def _quality(fitted: FittedDevice) -> None:
     """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
     from statistics import median
 
-    scattered = [one.series.kind.what for one in fitted.found if one.fit is not None and not one.usable]
+    scattered = [one.kind.what for one in fitted.calibrations if one.fit is not None and not one.is_usable]
     errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
     if errors:
         worst = max(errors, key=lambda what: errors[what])
@@ -127,14 +127,14 @@ def _quality(fitted: Fitted) -> None:
         )
 
 
-def _errors(fitted: tuple[Fitted, ...], *, as_json: bool) -> None:
+def _errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.lab.calibration.table import HEAD, cells, published, rows
+    from ledger.lab.calibration.table import HEAD, cells, rows, table_json
 
     found = rows(fitted)
     if as_json:
-        print_json(published(found))
+        print_json(table_json(found))
         return
     print_table(("device", *HEAD), [(row.device, *cells(row)) for row in found], right=HEAD[1:5])
 

@@ -32,12 +32,12 @@ def beside(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
     """All of it, as `write_report` names it; nothing for formats that show none of it."""
     if not {"html", "pdf"} & set(formats):
         return {}
-    from ledger.evidence.near_microbenchmarks import nearest
+    from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearby
 
     return {
         "sensitivities": sensitivities(compiled),
         "alternatives": alternatives(compiled.plan),
-        "microbenchmarks": nearest(compiled),
+        "microbenchmarks": nearest_microbenchmarks(compiled),
         "runs": nearby(compiled),
     }

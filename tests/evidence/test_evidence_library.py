@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
-from ledger.evidence.microbenchmarks.forms import Roof, roof
 from ledger.evidence.microbenchmarks.measured import read_evidence
-from ledger.evidence.microbenchmarks.samples import PASSES, form_of, samples
-from ledger.evidence.microbenchmarks.sets import Series, sets
+from ledger.evidence.microbenchmarks.samples import samples
+from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration.fitting import relative_errors
+from ledger.price_forms import DataSheet
+from ledger.spec.kernel_families import form_of, passes_of
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve
 
@@ -21,15 +22,14 @@ SPECS = Path(__file__).parents[2] / "specs"
 EVIDENCE = sorted(path for path in (SPECS / "evidence").glob("*.yaml") if "\nhardware:" not in path.read_text("utf-8"))
 ACCELERATORS = sorted(path.stem for path in (SPECS / "accelerators").glob("*.yaml"))
 ROUNDING = 0.005  # the stated error has a tenth of a percent, the parameters four digits
-MEASURED = [series for path in EVIDENCE for series in sets(read_evidence(path))]
-ALONE = [series for series in MEASURED if series.kind.causal and not series.kind.module]
+MEASURED = [series for path in EVIDENCE for series in measurement_sets(read_evidence(path))]
+ALONE = [series for series in MEASURED if series.kind.causal and not series.kind.with_others]
 
 
-def _price(accelerator: Accelerator, series: Series) -> Curve | None:
+def _price(accelerator: Accelerator, series: MeasurementSet) -> Curve | None:
     """The curve fitted to such records; both passes of a kernel that were timed together share one."""
     kind = series.kind
-    together = form_of(kind.what) == "attention" and not kind.what.endswith(PASSES)
-    key = (f"{kind.what}.forward" if together else kind.what, kind.ranks, kind.head_dim)
+    key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
     curves = [curve for curve in accelerator.calibration if (curve.what, curve.ranks, curve.head_dim) == key]
     return next((curve for curve in curves if curve.regime == kind.regime), curves[0] if curves else None)
 
@@ -42,13 +42,13 @@ def _document(path: Path) -> dict[str, object]:
     return loaded
 
 
-def _named(series: Series) -> str:
+def _named(series: MeasurementSet) -> str:
     kind = series.kind
     return f"{series.file}-{kind.what}-{kind.regime}-{kind.ranks}-{kind.head_dim}"
 
 
 @pytest.mark.parametrize("series", ANSWERED, ids=_named)
-def test_a_price_meets_its_stated_error_on_the_evidence_carried_for_it(series: Series) -> None:
+def test_a_price_meets_its_stated_error_on_the_evidence_carried_for_it(series: MeasurementSet) -> None:
     """Held-out errors are the larger ones, so on all records the mean error is at most what the spec states."""
     accelerator = load_accelerator(series.device)
     curve = _price(accelerator, series)
@@ -57,13 +57,13 @@ def test_a_price_meets_its_stated_error_on_the_evidence_carried_for_it(series: S
         form_of(series.kind.what),
         curve.parameters,
         samples(series.records),
-        roof(accelerator, series.kind.what, series.kind.dtype),
+        series.kind.data_sheet(accelerator),
     )
     assert float(np.abs(errors).mean()) <= curve.error + ROUNDING
 
 
-@pytest.mark.parametrize("series", [s for s in MEASURED if s.kind.module], ids=_named)
-def test_a_kernel_takes_no_longer_than_the_module_it_was_timed_in(series: Series) -> None:
+@pytest.mark.parametrize("series", [s for s in MEASURED if s.kind.with_others], ids=_named)
+def test_a_kernel_takes_no_longer_than_the_module_it_was_timed_in(series: MeasurementSet) -> None:
     """A module holds the kernel and others beside it, so the kernel's own price lies below its time."""
     accelerator = load_accelerator(series.device)
     curve = _price(accelerator, series)
@@ -72,7 +72,7 @@ def test_a_kernel_takes_no_longer_than_the_module_it_was_timed_in(series: Series
         form_of(series.kind.what),
         curve.parameters,
         samples(series.records),
-        roof(accelerator, series.kind.what, series.kind.dtype),
+        series.kind.data_sheet(accelerator),
     )
     assert float(np.mean(errors)) < 0
 
@@ -115,6 +115,6 @@ def test_the_a100_price_predicts_a_sustained_cublas_matmul() -> None:
     """258 TFLOP/s at 8192 cubed on normal random numbers (He 2024, thonking.ai), which the fit has never seen."""
     a100 = load_accelerator("a100-sxm-80gb")
     (curve,) = (c for c in a100.calibration if c.what == "matmul.fp16")
-    roof = Roof(a100.peak["fp16"], a100.bandwidth, a100.multiprocessors)
+    sheet = DataSheet(a100.peak["fp16"], a100.bandwidth, a100.multiprocessors)
     record = {"what": "matmul.fp16", "m": 8192, "n": 8192, "k": 8192, "value": 258, "unit": "TFLOP/s"}
-    assert abs(relative_errors("matmul", curve.parameters, samples([record]), roof)[0]) < 0.02
+    assert abs(relative_errors("matmul", curve.parameters, samples([record]), sheet)[0]) < 0.02

@@ -9,7 +9,7 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
-from ledger.evidence.near_microbenchmarks import MOST, nearest
+from ledger.evidence.near_microbenchmarks import MOST, nearest_microbenchmarks
 from ledger.evidence.near_runs import nearby
 from ledger.evidence.nearby import Nearby
 from ledger.report.views.basis import NAPKIN, rests
@@ -33,7 +33,7 @@ def _seconds(found: tuple[Nearby, ...]) -> dict[str, list[float]]:
 
 def test_kernels_that_take_the_step_have_a_measurement_beside_them(large: Compiled) -> None:
     """Matmuls, attention and the collectives of a node were measured on H100; each row cites its file."""
-    found = nearest(large)
+    found = nearest_microbenchmarks(large)
     assert {"matmul.bf16", "attention.flash", "all_gather", "reduce_scatter"} <= {one.what for one in found}
     assert len(found) <= MOST
     assert all(("specs/evidence/h100-sxm" in one.origin) != bool(one.device) for one in found)
@@ -42,14 +42,14 @@ def test_kernels_that_take_the_step_have_a_measurement_beside_them(large: Compil
 
 def test_predictions_are_by_the_prices_of_the_plan(large: Compiled) -> None:
     """They are within the spread of their fits, so they are no kernel's of another size."""
-    assert all(abs(error) < BAND for errors in _seconds(nearest(large)).values() for error in errors)
+    assert all(abs(error) < BAND for errors in _seconds(nearest_microbenchmarks(large)).values() for error in errors)
 
 
 def test_a_measurement_is_within_a_factor_of_two_of_a_kernel(large: Compiled) -> None:
     """What is called near: of a collective, its bytes against the plan's own messages."""
     slowest = max(large.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
     sent = [one.payload for one in slowest.kernels if one.kind.startswith("all_gather")]
-    gathers = [one for one in nearest(large) if one.what == "all_gather"]
+    gathers = [one for one in nearest_microbenchmarks(large) if one.what == "all_gather"]
     for gather in gathers:
         size = float(gather.name.rpartition(" ")[2].replace("\u202fMB", "")) * 1e6
         assert min(abs(log(size / one)) for one in sent) <= log(2) + 1e-3
@@ -57,7 +57,7 @@ def test_a_measurement_is_within_a_factor_of_two_of_a_kernel(large: Compiled) ->
 
 def test_shares_are_of_the_step(large: Compiled) -> None:
     """Kernels like a measurement are counted once: together they take no more than the step, and matmuls most of it."""
-    found = nearest(large)
+    found = nearest_microbenchmarks(large)
     shares = {what: sum(one.share for one in found if one.what == what) for what in {one.what for one in found}}
     assert 0.5 < sum(shares.values()) <= 1
     assert max(shares, key=lambda what: shares[what]) == "matmul.bf16"
@@ -68,14 +68,14 @@ def test_shares_are_of_the_step(large: Compiled) -> None:
 def test_a_price_that_was_fitted_on_the_file_is_in_sample(large: Compiled) -> None:
     """The fit's error on what it had not seen is the curve's own; the file is the one its source cites."""
     curves = {curve.what: curve for curve in large.plan.accelerator.calibration if curve.regime == "burst"}
-    matmuls = [one for one in nearest(large) if one.what == "matmul.bf16"]
+    matmuls = [one for one in nearest_microbenchmarks(large) if one.what == "matmul.bf16"]
     assert "specs/evidence/h100-sxm-matmul.yaml" in curves["matmul.bf16"].source
     assert {one.unseen for one in matmuls} == {curves["matmul.bf16"].error}
 
 
 def test_prices_of_a_sister_show_what_they_were_fitted_on() -> None:
     """Nothing was measured on an H800, whose prices are the H100's: the H100's measurements, named as such."""
-    found = nearest(ledger.compile(SPECS / "8b.yaml", ["accelerator=h800-sxm"]))
+    found = nearest_microbenchmarks(ledger.compile(SPECS / "8b.yaml", ["accelerator=h800-sxm"]))
     assert {"h100-sxm"} <= {one.device for one in found}
     assert all(one.device for one in found)
 
@@ -83,27 +83,27 @@ def test_prices_of_a_sister_show_what_they_were_fitted_on() -> None:
 def test_between_nodes_the_plans_own_network_is_asked() -> None:
     """Sends over another fabric are no measurement of this plan's: its own figures are held against them."""
     compiled = ledger.compile(SPECS / "405b.yaml")
-    sends = [one for one in nearest(compiled) if one.what == "send.scaleout"]
+    sends = [one for one in nearest_microbenchmarks(compiled) if one.what == "send.scaleout"]
     assert sends
     assert all(one.unseen is None and "another network" in one.differs for one in sends)
 
 
 def test_a_device_without_evidence_has_none() -> None:
     """Nothing was measured on an L4: the list is empty and the report says so."""
-    assert nearest(ledger.compile(SPECS / "8b.yaml", ["accelerator=l4"])) == ()
+    assert nearest_microbenchmarks(ledger.compile(SPECS / "8b.yaml", ["accelerator=l4"])) == ()
 
 
 def test_a_parameter_count_has_no_kernels() -> None:
     """Nothing is priced, so nothing is near it, on a device with measurements too."""
     found = ledger.compile(SPECS / "8b.yaml", ["model={model: some, parameters: 8e9}", "expect=[]"])
-    assert nearest(found) == () == nearby(found)
+    assert nearest_microbenchmarks(found) == () == nearby(found)
     assert rests(found) == NAPKIN
 
 
 def test_files_are_read_once(large: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second report of a process reads no evidence again, and no report that of other devices."""
-    nearest(large)
+    nearest_microbenchmarks(large)
     read: list[Path] = []
     monkeypatch.setattr("ledger.evidence.near_microbenchmarks.read_evidence", read.append)
-    nearest(large)
+    nearest_microbenchmarks(large)
     assert read == []

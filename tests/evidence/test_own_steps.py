@@ -12,7 +12,7 @@ from ledger.books.results import Compiled
 from ledger.evidence.basis import basis
 from ledger.evidence.citations import lost
 from ledger.evidence.microbenchmarks.measured import read_evidence
-from ledger.evidence.near_microbenchmarks import nearest
+from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
 from ledger.evidence.near_runs import nearby
 from ledger.lab.bench.plans import plan
 from ledger.lab.bench.records import head
@@ -75,7 +75,7 @@ def measurements() -> str:
 
 def test_prices_lead_to_the_measurements_they_were_fitted_on(own: Compiled) -> None:
     """The file is named by the price and found beside the accelerator's spec; it is about this very device."""
-    found = nearest(own)
+    found = nearest_microbenchmarks(own)
     assert "matmul.fp32" in {one.what for one in found}
     assert all("own.yaml" in one.origin and one.device == "" and one.unseen is not None for one in found)
     assert basis(own).own > 0.5
@@ -97,7 +97,7 @@ def test_measurements_that_are_gone_are_missed(tmp_path: Path, own: Compiled) ->
         (tmp_path / name).write_text((beside.parent / name).read_text(encoding="utf-8"), encoding="utf-8")
     moved = ledger.compile(tmp_path / "plan.yaml", [f"{key}={value}" for key, value in NARROW.items()])
     assert lost(moved.plan) == ("own.yaml",)
-    assert nearest(moved) == () == nearby(moved)
+    assert nearest_microbenchmarks(moved) == () == nearby(moved)
     assert "cite own.yaml, which is no longer there" in nothing_near(moved)
     assert "single published figures" in rests(moved)
 

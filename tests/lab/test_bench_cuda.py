@@ -43,7 +43,7 @@ from ledger.lab.bench.cases import Case, Limits, Measured
 from ledger.lab.bench.records import add, opened
 from ledger.lab.bench.rig import Rig, attempt
 from ledger.lab.calibration.calibrate import fit_all
-from ledger.lab.calibration.curves import chosen
+from ledger.lab.calibration.curves import choose
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import Numbers
@@ -243,10 +243,10 @@ def test_what_a_gpu_gives_is_read_fitted_and_scored(device: Device, tmp_path: Pa
         add(book, Measured(case, _invented(case)))
     evidence = read_evidence(book.path)
     (fitted,) = fit_all([evidence])
-    kernels = {one.series.kind.kernel for one in fitted.found if one.series.kind.what == "matmul.fp8"}
+    kernels = {one.kind.kernel for one in fitted.calibrations if one.kind.what == "matmul.fp8"}
     assert kernels == {"", matmuls.SLOW, matmuls.ROWS}
-    (price,) = (one for one in chosen(fitted.found) if one.series.kind.what == "matmul.fp8")
-    assert price.series.kind.kernel == ""
+    (price,) = (one for one in choose(fitted.calibrations) if one.kind.what == "matmul.fp8")
+    assert price.kind.kernel == ""
     assert [run.name for run in read_runs(book.path)] == [case.keys["id"] for case in plans.cases(found.limits)]
 
 

@@ -13,12 +13,12 @@ import ledger
 from ledger.books.prices import FORMS as PRICED
 from ledger.books.prices import Work
 from ledger.evidence.microbenchmarks.measured import read_evidence
-from ledger.evidence.microbenchmarks.sets import sets
-from ledger.lab.calibration.calibrate import Fitted, carried, fit_all, read_all
-from ledger.lab.calibration.curves import Calibration, calibrated, chosen, curves
-from ledger.lab.calibration.device import device
+from ledger.evidence.microbenchmarks.sets import measurement_sets
+from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evidence, read_all
+from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key
+from ledger.lab.calibration.device import find_device
 from ledger.lab.calibration.fitting import relative_errors
-from ledger.lab.calibration.table import AT_OR_UNDER, NO_PRICE, rewritten, rows
+from ledger.lab.calibration.table import AT_OR_UNDER, NO_PRICE, rows, with_table
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
@@ -56,9 +56,9 @@ def _copies(rate: float) -> str:
 
 
 @pytest.fixture(scope="module")
-def library() -> tuple[Fitted, ...]:
+def library() -> tuple[FittedDevice, ...]:
     """Every device of the library with its fits."""
-    return fit_all(carried())
+    return fit_all(library_evidence())
 
 
 def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_measurements_that_scatter_too_far_are_no_price(tmp_path: Path) -> None:
     ticks = [f"      {size} {micros}" for size, micros in ((10**5, 9000), (10**6, 8), (10**7, 8000), (10**8, 90))]
     body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *ticks))
     (fitted,) = fit_all(read_all([_write(tmp_path / "busy.yaml", "h100-sxm", f"series:\n{body}\n")]))
-    (one,) = fitted.found
+    (one,) = fitted.calibrations
     assert one.fit is not None
-    assert not one.usable
-    assert chosen(fitted.found) == ()
+    assert not one.is_usable
+    assert choose(fitted.calibrations) == ()
     assert next(iter(rows([fitted]))).verdict == NO_PRICE
 
 
@@ -92,7 +92,7 @@ def test_sizes_that_nothing_can_be_read_of_end_no_fit(tmp_path: Path, sizes: tup
         rows = [f"      {size} {micros:g}" for size in sizes]
         body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *rows))
         (fitted,) = fit_all(read_all([_write(tmp_path / "odd.yaml", "h100-sxm", f"series:\n{body}\n")]))
-        (one,) = fitted.found
+        (one,) = fitted.calibrations
         assert one.fit is not None
         assert np.isfinite(one.fit.error)
         assert fitted.spec.startswith("spec: ledger/1")
@@ -100,10 +100,10 @@ def test_sizes_that_nothing_can_be_read_of_end_no_fit(tmp_path: Path, sizes: tup
 
 def test_prices_that_nobody_measured_here_are_kept(tmp_path: Path) -> None:
     """A file of one class replaces the prices of that class and no other."""
-    own = {(c.what, c.regime, c.ranks, c.head_dim): c for c in load_accelerator("h100-sxm").calibration}
+    own = {price_key(c): c for c in load_accelerator("h100-sxm").calibration}
     path = _write(tmp_path / "one.yaml", "h100-sxm", f"series:\n{_copies(2.0e12)}\n")
     (fitted,) = fit_all(read_all([path]))
-    made = {(c.what, c.regime, c.ranks, c.head_dim): c for c in fitted.accelerator.calibration}
+    made = {price_key(c): c for c in fitted.accelerator.calibration}
     changed = {key for key in own if made[key] != own[key]}
     assert changed == {("copy", "sustained", 0, 0)}
 
@@ -157,7 +157,7 @@ def test_a_group_larger_than_a_domain_is_priced_as_one_between_domains(tmp_path:
     )
     path = _write(tmp_path / "one.yaml", "h100-sxm", f"records:\n{body}\n")
     (fitted,) = fit_all(read_all([path]))
-    made = {(one.series.kind.what, one.series.kind.ranks) for one in fitted.found}
+    made = {(one.kind.what, one.kind.ranks) for one in fitted.calibrations}
     assert made == {("all_reduce", 8), ("all_reduce.scaleout", 16)}
 
 
@@ -241,54 +241,54 @@ def test_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
 
 def _h100(name: str) -> tuple[Calibration, ...]:
     evidence = read_evidence(LIBRARY / f"{name}.yaml")
-    return tuple(calibrated(one, device(evidence).accelerator) for one in sets(evidence))
+    return tuple(calibrate(one, find_device(evidence).accelerator) for one in measurement_sets(evidence))
 
 
 def test_a_kernel_timed_alone_is_the_price_before_one_timed_in_a_module() -> None:
     """FlashAttention-3 of H100 was timed alone (Shah et al. 2024) and inside a module: the price cites the former."""
     both = (*_h100("h100-sxm-attention-module"), *_h100("h100-sxm-flash-attention-3"))
-    made = [one for one in curves(chosen(both)) if one.what == "attention.flash3.forward"]
+    made = [one for one in curves(choose(both)) if one.what == "attention.flash3.forward"]
     assert {one.head_dim for one in made} == {64, 128}
     assert all("h100-sxm-flash-attention-3" in one.source for one in made)
 
 
 def test_casts_inside_a_timing_are_no_part_of_the_price() -> None:
     """Told apart, fp8 matmuls fit within 5 %; with the casts' bytes unseen the same points err by twice as much."""
-    (told,) = (one for one in _h100("h100-sxm-matmul") if one.series.kind.what == "matmul.fp8")
-    hidden = [{key: value for key, value in record.items() if key != "casts"} for record in told.series.records]
-    kind = replace(told.series.kind, module=False)
-    untold = calibrated(replace(told.series, kind=kind, records=tuple(hidden)), load_accelerator("h100-sxm"))
+    (told,) = (one for one in _h100("h100-sxm-matmul") if one.kind.what == "matmul.fp8")
+    hidden = [{key: value for key, value in record.items() if key != "casts"} for record in told.measured.records]
+    kind = replace(told.measured.kind, with_others=False)
+    untold = calibrate(replace(told.measured, kind=kind, records=tuple(hidden)), load_accelerator("h100-sxm"))
     assert told.fit is not None
     assert untold.fit is not None
     assert told.fit.error < 0.05
     assert untold.fit.error > 2 * told.fit.error
 
 
-def test_the_wider_fit_is_the_price_where_it_errs_no_more_here(library: tuple[Fitted, ...]) -> None:
+def test_the_wider_fit_is_the_price_where_it_errs_no_more_here(library: tuple[FittedDevice, ...]) -> None:
     """By its rule, and only by it: error on the carried points at most the held-out error of a fit on them."""
-    with_whole = [one for fitted in library for one in fitted.found if one.whole and one.fit]
+    with_whole = [one for fitted in library for one in fitted.calibrations if one.published_error and one.fit]
     assert with_whole
     for one in with_whole:
-        assert one.whole is not None
+        assert one.published_error is not None
         assert one.fit is not None
-        assert one.wider == (one.whole[0] <= one.fit.error)
+        assert one.prefers_published == (one.published_error[0] <= one.fit.error)
         price, *_ = curves((one,))
-        assert one.series.whole is not None
+        assert one.measured.published is not None
         name = "a" if "a" in price.parameters else "e"
-        assert (price.parameters[name] == one.series.whole.parameters[name]) == one.wider
+        assert (price.parameters[name] == one.measured.published.parameters[name]) == one.prefers_published
 
 
-def test_every_gpu_meets_the_published_error_or_says_why(library: tuple[Fitted, ...]) -> None:
+def test_every_gpu_meets_the_published_error_or_says_why(library: tuple[FittedDevice, ...]) -> None:
     """Error at or under that of a fit over the whole publication, that fit itself, or over it with the reason."""
     for row in rows(library):
-        if row.whole is not None:
-            assert row.verdict == AT_OR_UNDER or row.wider or " on these points" in row.verdict, row
+        if row.published is not None:
+            assert row.verdict == AT_OR_UNDER or row.prefers_published or " on these points" in row.verdict, row
 
 
-def test_large_matmuls_are_within_eight_percent(library: tuple[Fitted, ...]) -> None:
+def test_large_matmuls_are_within_eight_percent(library: tuple[FittedDevice, ...]) -> None:
     """bf16 matmuls of at least 512 on data-centre GPUs: 5 to 8 % is what shapes that were held out allow."""
     found = {
-        (row.device, row.regime): row.here if row.wider else row.error
+        (row.device, row.regime): row.here if row.prefers_published else row.error
         for row in rows(library)
         if row.what == "matmul.bf16" and row.error is not None
     }
@@ -297,35 +297,36 @@ def test_large_matmuls_are_within_eight_percent(library: tuple[Fitted, ...]) -> 
         assert (found[name, "burst"] or 1.0) < 0.08, name
 
 
-def test_predictions_are_those_of_the_price(library: tuple[Fitted, ...]) -> None:
+def test_predictions_are_those_of_the_price(library: tuple[FittedDevice, ...]) -> None:
     """What the page draws has the stated error in sample."""
-    one = next(c for fitted in library for c in fitted.found if c.fit and not c.whole and len(c.samples) > 20)
+    fits = (one for fitted in library for one in fitted.calibrations if one.fit and len(one.samples) > 20)
+    one = next(one for one in fits if not one.published_error)
     assert one.fit is not None
     measured = np.array([sample.seconds for sample in one.samples])
     assert float(np.abs(np.array(one.predicted) / measured - 1).mean()) == pytest.approx(one.fit.seen)
 
 
-def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[Fitted, ...]) -> None:
+def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[FittedDevice, ...]) -> None:
     """docs/accuracy.md is written by `make calibration`, not by hand; a machine may round a percentage otherwise."""
     document = Path(__file__).parents[2] / "docs" / "accuracy.md"
     text = document.read_text(encoding="utf-8")
-    assert PERCENT.sub("%", rewritten(text, rows(library))) == PERCENT.sub("%", text)
+    assert PERCENT.sub("%", with_table(text, rows(library))) == PERCENT.sub("%", text)
 
 
-def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[Fitted, ...]) -> None:
+def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDevice, ...]) -> None:
     """A price that cites a file predicts the measurements of that file as `ledger calibrate` does, within 4 %.
 
     Some starts of kernels come from another publication, as their source says, hence the allowance.
     """
     compared = 0
     for fitted in library:
-        own = {(c.what, c.regime, c.ranks, c.head_dim): c for c in fitted.device.accelerator.calibration}
-        for one in chosen(fitted.found):
+        own = {price_key(c): c for c in fitted.device.accelerator.calibration}
+        for one in choose(fitted.calibrations):
             for curve in curves((one,)):
-                price = own.get((curve.what, curve.regime, curve.ranks, curve.head_dim))
-                if price is None or one.series.file not in price.source or one.series.kind.module:
+                price = own.get(price_key(curve))
+                if price is None or one.measured.file not in price.source or one.kind.with_others:
                     continue
-                given = (one.samples, one.roof)
+                given = (one.samples, one.sheet)
                 here = 1 + relative_errors(price.form, price.parameters, *given)
                 made = 1 + relative_errors(curve.form, curve.parameters, *given)
                 assert float(np.abs(here / made - 1).mean()) < 0.04, (fitted.device.accelerator.name, curve.what)

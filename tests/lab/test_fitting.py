@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 from ledger.books import prices
-from ledger.evidence.microbenchmarks.forms import FORMS, Roof, Sample
+from ledger.evidence.microbenchmarks.samples import TimedSample
 from ledger.lab.calibration.fitting import fit, relative_errors
+from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.load import load_accelerator, load_cluster
 
-ROOF = Roof(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
+SHEET = DataSheet(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
 
 
-def _series(name: str, truth: dict[str, float], points: list[dict[str, float]]) -> list[Sample]:
+def _series(name: str, truth: dict[str, float], points: list[dict[str, float]]) -> list[TimedSample]:
     """Samples that obey the form exactly; every point is a group of its own."""
     columns = {key: np.array([point[key] for point in points]) for key in points[0]}
-    seconds = FORMS[name].seconds(truth, columns, ROOF)
-    return [Sample(float(s), point, str(i)) for i, (s, point) in enumerate(zip(seconds, points, strict=True))]
+    seconds = PRICE_FORMS[name].seconds(truth, columns, SHEET)
+    return [TimedSample(float(s), point, str(i)) for i, (s, point) in enumerate(zip(seconds, points, strict=True))]
 
 
 def _matmuls() -> list[dict[str, float]]:
@@ -46,7 +47,7 @@ def test_recovers_the_parameters_that_made_the_data(
     name: str, truth: dict[str, float], points: list[dict[str, float]]
 ) -> None:
     """Exact data of every form give its parameters back, and a held-out error of zero."""
-    result = fit(name, _series(name, truth, points), ROOF)
+    result = fit(name, _series(name, truth, points), SHEET)
     assert dict(result.parameters) == pytest.approx(truth, rel=1e-3)
     assert result.error < 1e-3
 
@@ -54,15 +55,15 @@ def test_recovers_the_parameters_that_made_the_data(
 def test_one_bad_sample_does_not_bend_the_fit() -> None:
     """A sample ten times too slow moves the bandwidth by less than two percent."""
     good = _series("bandwidth", {"b": 0.6, "t0": 2e-6}, [{"bytes": 10.0**p} for p in np.arange(5, 10, 0.25)])
-    bad = Sample(good[9].seconds * 10, good[9].variables, good[9].group)
-    result = fit("bandwidth", [*good[:9], bad, *good[10:]], ROOF)
+    bad = TimedSample(good[9].seconds * 10, good[9].sizes, good[9].group)
+    result = fit("bandwidth", [*good[:9], bad, *good[10:]], SHEET)
     assert result.parameters["b"] == pytest.approx(0.6, rel=0.02)
 
 
 def test_the_error_is_that_of_samples_the_fit_has_not_seen() -> None:
     """Two groups, one twice as slow as the other: each is judged by the other's rate, so errors are -1/2 and +1."""
-    fast = [Sample(1e-3 * k, {"bytes": 1e9 * k}, "fast") for k in (1, 2, 3)]
-    slow = [Sample(2e-3 * k, {"bytes": 1e9 * k}, "slow") for k in (1, 2, 3)]
+    fast = [TimedSample(1e-3 * k, {"bytes": 1e9 * k}, "fast") for k in (1, 2, 3)]
+    slow = [TimedSample(2e-3 * k, {"bytes": 1e9 * k}, "slow") for k in (1, 2, 3)]
     result = fit("send", fast + slow, fixed={"a": 0.0})
     assert result.error == pytest.approx((0.5 + 1.0) / 2, rel=1e-3)
     assert result.bias == pytest.approx((1.0 - 0.5) / 2, rel=1e-3)
@@ -71,7 +72,7 @@ def test_the_error_is_that_of_samples_the_fit_has_not_seen() -> None:
 def test_fixed_parameters_stay() -> None:
     """At a constant number of tokens t0 and s0 act alike, so one of them is fixed and kept."""
     points = [{"seq": s, "flops": 2 * 16384 * s * 2048} for s in (512.0, 1024.0, 2048.0, 4096.0)]
-    result = fit("attention", _series("attention", {"e": 0.5, "s0": 300.0, "t0": 0.0}, points), ROOF, {"t0": 0.0})
+    result = fit("attention", _series("attention", {"e": 0.5, "s0": 300.0, "t0": 0.0}, points), SHEET, {"t0": 0.0})
     assert result.parameters["t0"] == 0.0
     assert result.parameters["s0"] == pytest.approx(300.0, rel=1e-3)
 
@@ -79,12 +80,12 @@ def test_fixed_parameters_stay() -> None:
 def test_a_single_group_is_refused() -> None:
     """Nothing can be held out of one group, so no error could be stated."""
     with pytest.raises(ValueError, match="two groups"):
-        fit("send", [Sample(1.0, {"bytes": 1.0}, "only")])
+        fit("send", [TimedSample(1.0, {"bytes": 1.0}, "only")])
 
 
 def test_relative_errors_are_predicted_over_measured() -> None:
     """A prediction of 3 s for a measured 2 s is +50 %."""
-    errors = relative_errors("send", {"a": 1.0, "B": 1.0}, [Sample(2.0, {"bytes": 2.0}, "one")])
+    errors = relative_errors("send", {"a": 1.0, "B": 1.0}, [TimedSample(2.0, {"bytes": 2.0}, "one")])
     assert errors.tolist() == [pytest.approx(0.5)]
 
 
@@ -96,8 +97,8 @@ def test_a_fit_and_a_price_are_one_formula(name: str) -> None:
     work = prices.Work("any", 3e12, 5e9, "bf16", m=4093, n=8191, k=1021, group=331)
     sizes = {"flops": 3e12, "bytes": 5e9, "m": 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1.0}
     columns = {key: np.array([float(value)]) for key, value in sizes.items()}
-    roof = Roof(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)
-    (fitted,) = FORMS[name].seconds(parameters, columns, roof)
+    sheet = DataSheet(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)
+    (fitted,) = PRICE_FORMS[name].seconds(parameters, columns, sheet)
     assert fitted == pytest.approx(prices.FORMS[name](parameters, work, h100), rel=1e-12)
 
 
@@ -108,7 +109,7 @@ def test_a_fit_and_a_price_of_a_transfer_are_one_formula() -> None:
     payload = 1e8
     price = prices.transfer(h100, load_cluster("h100-400g"), "all_gather", mesh, payload)
     columns = {"bus_bytes": np.array([payload * 7 / 8])}
-    assert price.seconds == pytest.approx(FORMS["collective"].seconds(curve.parameters, columns, ROOF)[0])
+    assert price.seconds == pytest.approx(PRICE_FORMS["collective"].seconds(curve.parameters, columns, SHEET)[0])
 
 
 def test_what_samples_do_not_show_stays_typical() -> None:
@@ -117,10 +118,10 @@ def test_what_samples_do_not_show_stays_typical() -> None:
     points = [{**one, "flops": 2 * one["m"] * one["n"] * one["k"], "bytes": 1.0} for one in shapes]
     truth = {"e": 0.7, "t0": 3e-6, "b": 0.75, "k0": 100.0, "c": 0.03}
     noisy = [
-        Sample(sample.seconds * (1.03 if index % 2 else 0.97), sample.variables, sample.group)
+        TimedSample(sample.seconds * (1.03 if index % 2 else 0.97), sample.sizes, sample.group)
         for index, sample in enumerate(_series("matmul", truth, points))
     ]
-    found = fit("matmul", noisy, ROOF).parameters
-    assert found["b"] == pytest.approx(FORMS["matmul"].start["b"], rel=1e-3)
-    assert found["t0"] == pytest.approx(FORMS["matmul"].start["t0"], rel=0.2)
+    found = fit("matmul", noisy, SHEET).parameters
+    assert found["b"] == pytest.approx(PRICE_FORMS["matmul"].typical()["b"], rel=1e-3)
+    assert found["t0"] == pytest.approx(PRICE_FORMS["matmul"].typical()["t0"], rel=0.2)
     assert found["e"] == pytest.approx(0.7, rel=0.05)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.books.prices import FALLBACK
 from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.samples import needed_sizes
 from ledger.evidence.microbenchmarks.series import expanded
+from ledger.spec.kernel_families import measured_classes
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
@@ -21,16 +22,6 @@ from ledger.spec.validate import findings
 Record = Mapping[str, Any]
 UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
 NOT_MICRO = ("step", "fit", "derivation")  # whole runs, and verdicts of PyTorch
-# Sizes that a kernel class is priced by; classes that are not listed are priced by the bytes they move.
-SIZES: Mapping[str, tuple[str, ...]] = {
-    "matmul": ("m", "n", "k"),
-    "grouped": (),
-    "attention": ("batch", "heads", "seq", "head_dim"),
-    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "all_to_all"), ("ranks", "bytes")),
-    "launch": (),
-}
-BYTES = ("bytes",)
-FAMILIES = {*SIZES, "send", "elementwise", *(kind.partition(".")[0] for kind in FALLBACK)}
 REASON = (1e-6, 1e12)  # in a record's own unit: from a picosecond to eleven days, from a MFLOP/s on
 EXTENT = 1e15  # of a size: a petabyte, far beyond any tensor
 SPREAD = ("low", "value", "high")  # quartiles about a median
@@ -124,13 +115,13 @@ def _faults(record: Record, where: Location, keys: Mapping[str, Location]) -> It
         yield Problem(where, "a record says no kernel class", "`what: matmul.bf16`, `what: norm.forward`, ...")
     elif "error" in record:
         return
-    elif (family := what.partition(".")[0]) not in FAMILIES:
-        yield Problem(keys.get("what", where), f"no kernel class is named `{what}`", nearest(family, sorted(FAMILIES)))
+    elif what not in (known := measured_classes()):
+        yield Problem(keys.get("what", where), f"no kernel class is named `{what}`", nearest(what, known))
     else:
         if record.get("unit") not in UNITS:
             message = f"{what}: the unit `{record['unit']}` is unknown" if "unit" in record else f"{what} has no unit"
             yield Problem(keys.get("unit", where), message, f"one of {', '.join(UNITS)}")
-        yield from _numbers(record, ("value", *SIZES.get(family, BYTES)), where, keys)
+        yield from _numbers(record, ("value", *needed_sizes(what)), where, keys)
         yield from _beyond(record, where, keys)
 
 

@@ -1,51 +1,77 @@
-"""Turns records of evidence into samples for a fit: seconds, and the variables that the kernel class is priced by."""
+"""Records of evidence as samples of a fit: seconds, and the sizes that the form of their kernel class reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from ledger.evidence.microbenchmarks.forms import Sample
+from ledger.price_forms import PRICE_FORMS
+from ledger.spec.kernel_families import NUMBER_FORMATS, form_of, passes_of
 
 Record = Mapping[str, object]
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-OWN_FORM = {"matmul": "matmul", "grouped": "grouped", "attention": "attention", "send": "send", "host_link": "send"}
-UNPRICED = ("launch", "step", "fit", "derivation")  # no form of a price list is about these
-OPERAND = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}  # bytes
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
 # Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
 ATTENTION_MATMULS = {"forward": (1, 1), "backward": (3, 2)}
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
-PASSES = ("forward", "backward")
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def form_of(what: str) -> str:
-    """The form that prices a kernel class; classes without one of their own are priced by the bytes they move."""
-    family = what.split(".", maxsplit=1)[0]
-    return "collective" if family in COLLECTIVES else OWN_FORM.get(family, "bandwidth")
+@dataclass(frozen=True)
+class TimedSample:
+    """A measured time in seconds, the sizes of what was timed, and the group that is held out together with it."""
+
+    seconds: float
+    sizes: Mapping[str, float]
+    group: str
 
 
-def priced(record: Record) -> bool:
-    """Whether a form of a price list is about such a record."""
-    return str(record["what"]).split(".", maxsplit=1)[0] not in UNPRICED
+SizesAndGroup = tuple[dict[str, float], str]
 
 
-def samples(records: Iterable[Record]) -> tuple[Sample, ...]:
+@dataclass(frozen=True)
+class RecordReader:
+    """How the sizes of a form are found in a record, and the numbers that a record needs for them."""
+
+    needs: tuple[str, ...]
+    read: Callable[[Record], SizesAndGroup]
+
+
+def samples(records: Iterable[Record]) -> tuple[TimedSample, ...]:
     """One sample per record; raises KeyError where a record lacks a size that its kernel class needs."""
     return tuple(_sample(record) for record in records)
 
 
-def _sample(record: Record) -> Sample:
-    variables, group = VARIABLES[form_of(str(record["what"]))](record)
+def needed_sizes(what: str) -> tuple[str, ...]:
+    """The numbers beside its value that a record of a kernel class needs."""
+    form = form_of(what)
+    return reader(form).needs if form else ()
+
+
+def reader(form: str) -> RecordReader:
+    """How records give the sizes of a form: by its row in READERS, else they state these sizes as they are."""
+    stated = tuple(PRICE_FORMS[form].sizes)
+    return READERS.get(form) or RecordReader(stated, lambda record: _stated(record, stated))
+
+
+def pass_shares(what: str) -> dict[str, float]:
+    """The share of the FLOPs of a measurement that each class has which it gives a price to."""
+    if form_of(what) != "attention":
+        return {what: 1.0}
+    products = {name: sum(of_pass) for name, of_pass in _attention_products(what).items()}
+    return {name: count / sum(products.values()) for name, count in products.items()}
+
+
+def _sample(record: Record) -> TimedSample:
+    sizes, group = reader(form_of(str(record["what"]))).read(record)
     unit, value = str(record["unit"]), _number(record, "value")
     if unit in TIMES:
-        return Sample(value * TIMES[unit], variables, group)
+        return TimedSample(value * TIMES[unit], sizes, group)
     amount, scale = RATES[unit]
-    return Sample(variables[amount] / (value * scale), variables, group)
+    return TimedSample(sizes[amount] / (value * scale), sizes, group)
 
 
-def _matmul(record: Record) -> tuple[dict[str, float], str]:
+def _matmul(record: Record) -> SizesAndGroup:
     """Operands and result are moved once, a result that is added to twice; equal n and k are held out together.
 
     `casts`: bytes that kernels inside the timing move for each element of the first operand, to make it narrow.
@@ -60,12 +86,12 @@ def _matmul(record: Record) -> tuple[dict[str, float], str]:
 
 def _widths(record: Record) -> tuple[float, float]:
     """Bytes of an element of the operands, and of the result, both ways where it is accumulated."""
-    dtype = str(record["what"]).split(".")[1]
-    result = OPERAND[str(record["result"])] if "result" in record else max(RESULT, OPERAND[dtype])
-    return OPERAND[dtype], result * (2 if record.get("accumulate") else 1)
+    operand = NUMBER_FORMATS[str(record["what"]).partition(".")[2]]
+    result = NUMBER_FORMATS[str(record["result"])] if "result" in record else max(RESULT, operand)
+    return operand, result * (2 if record.get("accumulate") else 1)
 
 
-def _grouped(record: Record) -> tuple[dict[str, float], str]:
+def _grouped(record: Record) -> SizesAndGroup:
     """One product a group; of a whole gated feed-forward layer of experts, three, with every expert's weights."""
     operand, result = _widths(record)
     if "groups" in record:
@@ -81,32 +107,36 @@ def _grouped(record: Record) -> tuple[dict[str, float], str]:
     return sizes, f"{experts:.0f} x {width:.0f} x {d_ff:.0f}"
 
 
-def _attention(record: Record) -> tuple[dict[str, float], str]:
+def _attention(record: Record) -> SizesAndGroup:
     """FLOPs really executed, in the publications' convention that a causal mask leaves exactly half.
 
     `beside` are bytes of the rotation and of the copy into a cache, where the timing has them inside.
     """
-    passes = [name for name in ATTENTION_MATMULS if str(record["what"]).endswith(name)] or list(ATTENTION_MATMULS)
     seq, batch, heads, width = (_number(record, name) for name in ("seq", "batch", "heads", "head_dim"))
     keys = _number(record, "kv_heads") if "kv_heads" in record else heads
     values = _number(record, "v_head_dim") if "v_head_dim" in record else width
-    products = [ATTENTION_MATMULS[name] for name in passes]
+    products = _attention_products(str(record["what"])).values()
     flops = 2 * sum(of_keys * width + of_values * values for of_keys, of_values in products) * batch * heads * seq * seq
     beside = batch * seq * width * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
     sizes = {"seq": seq, "flops": flops / 2 if record["causal"] else flops, "beside": beside}
     return sizes, f"{batch:.0f} x {seq:.0f}"
 
 
-def _bandwidth(record: Record) -> tuple[dict[str, float], str]:
-    moved = _number(record, "bytes")
-    return {"bytes": moved}, f"{moved:.0f}"
+def _attention_products(what: str) -> dict[str, tuple[int, int]]:
+    """Products of each pass that a class of attention measures."""
+    return {name: ATTENTION_MATMULS[name.rpartition(".")[2]] for name in passes_of(what)}
 
 
-def _collective(record: Record) -> tuple[dict[str, float], str]:
+def _collective(record: Record) -> SizesAndGroup:
     """The payload is the output of an all-gather and the input of the others; a ring sends it (n-1)/n times a pass."""
     payload, ranks = _number(record, "bytes"), _number(record, "ranks")
-    passes = 2 if str(record["what"]).startswith("all_reduce") else 1
+    passes = 2 if str(record["what"]).partition(".")[0] == "all_reduce" else 1
     return {"bytes": payload, "bus_bytes": passes * (ranks - 1) / ranks * payload}, f"{payload:.0f}"
+
+
+def _stated(record: Record, names: Iterable[str]) -> SizesAndGroup:
+    sizes = {name: _number(record, name) for name in names}
+    return sizes, " x ".join(f"{size:.0f}" for size in sizes.values())
 
 
 def _number(record: Record, name: str) -> float:
@@ -116,11 +146,10 @@ def _number(record: Record, name: str) -> float:
     return float(value)
 
 
-VARIABLES: Mapping[str, Callable[[Record], tuple[dict[str, float], str]]] = {
-    "matmul": _matmul,
-    "grouped": _grouped,
-    "attention": _attention,
-    "bandwidth": _bandwidth,
-    "collective": _collective,
-    "send": _bandwidth,
+# Records of a form that is not here state the form's sizes themselves.
+READERS: Mapping[str, RecordReader] = {
+    "matmul": RecordReader(("m", "n", "k"), _matmul),
+    "grouped": RecordReader((), _grouped),  # of a product, or of a whole layer
+    "attention": RecordReader(("batch", "heads", "seq", "head_dim"), _attention),
+    "collective": RecordReader(("ranks", "bytes"), _collective),
 }

@@ -8,25 +8,26 @@ from pathlib import Path
 
 from ledger import numbers
 from ledger.evidence.microbenchmarks.measured import Evidence
-from ledger.evidence.microbenchmarks.samples import Record, form_of, priced
+from ledger.evidence.microbenchmarks.samples import Record
+from ledger.price_forms import PRICE_FORMS, DataSheet
+from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.library import default_library, shown
+from ledger.spec.plan import Accelerator
 from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node
 
-POWERED = ("matmul", "grouped", "attention")  # forms whose rate falls at the power limit
 REGIMES = ("burst", "sustained")
-WITH_MORE = {"matmul": "casting", "attention": "module"}  # forms of a kernel that is timed with others
 # Sizes by which a measurement is told from others, in this order.
-NAMED = (
+SIZES_IN_NAMES = (
     *("m", "n", "k", "batch", "seq", "heads", "head_dim", "tokens", "experts", "top_k"),
     *("groups", "rows", "width", "d_ff", "ranks"),
 )
 BYTES = "bytes"
-UNREAD = "pageable"  # host memory that no training framework copies from
+PAGEABLE = "pageable"  # host memory that no training framework copies from
 
 
 @dataclass(frozen=True)
-class Whole:
+class PublishedFit:
     """A fit over everything that was published, where only a part of it is carried: its parameters, and its error.
 
     `here`: its mean absolute error on the part that is carried, where its form is another; 0 where nobody says so.
@@ -45,10 +46,10 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What the records of a set have in common: a price class and the cases it tells apart.
+class MeasurementKind:
+    """What the records of a set have in common: a kernel class, and the cases that it tells apart.
 
-    `kernel`: which implementation of an optimizer. `module`: the timing has kernels beside the one that is meant.
+    `kernel`: which implementation of an optimizer. `with_others`: the timing has kernels beside the one that is meant.
     """
 
     what: str
@@ -58,40 +59,71 @@ class Kind:
     causal: bool = True
     dtype: str = ""
     kernel: str = ""
-    module: bool = False
+    with_others: bool = False
 
     @property
     def form(self) -> str:
         """The form that is fitted to such records."""
         form = form_of(self.what)
-        return WITH_MORE[form] if self.module else form
+        return (self.with_others and PRICE_FORMS[form].timed_with_others) or form
+
+    @property
+    def price(self) -> tuple[str, str, int, int]:
+        """What tells the price of such records from others: class, regime, ranks, head size."""
+        return self.what, self.regime, self.ranks, self.head_dim
+
+    @property
+    def number_format(self) -> str:
+        """The row of a data sheet's peaks that prices such records; empty where none does."""
+        return number_format(self.what, self.dtype or "bf16")
+
+    def data_sheet(self, accelerator: Accelerator) -> DataSheet:
+        """What the device's data sheet promises such records; raises KeyError where it has no peak for them."""
+        peak = accelerator.peak[self.number_format] if self.number_format else 1.0
+        return DataSheet(peak, accelerator.bandwidth, accelerator.multiprocessors)
 
 
 @dataclass(frozen=True)
-class Series:
+class MeasurementSet:
     """Records of one kind from one file of evidence on one device."""
 
-    kind: Kind
+    kind: MeasurementKind
     device: str
     file: str
     source: str
     records: tuple[Record, ...]
-    whole: Whole | None = None
+    published: PublishedFit | None = None
+
+    @property
+    def citation(self) -> str:
+        """The publication or the command that measured, and the file, as prices cite them."""
+        return f"{self.source} ({self.file})"
 
 
-def sets(evidence: Evidence) -> tuple[Series, ...]:
+def measurement_sets(evidence: Evidence) -> tuple[MeasurementSet, ...]:
     """One set for each kind of record in a file, in the order of their first records."""
     origin = evidence.header.get("origin")
-    stated = str(origin.get("regime", "")) if isinstance(origin, Mapping) else ""
-    found: dict[Kind, list[Record]] = {}
+    regime = str(origin.get("regime", "")) if isinstance(origin, Mapping) else ""
+    sets: dict[MeasurementKind, list[Record]] = {}
     for record in evidence.records:
-        if priced(record) and record.get("memory") != UNREAD:
-            found.setdefault(kind(record, stated), []).append(record)
-    published = dict(_whole(evidence.node, stated))
-    return tuple(
-        Series(one, evidence.device, _file(evidence.path), evidence.source, tuple(records), published.get(one))
-        for one, records in found.items()
-    )
+        if is_priced(record) and record.get("memory") != PAGEABLE:
+            sets.setdefault(_kind(record, regime), []).append(record)
+    published = dict(_published_fits(evidence.node, regime))
+    origins = (evidence.device, _file(evidence.path), evidence.source)
+    return tuple(MeasurementSet(kind, *origins, tuple(records), published.get(kind)) for kind, records in sets.items())
+
+
+def is_priced(record: Record) -> bool:
+    """Whether a price list may have a price of such a record."""
+    return bool(form_of(str(record["what"])))
+
+
+def record_name(record: Record) -> str:
+    """A measurement by its operation and its sizes."""
+    stated = ((name, record.get(name)) for name in SIZES_IN_NAMES)
+    sizes = [f"{name} {numbers.integer(value)}" for name, value in stated if isinstance(value, int)]
+    sizes += [numbers.size(moved)] if isinstance(moved := record.get(BYTES), int) else []
+    return ", ".join([*([str(record["operation"])] if "operation" in record else []), *sizes])
 
 
 def _file(path: Path) -> str:
@@ -100,30 +132,22 @@ def _file(path: Path) -> str:
     return f"specs/evidence/{path.name}" if own else shown(path)
 
 
-def named(record: Record) -> str:
-    """A measurement by its operation and its sizes."""
-    sizes = [f"{name} {numbers.integer(value)}" for name in NAMED if isinstance(value := record.get(name), int)]
-    sizes += [numbers.size(moved)] if isinstance(moved := record.get(BYTES), int) else []
-    return ", ".join([*([str(record["operation"])] if "operation" in record else []), *sizes])
-
-
-def kind(record: Record, stated: str) -> Kind:
+def _kind(record: Record, stated: str) -> MeasurementKind:
     """The kind of a record; `stated` is the regime of its file.
 
     What nobody states is a burst where power limits the rate, as short timings are.
     """
     what = str(record["what"])
-    powered = form_of(what) in POWERED
     regime = str(record.get("regime") or stated)
-    return Kind(
+    return MeasurementKind(
         what=what,
-        regime=regime if regime in REGIMES else "burst" if powered else "sustained",
+        regime=regime if regime in REGIMES else "burst" if PRICE_FORMS[form_of(what)].computes else "sustained",
         ranks=_whole_number(record, "ranks"),
         head_dim=_whole_number(record, "head_dim"),
         causal=bool(record.get("causal", True)),
         dtype=str(record.get("dtype", "")) if form_of(what) == "attention" else "",
         kernel=str(record.get("kernel", "")),
-        module=bool(record.get("module") or record.get("casts")),
+        with_others=bool(record.get("module") or record.get("casts")),
     )
 
 
@@ -132,18 +156,18 @@ def _whole_number(record: Record, name: str) -> int:
     return int(value) if isinstance(value, int | float) else 0
 
 
-def _whole(document: Node, stated: str) -> Iterator[tuple[Kind, Whole]]:
+def _published_fits(document: Node, regime: str) -> Iterator[tuple[MeasurementKind, PublishedFit]]:
     """What tables of a file say of the publication that they are a part of."""
     series = document.fields.get("series")
     for table in series.items if series else ():
-        if said := table.fields.get("whole"):
+        if stated := table.fields.get("whole"):
             shared = {key: node.value for key, node in table.fields.items()}
-            yield kind(shared, stated), _read_whole(said)
+            yield _kind(shared, regime), _published_fit(stated)
 
 
-def _read_whole(said: Node) -> Whole:
-    text = {key: str(node.value) for key, node in said.fields.items()}
+def _published_fit(stated: Node) -> PublishedFit:
+    text = {key: str(node.value) for key, node in stated.fields.items()}
     error, here = (float(parse(text[key], "1")) if key in text else 0.0 for key in ("error", "here"))
-    given = said.fields["parameters"].fields if "parameters" in said.fields else {}
+    given = stated.fields["parameters"].fields if "parameters" in stated.fields else {}
     parameters = {key: float(parse_any(str(node.value))[0]) for key, node in given.items()}
-    return Whole(int(text["points"]), error, text["held_out"], parameters, here)
+    return PublishedFit(int(text["points"]), error, text["held_out"], parameters, here)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.evidence.microbenchmarks.measured import Evidence
-from ledger.evidence.microbenchmarks.samples import Record, form_of, priced, samples
+from ledger.evidence.microbenchmarks.samples import Record, TimedSample, samples
 from ledger.lab.calibration.text import quoted
+from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.near import nearest
@@ -16,13 +17,12 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import parse, write
 
 CPU = "cpu"
-SAID = ("memory", "cache", "threads")  # what a spec needs of a processor's description
-ALONE = {"bandwidth": "0 GB/s", "domain": "1"}  # one processor is joined to no other
+DESCRIBED = ("memory", "cache", "threads")  # what a spec needs of a processor's description
 DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Device:
+class CalibratedDevice:
     """An accelerator with how a spec of it begins: `base` names one of the library, else `parts` are its data sheet."""
 
     accelerator: Accelerator
@@ -30,21 +30,21 @@ class Device:
     parts: Mapping[str, str] | None = None
 
 
-def device(evidence: Evidence, named: str = "") -> Device:
+def find_device(evidence: Evidence, named: str = "") -> CalibratedDevice:
     """The device of a file, or the named one of the library; raises SpecError where nothing is known of it."""
     name = named or evidence.device
     known = default_library().names("accelerator")
     if name in known:
         accelerator = load_accelerator(name)
         if (evidence.hardware.get("kind") == CPU) != (accelerator.kind == CPU) and evidence.hardware:
-            raise SpecError([_another(evidence, accelerator)])
-        return Device(accelerator, base=name)
+            raise SpecError([_other_sort(evidence, accelerator)])
+        return CalibratedDevice(accelerator, base=name)
     if named or evidence.hardware.get("kind") != CPU:
         raise SpecError([_unknown(evidence, name, known)])
-    return measured(evidence)
+    return device_without_sheet(evidence)
 
 
-def _another(evidence: Evidence, accelerator: Accelerator) -> Problem:
+def _other_sort(evidence: Evidence, accelerator: Accelerator) -> Problem:
     """That what was measured is no such device."""
     where = evidence.node.fields["hardware"].where
     names = {True: "a CPU", False: "a GPU"}
@@ -61,23 +61,23 @@ def _unknown(evidence: Evidence, name: str, known: tuple[str, ...]) -> Problem:
     return Problem(where, f"no accelerator `{name}` is known, so there is no peak to hold it against", near)
 
 
-def measured(evidence: Evidence) -> Device:
+def device_without_sheet(evidence: Evidence) -> CalibratedDevice:
     """A processor without a data sheet: what it computes and moves at best is what was measured, and says so.
 
     Raises SpecError where no matmul, or no kernel that memory limits, was measured, or the device is not described.
     """
-    lost = [key for key in SAID if key not in evidence.hardware]
-    if lost:
+    missing = [key for key in DESCRIBED if key not in evidence.hardware]
+    if missing:
         where = evidence.node.fields["hardware"].where
-        raise SpecError([Problem(where, f"hardware says no {', '.join(lost)}", "`ledger bench` writes all of them")])
+        raise SpecError([Problem(where, f"hardware says no {', '.join(missing)}", "`ledger bench` writes all of them")])
     rates, best = peaks(evidence.records), fastest(evidence.records)
     if not rates or not best:
         lacking = "no matmul" if not rates else "no kernel that moves bytes"
         message = f"{lacking} is among its records, so the device has no measured peak"
         raise SpecError([Problem(evidence.node.where, message, "`ledger bench` measures both")])
     parts = dict(_parts(evidence, rates, best))
-    said = evidence.hardware
-    memory, cache = (int(parse(str(said[key]), "B")) for key in ("memory", "cache"))
+    hardware = evidence.hardware
+    memory, cache = (int(parse(str(hardware[key]), "B")) for key in ("memory", "cache"))
     accelerator = Accelerator(
         name=evidence.device,
         title=evidence.title,
@@ -87,20 +87,20 @@ def measured(evidence: Evidence) -> Device:
         memory=memory,
         memory_labelled=memory,
         l2=cache,
-        multiprocessors=int(said["threads"]),
+        multiprocessors=int(hardware["threads"]),
         scaleup_bandwidth=0.0,
         scaleup_domain=1,
         host_bandwidth=best,
         power=0.0,
         kind=CPU,
     )
-    return Device(accelerator, parts=parts)
+    return CalibratedDevice(accelerator, parts=parts)
 
 
 def _parts(evidence: Evidence, rates: Mapping[str, float], best: float) -> Iterator[tuple[str, str]]:
     """The data sheet as it is written, each value with what it is."""
-    said, name = evidence.hardware, evidence.path.name
-    memory = f"{{value: {said['memory']}, source: {quoted('the operating system')}}}"
+    hardware, name = evidence.hardware, evidence.path.name
+    memory = f"{{value: {hardware['memory']}, source: {quoted('the operating system')}}}"
     moved = _sourced(write(best, "B/s"), f"measured: the fastest kernel that moves bytes, of {name}, caches included")
     top = max(rates.values())
     yield "accelerator", quoted(evidence.title.partition(", measured")[0])
@@ -112,9 +112,9 @@ def _parts(evidence: Evidence, rates: Mapping[str, float], best: float) -> Itera
     yield "vector", _sourced(write(top, "FLOP/s"), "assumed: as the fastest matmul")
     yield "bandwidth", moved
     yield "memory", f"{{driver: {memory}, labelled: {memory}}}"
-    yield "l2", str(said["cache"])
-    yield "multiprocessors", str(said["threads"])
-    yield "scaleup", f"{{bandwidth: {ALONE['bandwidth']}, domain: {ALONE['domain']}}}"
+    yield "l2", str(hardware["cache"])
+    yield "multiprocessors", str(hardware["threads"])
+    yield "scaleup", "{bandwidth: 0 GB/s, domain: 1}"  # one processor is joined to no other
     yield "host_link", moved
 
 
@@ -124,22 +124,26 @@ def _sourced(value: str, source: str) -> str:
 
 def peaks(records: tuple[Record, ...]) -> dict[str, float]:
     """The fastest matmul of each number format, in FLOP/s."""
-    found: dict[str, float] = {}
-    for record in records:
-        if form_of(str(record["what"])) == "matmul":
-            dtype = str(record["what"]).partition(".")[2]
-            (sample,) = samples([record])
-            found[dtype] = max(found.get(dtype, 0.0), _upwards(sample.variables["flops"] / sample.seconds))
-    return found
+    rates: dict[str, float] = {}
+    for what, sample in _samples_of(records, "matmul"):
+        dtype = number_format(what, "")
+        rates[dtype] = max(rates.get(dtype, 0.0), _round_up(sample.sizes["flops"] / sample.seconds))
+    return rates
 
 
 def fastest(records: tuple[Record, ...]) -> float:
     """The highest rate at which a kernel moved bytes, in B/s; 0 where none was measured."""
-    moving = [record for record in records if priced(record) and form_of(str(record["what"])) == "bandwidth"]
-    return max((_upwards(one.variables["bytes"] / one.seconds) for one in samples(moving)), default=0.0)
+    rates = (_round_up(sample.sizes["bytes"] / sample.seconds) for _, sample in _samples_of(records, "bandwidth"))
+    return max(rates, default=0.0)
 
 
-def _upwards(rate: float) -> float:
+def _samples_of(records: tuple[Record, ...], form: str) -> Iterator[tuple[str, TimedSample]]:
+    """The samples that a form prices, each with its kernel class."""
+    fitting = [record for record in records if form_of(str(record["what"])) == form]
+    return ((str(record["what"]), sample) for record, sample in zip(fitting, samples(fitting), strict=True))
+
+
+def _round_up(rate: float) -> float:
     """A rate to the digits that are written, never below what was measured."""
     step = 10.0 ** (len(str(int(rate))) - DIGITS)
     return -(-rate // step) * step

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ledger.evidence.microbenchmarks.forms import FORMS, PLAIN, Form, Parameters, Roof, Sample
+from ledger.books.prices import DEVIATION
+from ledger.evidence.microbenchmarks.samples import TimedSample
+from ledger.price_forms import PRICE_FORMS, DataSheet, PriceForm
 
 Array = NDArray[np.float64]
+Parameters = Mapping[str, float]
 
 ROBUST = 0.02  # a relative error beyond this counts linearly (Huber), so one bad sample cannot bend a fit
 FOLDS = 20  # at most; each group alone is held out where there are no more
 STEPS = 80
 ENOUGH = 1e-9  # a step that lowers the loss by less than this share of it is the last
 EXACT = 1e-3  # measurements never scatter less
-DEVIATION = 1.2533  # standard deviation of a normal distribution over its mean absolute deviation
+NO_SHEET = DataSheet()  # for forms that read nothing of a data sheet
 
 
 @dataclass(frozen=True)
-class Fit:
+class FormFit:
     """Parameters fitted on all samples; `error` (mean absolute) and `bias` are relative and of held-out samples.
 
     `seen` is the mean absolute error on the samples that the parameters were fitted on.
@@ -35,7 +38,9 @@ class Fit:
     seen: float = 0.0
 
 
-def fit(name: str, samples: Sequence[Sample], roof: Roof = PLAIN, fixed: Parameters | None = None) -> Fit:
+def fit(
+    name: str, samples: Sequence[TimedSample], sheet: DataSheet = NO_SHEET, fixed: Parameters | None = None
+) -> FormFit:
     """The form's parameters, those in `fixed` kept; every error comes from a fit that had not seen the sample's group.
 
     Raises ValueError where fewer than two groups are left to hold out.
@@ -43,57 +48,59 @@ def fit(name: str, samples: Sequence[Sample], roof: Roof = PLAIN, fixed: Paramet
     groups = sorted({sample.group for sample in samples})
     if len(groups) < 2:
         raise ValueError(f"a fit of {name} needs samples of two groups at least, to hold one out; got {len(groups)}")
-    form, kept = FORMS[name], dict(fixed or {})
+    form, kept = PRICE_FORMS[name], dict(fixed or {})
     folds = min(FOLDS, len(groups))
     fold = {group: index % folds for index, group in enumerate(groups)}
     errors: list[Array] = []
     for index in range(folds):
         seen = [sample for sample in samples if fold[sample.group] != index]
         unseen = [sample for sample in samples if fold[sample.group] == index]
-        errors.append(relative_errors(name, _solve(form, seen, roof, kept), unseen, roof))
-    every = np.concatenate(errors)
-    how = f"{folds} folds over {len(groups)} groups"
-    found = _solve(form, samples, roof, kept)
-    in_sample = float(np.abs(relative_errors(name, found, samples, roof)).mean())
-    return Fit(found, float(np.abs(every).mean()), float(every.mean()), len(samples), how, in_sample)
+        errors.append(relative_errors(name, _solve(form, seen, sheet, kept), unseen, sheet))
+    held_out = np.concatenate(errors)
+    method = f"{folds} folds over {len(groups)} groups"
+    parameters = _solve(form, samples, sheet, kept)
+    in_sample = float(np.abs(relative_errors(name, parameters, samples, sheet)).mean())
+    return FormFit(parameters, float(np.abs(held_out).mean()), float(held_out.mean()), len(samples), method, in_sample)
 
 
-def relative_errors(name: str, parameters: Parameters, samples: Sequence[Sample], roof: Roof = PLAIN) -> Array:
+def relative_errors(
+    name: str, parameters: Parameters, samples: Sequence[TimedSample], sheet: DataSheet = NO_SHEET
+) -> Array:
     """Predicted over measured seconds, minus 1, per sample."""
-    variables, measured = _columns(samples)
-    found: Array = FORMS[name].seconds(parameters, variables, roof) / measured - 1
-    return found
+    sizes, measured = _columns(samples)
+    errors: Array = PRICE_FORMS[name].seconds(parameters, sizes, sheet) / measured - 1
+    return errors
 
 
-def _columns(samples: Sequence[Sample]) -> tuple[dict[str, Array], Array]:
-    names = samples[0].variables
-    variables = {name: np.array([sample.variables[name] for sample in samples], dtype=float) for name in names}
-    return variables, np.array([sample.seconds for sample in samples])
+def _columns(samples: Sequence[TimedSample]) -> tuple[dict[str, Array], Array]:
+    """Each size of all samples, and their seconds."""
+    sizes = {name: np.array([sample.sizes[name] for sample in samples], dtype=float) for name in samples[0].sizes}
+    return sizes, np.array([sample.seconds for sample in samples])
 
 
-def _solve(form: Form, samples: Sequence[Sample], roof: Roof, fixed: Parameters) -> dict[str, float]:
-    """The free parameters, first by the samples alone, then with what is loose drawn to what is typical."""
-    variables, measured = _columns(samples)
-    free = [name for name in form.start if name not in fixed]
-    typical = np.log([form.start[name] for name in free])
-    pulled = np.array([1 / form.loose[name] if name in form.loose else 0.0 for name in free])
+def _solve(form: PriceForm, samples: Sequence[TimedSample], sheet: DataSheet, fixed: Parameters) -> dict[str, float]:
+    """The free parameters, first by the samples alone, then with those that may stray drawn to what is typical."""
+    sizes, measured = _columns(samples)
+    free = [parameter for parameter in form.parameters if parameter.name not in fixed]
+    typical = np.log([parameter.typical for parameter in free])
+    pull = np.array([1 / parameter.strays if parameter.strays else 0.0 for parameter in free])
 
     def named(logs: Array) -> dict[str, float]:
-        return {**fixed, **dict(zip(free, np.exp(logs).tolist(), strict=True))}
+        return {**fixed, **dict(zip((one.name for one in free), np.exp(logs).tolist(), strict=True))}
 
-    def alone(logs: Array) -> Array:
-        found: Array = form.seconds(named(logs), variables, roof) / measured - 1
-        return found
+    def errors(logs: Array) -> Array:
+        relative: Array = form.seconds(named(logs), sizes, sheet) / measured - 1
+        return relative
 
-    robust = np.full(len(measured), ROBUST)
-    logs = _descended(alone, typical, robust)
-    scatter = max(DEVIATION * float(np.abs(alone(logs)).mean()), EXACT)
-    weight = np.sqrt(scatter * min(scatter, ROBUST)) * pulled  # what a measurement weighs that scatters like the others
+    robust = np.full(len(samples), ROBUST)
+    logs = _descend(errors, typical, robust)
+    scatter = max(DEVIATION * float(np.abs(errors(logs)).mean()), EXACT)
+    weight = np.sqrt(scatter * min(scatter, ROBUST)) * pull  # what a measurement weighs that scatters like the others
     limits = np.concatenate([robust, np.full(len(free), np.inf)])
-    return named(_descended(lambda at: np.concatenate([alone(at), weight * (at - typical)]), logs, limits))
+    return named(_descend(lambda at: np.concatenate([errors(at), weight * (at - typical)]), logs, limits))
 
 
-def _descended(residuals: Callable[[Array], Array], logs: Array, limits: Array) -> Array:
+def _descend(residuals: Callable[[Array], Array], logs: Array, limits: Array) -> Array:
     """Damped Gauss-Newton on the logarithms of the parameters, which keeps them positive."""
     damping, best = 1e-2, residuals(logs)
     for _ in range(STEPS):

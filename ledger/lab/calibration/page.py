@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from ledger.evidence.microbenchmarks.sets import named
+from ledger.evidence.microbenchmarks.sets import record_name
+from ledger.lab.calibration.table import case_names
 from ledger.report.charts.agreement import chart
 from ledger.report.charts.measured import Point
 from ledger.report.files import replace_file
 from ledger.report.html import environment, policy, stylesheet
 
 if TYPE_CHECKING:
-    from ledger.lab.calibration.calibrate import Fitted
+    from ledger.lab.calibration.calibrate import FittedDevice
     from ledger.lab.calibration.curves import Calibration
 
 WIDTH = 640.0
@@ -26,17 +27,17 @@ class Panel:
     """A kernel class: its name, a sentence on its fit, where its measurements are from, and its chart."""
 
     name: str
-    said: str
+    summary: str
     source: str
     chart: Markup
 
 
-def write_page(fitted: Fitted, path: Path) -> bool:
+def write_page(fitted: FittedDevice, path: Path) -> bool:
     """The page at that path, whole or not at all; whether it had to be written."""
     return replace_file(path, page(fitted).encode())
 
 
-def page(fitted: Fitted) -> str:
+def page(fitted: FittedDevice) -> str:
     """One file that needs no network."""
     style = stylesheet()
     accelerator = fitted.device.accelerator
@@ -45,9 +46,9 @@ def page(fitted: Fitted) -> str:
         .get_template("calibration.html")
         .render(
             title=accelerator.title,
-            measurements=sum(len(one.samples) for one in fitted.found),
-            panels=[panel(one) for one in fitted.found if one.fit is not None],
-            lone=[one.series.kind.what for one in fitted.found if one.fit is None],
+            measurements=sum(len(one.samples) for one in fitted.calibrations),
+            panels=[panel(one) for one in fitted.calibrations if one.fit is not None],
+            lone=[one.kind.what for one in fitted.calibrations if one.fit is None],
             style=Markup(style),  # noqa: S704 - the project's own file
             policy=policy(style, ""),
         )
@@ -56,21 +57,21 @@ def page(fitted: Fitted) -> str:
 
 def panel(one: Calibration) -> Panel:
     """The chart of one set, with its errors in words."""
-    kind, fit = one.series.kind, one.fit
-    cases = [f"{kind.ranks} ranks" if kind.ranks else "", f"head width {kind.head_dim}" if kind.head_dim else ""]
-    cases += ["" if kind.causal else "no mask", kind.kernel, "with other kernels" if kind.module else "", kind.regime]
-    name = ", ".join((kind.what, *(case for case in cases if case)))
-    said = (
+    kind, fit = one.kind, one.fit
+    name = ", ".join((kind.what, *case_names(kind, "head width"), kind.regime))
+    summary = (
         f"{fit.samples} measurements, {fit.held_out}: mean error {fit.error:.1%}, bias {fit.bias:+.1%} on what the fit "
         f"had not seen; {fit.seen:.1%} in sample"
         if fit
         else ""
     )
-    if one.wider and one.whole and one.series.whole:
-        said += f". Drawn is the price, a fit over {one.series.whole.points} measurements: {one.whole[0]:.1%} on these"
+    published = one.measured.published
+    if one.prefers_published and one.published_error and published:
+        here = one.published_error[0]
+        summary += f". Drawn is the price, a fit over {published.points} measurements: {here:.1%} on these"
     points = [
-        Point(named(record), sample.seconds, seconds)
-        for record, sample, seconds in zip(one.series.records, one.samples, one.predicted, strict=True)
+        Point(record_name(record), sample.seconds, seconds)
+        for record, sample, seconds in zip(one.measured.records, one.samples, one.predicted, strict=True)
     ]
     drawn = chart(points, "s", f"{name}: predicted against measured seconds", WIDTH)
-    return Panel(name, said, f"{one.series.source} ({one.series.file})", Markup(drawn))  # noqa: S704 - our own elements
+    return Panel(name, summary, one.measured.citation, Markup(drawn))  # noqa: S704 - our own elements

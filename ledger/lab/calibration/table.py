@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ledger.evidence.microbenchmarks.samples import form_of
-from ledger.evidence.microbenchmarks.sets import Whole
-from ledger.lab.calibration.calibrate import Fitted
+from ledger.evidence.microbenchmarks.sets import MeasurementKind, PublishedFit
+from ledger.lab.calibration.calibrate import FittedDevice
 from ledger.lab.calibration.curves import Calibration
 from ledger.lab.calibration.fitting import relative_errors
 from ledger.lab.verification.accuracy import table
+from ledger.spec.kernel_families import form_of
 from ledger.spec.plan import Accelerator
 
 SCHEMA = "ledger-calibration/1"
@@ -28,11 +28,11 @@ PRICED = "that fit is the price"
 
 
 @dataclass(frozen=True)
-class Row:
+class SetRow:
     """One set: held-out error and bias, and the error in sample; `error` is None where nothing could be held out.
 
     `bias` is then that of the price list's own curve, where it has one. `here` is the error of a fit over the whole
-    publication on these points; `wider` whether that fit is the price.
+    publication on these points.
     """
 
     device: str
@@ -43,67 +43,67 @@ class Row:
     error: float | None
     bias: float | None
     seen: float | None
-    whole: Whole | None
+    published: PublishedFit | None
     here: float = 0.0
-    wider: bool = False
-    usable: bool = True
+    prefers_published: bool = False
+    is_usable: bool = True
 
     @property
     def verdict(self) -> str:
         """How the error compares with that of the fit over the whole publication, and why it is larger."""
         if self.error is None or self.seen is None:
             return ALONE if self.bias is None else f"{ALONE}, the bias is of the price list's own curve"
-        if not self.usable:
+        if not self.is_usable:
             return NO_PRICE
-        if self.whole is None:
+        if self.published is None:
             return ""
-        if self.wider:
+        if self.prefers_published:
             return f"{PRICED}: {self.here:.1%} on these points"
-        if (self.seen if self.whole.in_sample else self.error) <= self.whole.error + EQUAL:
+        if (self.seen if self.published.in_sample else self.error) <= self.published.error + EQUAL:
             return AT_OR_UNDER
         if self.seen <= self.here + EQUAL:
             return f"over: that fit has {self.here:.1%} on these points, this one {self.seen:.1%} in sample"
         return "over"
 
 
-def rows(fitted: Iterable[Fitted]) -> tuple[Row, ...]:
+def rows(fitted: Iterable[FittedDevice]) -> tuple[SetRow, ...]:
     """A row for each set, by device."""
-    return tuple(_row(one, device.device.accelerator) for device in fitted for one in device.found)
+    return tuple(_row(one, device.device.accelerator) for device in fitted for one in device.calibrations)
 
 
-def _row(one: Calibration, accelerator: Accelerator) -> Row:
-    series, kind, fit = one.series, one.series.kind, one.fit
+def case_names(kind: MeasurementKind, head: str = "head_dim") -> list[str]:
+    """What tells a kind from others of its kernel class, in words."""
     cases = [f"{kind.ranks} ranks"] if kind.ranks else []
-    cases += [f"head_dim {kind.head_dim}"] if kind.head_dim else []
+    cases += [f"{head} {kind.head_dim}"] if kind.head_dim else []
     cases += [] if kind.causal else ["no mask"]
-    cases += ["with other kernels"] if kind.module else []
-    cases += [kind.kernel] if kind.kernel else []
-    case = ", ".join(cases)
-    whole = series.whole
+    cases += ["with other kernels"] if kind.with_others else []
+    return cases + ([kind.kernel] if kind.kernel else [])
+
+
+def _row(one: Calibration, accelerator: Accelerator) -> SetRow:
+    kind, fit, published = one.kind, one.fit, one.measured.published
+    measured = (one.measured.device, kind.what, ", ".join(case_names(kind)), kind.regime, len(one.samples))
     if fit is None:
-        bias = _against(one, accelerator)
-        return Row(series.device, kind.what, case, kind.regime, len(one.samples), None, bias, None, whole)
-    here = one.whole[0] if one.whole else whole.here if whole else 0.0
-    measured = (series.device, kind.what, case, kind.regime, fit.samples)
-    return Row(*measured, fit.error, fit.bias, fit.seen, whole, here, one.wider, one.usable)
+        return SetRow(*measured, None, _own_bias(one, accelerator), None, published)
+    here = one.published_error[0] if one.published_error else published.here if published else 0.0
+    return SetRow(*measured, fit.error, fit.bias, fit.seen, published, here, one.prefers_published, one.is_usable)
 
 
-def _against(one: Calibration, accelerator: Accelerator) -> float | None:
+def _own_bias(one: Calibration, accelerator: Accelerator) -> float | None:
     """How far the price list's own curve is from the mean of a set that has no fit."""
-    own = [curve for curve in accelerator.calibration if curve.what == one.series.kind.what]
+    own = [curve for curve in accelerator.calibration if curve.what == one.kind.what]
     if not own:
         return None
-    errors = relative_errors(form_of(one.series.kind.what), own[0].parameters, one.samples, one.roof)
-    return float(np.mean(errors))
+    return float(np.mean(relative_errors(form_of(one.kind.what), own[0].parameters, one.samples, one.sheet)))
 
 
-def published(found: Sequence[Row]) -> dict[str, Any]:
+def table_json(found: Sequence[SetRow]) -> dict[str, Any]:
     """The table for programs."""
-    return {"schema": SCHEMA, "rows": [_object(row) for row in found]}
+    return {"schema": SCHEMA, "rows": [_row_json(row) for row in found]}
 
 
-def _object(row: Row) -> dict[str, Any]:
-    whole = row.whole
+def _row_json(row: SetRow) -> dict[str, Any]:
+    published = row.published
     return {
         "device": row.device,
         "what": row.what,
@@ -113,15 +113,15 @@ def _object(row: Row) -> dict[str, Any]:
         "held_out_error": row.error,
         "bias": row.bias,
         "in_sample_error": row.seen,
-        "whole": whole and {"points": whole.points, "error": whole.error, "held_out": whole.held_out},
+        "whole": published and {"points": published.points, "error": published.error, "held_out": published.held_out},
         "verdict": row.verdict,
     }
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: SetRow) -> tuple[str, ...]:
     """The cells of HEAD."""
     name = " ".join(part for part in (row.what, row.case, row.regime if row.regime == "burst" else "") if part)
-    whole = f"{row.whole.error:.1%} of {row.whole.points}" if row.whole else ""
+    whole = f"{row.published.error:.1%} of {row.published.points}" if row.published else ""
     return name, str(row.points), _share(row.error), _share(row.bias, signed=True), _share(row.seen), whole, row.verdict
 
 
@@ -129,7 +129,7 @@ def _share(value: float | None, *, signed: bool = False) -> str:
     return "–" if value is None else f"{value:+.1%}" if signed else f"{value:.1%}"
 
 
-def rewritten(document: str, found: Sequence[Row]) -> str:
+def with_table(document: str, found: Sequence[SetRow]) -> str:
     """The document with its table made anew; ValueError where it has no place for it."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -138,11 +138,11 @@ def rewritten(document: str, found: Sequence[Row]) -> str:
     return f"{before}{begin}\n\n" + "\n".join(section(found)) + f"\n{end}{after}"
 
 
-def section(found: Sequence[Row]) -> Iterator[str]:
+def section(found: Sequence[SetRow]) -> Iterator[str]:
     """A sentence and a table for each device."""
-    compared = [row for row in found if row.whole and row.error is not None]
+    compared = [row for row in found if row.published and row.error is not None]
     under = sum(row.verdict == AT_OR_UNDER for row in compared)
-    wider = sum(row.wider for row in compared)
+    wider = sum(row.prefers_published for row in compared)
     yield (
         f"{len(found)} sets of measurements, {sum(row.points for row in found)} points; of {len(compared)} that are a "
         f"part of a larger publication, {wider} are priced by a fit over all of it, which errs no more on these points "

@@ -5,30 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 
+from ledger.price_forms import PRICE_FORMS
 from ledger.spec.plan import Curve
 
-UNITS: Mapping[str, tuple[float, str]] = {"t0": (1e6, " us"), "a": (1e6, " us"), "B": (1e-9, " GB/s")}
+# How a parameter of a unit is written: what it is multiplied by, and the unit behind it.
+WRITTEN: Mapping[str, tuple[float, str]] = {"s": (1e6, " us"), "B/s": (1e-9, " GB/s"), "1": (1.0, "")}
 
 
-def derived(base: str, title: str, curves: Iterable[Curve]) -> str:
+def based_spec(base: str, title: str, curves: Iterable[Curve]) -> str:
     """A spec of an accelerator that the library has, with these prices in place of its own."""
     head = ("spec: ledger/1", f"base: {base}", f"accelerator: {quoted(title)}", f"aliases: [{base}]")
-    return "\n".join([*head, "calibration:", *rows(curves), ""])
+    return "\n".join([*head, "calibration:", *price_lines(curves), ""])
 
 
-def fresh(parts: Mapping[str, str], curves: Iterable[Curve]) -> str:
+def whole_spec(parts: Mapping[str, str], curves: Iterable[Curve]) -> str:
     """A whole spec: its data sheet, each part as it is written, then the prices."""
     head = ("spec: ledger/1", *(f"{key}: {value}" for key, value in parts.items()))
-    return "\n".join([*head, "calibration:", *rows(curves), ""])
+    return "\n".join([*head, "calibration:", *price_lines(curves), ""])
 
 
-def rows(curves: Iterable[Curve]) -> Iterator[str]:
+def price_lines(curves: Iterable[Curve]) -> Iterator[str]:
     """A block of lines for each price."""
     for curve in curves:
-        yield from _row(curve)
+        yield from _lines(curve)
 
 
-def _row(curve: Curve) -> Iterator[str]:
+def _lines(curve: Curve) -> Iterator[str]:
     yield f"  - what: {curve.what}"
     yield f"    form: {curve.form}"
     yield f"    regime: {curve.regime}"
@@ -36,8 +38,9 @@ def _row(curve: Curve) -> Iterator[str]:
         yield f"    ranks: {curve.ranks}"
     if curve.head_dim:
         yield f"    head_dim: {curve.head_dim}"
-    written = ", ".join(f"{name}: {constant(name, value)}" for name, value in curve.parameters.items())
-    yield f"    parameters: {{{written}}}"
+    form = PRICE_FORMS[curve.form]
+    stated = ", ".join(f"{one.name}: {written(curve.parameters[one.name], one.unit)}" for one in form.parameters)
+    yield f"    parameters: {{{stated}}}"
     yield f"    error: {percent(curve.error)}"
     if curve.bias:
         yield f"    bias: {percent(curve.bias)}"
@@ -48,9 +51,9 @@ def _row(curve: Curve) -> Iterator[str]:
     yield f"    source: {quoted(curve.source)}"
 
 
-def constant(name: str, value: float) -> str:
+def written(value: float, base: str) -> str:
     """A parameter with the unit that it is read with."""
-    scale, unit = UNITS.get(name, (1.0, ""))
+    scale, unit = WRITTEN[base]
     return f"{float(f'{value * scale:.4g}'):g}{unit}"
 
 
