@@ -41,13 +41,13 @@ accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md
 	@$(python) -m ledger.lab.verification docs/accuracy.md
 
 neighbours: $(runnable) ## write what the compiler says today of the published runs that the library carries
-	@$(python) -m ledger.lab.published predicted
+	@$(python) -m ledger.lab.score predicted
 
 constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
-	@$(python) -m ledger.lab.published constants
+	@$(python) -m ledger.lab.score constants
 
 worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
-	@$(python) -m ledger.lab.published worth
+	@$(python) -m ledger.lab.score worth
 
 calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
 	@$(python) -m ledger.lab.calibration docs/accuracy.md

@@ -89,7 +89,7 @@ def run(models: list[Model], found: Machine, rig: Rig, path: Path) -> Iterator[t
     (fitted,) = fit_all(read_all([path]))
     prices = path.with_suffix(".accelerator.yaml")
     prices.write_text(fitted.spec, encoding="utf-8")
-    launch = next(record for record in read_all([path])[0].records if record["what"] == "launch")
+    launch = next(record for record in read_all([path])[0].microbenchmarks if record["what"] == "launch")
     for model in models:
         document = plans.plan("cpu", str(prices))
         changes = {**model.changes, LAUNCH: f"{launch['value']} {launch['unit']}"}

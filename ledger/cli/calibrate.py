@@ -10,7 +10,7 @@ import click
 from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
-    from ledger.evidence.microbenchmarks.measured import Evidence
+    from ledger.evidence.documents import Evidence
     from ledger.lab.calibration.calibrate import FittedDevice
 
 SPECS = (".yaml", ".yml")

@@ -22,7 +22,8 @@ def schemas() -> dict[str, Path]:
 def command(kind: str | None) -> None:
     """Print the JSON Schema of KIND.
 
-    KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show); without it, all are listed.
+    KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
+    are listed.
     """
     known = schemas()
     if kind is None:

@@ -69,8 +69,8 @@ def _origin(curve: Curve | None, plan: Plan) -> str:
     """The device behind a price, empty for the plan's own; or that no measurement of it is at hand."""
     if curve is None:
         return SHEETS
-    path = citations.located(name, plan) if (name := citations.cited(curve)) else None
-    device = citations.device(path) if path else ""
+    path = citations.find_cited(citations.cited_file(curve), plan)
+    device = citations.device_of(path) if path else ""
     if not device:
         return FIGURES
-    return "" if citations.own(device, plan.accelerator) else device
+    return "" if citations.is_about(device, plan.accelerator) else device

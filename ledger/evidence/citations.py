@@ -4,86 +4,83 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
+from ledger.evidence.documents import LIBRARY_FOLDER, read_document
 from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator, Curve, Plan
+from ledger.spec.problems import SpecError
 from ledger.spec.sources import exists
 
 CITED = re.compile(r"\(([^()]+\.ya?ml)\)")  # as `ledger calibrate` writes it behind a publication or a command
-CARRIED = "specs/evidence/"  # how a file of the library is cited, wherever the library lies
-DEVICE = re.compile(r"^device: *(\S+)", re.MULTILINE)
-TOP = 2000  # characters in which a file says its device
-LARGEST = 16 << 20  # bytes; what is larger is no file of measurements
 
 
-def cited(curve: Curve) -> str:
+def cited_file(curve: Curve) -> str:
     """The file that a price's source names, as it is written there; empty where it names none."""
-    found = CITED.search(curve.source)
-    return found[1] if found else ""
+    match = CITED.search(curve.source)
+    return match[1] if match else ""
 
 
-def located(name: str, plan: Plan) -> Path | None:
+def find_cited(name: str, plan: Plan) -> Path | None:
     """Where a cited file is: in the library, beside the spec of the prices, or here; None where it is nowhere."""
     if not name:
         return None
-    if name.startswith(CARRIED):
+    if name.startswith(LIBRARY_FOLDER):
         places = [default_library().folder("evidence")]
-        name = name.removeprefix(CARRIED)
+        name = name.removeprefix(LIBRARY_FOLDER)
     else:
-        places = [beside(plan), Path()]
+        places = [price_list_folder(plan), Path()]
     return next((path for place in places if exists(str(path := place / name))), None)
 
 
-def same(first: str, second: str, plan: Plan) -> bool:
+def is_same_file(first: str, second: str, plan: Plan) -> bool:
     """Whether two names are of one file, however they are written."""
-    one, other = located(first, plan), located(second, plan)
+    one, other = find_cited(first, plan), find_cited(second, plan)
     return first == second or (one is not None and other is not None and one.resolve() == other.resolve())
 
 
-def beside(plan: Plan) -> Path:
+def price_list_folder(plan: Plan) -> Path:
     """The folder of the spec that says the plan's prices."""
     stated = plan.origins.get("accelerator.calibration") or plan.origins.get("accelerator")
     return Path(stated.where.file).parent if stated else Path()
 
 
-def device(path: Path) -> str:
+def device_of(path: Path) -> str:
     """The device that a file says it is about; empty where it says none, or cannot be read."""
     try:
-        stamp = path.stat()
-        return _device(path, stamp.st_mtime_ns) if stamp.st_size <= LARGEST else ""
-    except OSError:
+        stated = read_document(path).node.fields.get("device")
+    except SpecError:
         return ""
+    return str(stated.value) if stated else ""
 
 
-@cache
-def _device(path: Path, _stamp: int) -> str:
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        said = DEVICE.search(stream.read(TOP))
-    return said[1].strip("'\"") if said else ""
+def is_about(device: str, accelerator: Accelerator) -> bool:
+    """Whether the device of that name is this one."""
+    return device in _names(accelerator)
 
 
-def own(name: str, accelerator: Accelerator) -> bool:
-    """Whether a file about the device of that name is about this one."""
-    return name in (accelerator.name, *accelerator.aliases)
+def _names(accelerator: Accelerator) -> tuple[str, ...]:
+    return (accelerator.name, *accelerator.aliases)
 
 
-def files(plan: Plan) -> tuple[Path, ...]:
+def evidence_files(plan: Plan) -> tuple[Path, ...]:
     """Every file of measurements behind the plan's prices: of the library about its device, and what prices cite."""
-    return tuple(dict.fromkeys(path.resolve() for path in _files(plan)))
+    return tuple(dict.fromkeys(path.resolve() for path in _evidence_files(plan)))
 
 
-def _files(plan: Plan) -> Iterator[Path]:
+def _evidence_files(plan: Plan) -> Iterator[Path]:
+    names = _names(plan.accelerator)
     for path in sorted(default_library().folder("evidence").glob("*.yaml")):
-        if own(device(path), plan.accelerator):
+        text = path.read_text(encoding="utf-8", errors="replace")  # most files name another device, and are not read
+        if any(name in text for name in names) and is_about(device_of(path), plan.accelerator):
             yield path
-    for name in dict.fromkeys(cited(curve) for curve in plan.accelerator.calibration):
-        if name and (found := located(name, plan)) and device(found):
-            yield found
+    for name in dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration):
+        cited = find_cited(name, plan)
+        if cited and device_of(cited):
+            yield cited
 
 
-def lost(plan: Plan) -> tuple[str, ...]:
+def missing_files(plan: Plan) -> tuple[str, ...]:
     """Files that prices of the plan cite and that are not where they were."""
-    names = dict.fromkeys(cited(curve) for curve in plan.accelerator.calibration)
-    return tuple(name for name in names if name and located(name, plan) is None)
+    names = dict.fromkeys(cited_file(curve) for curve in plan.accelerator.calibration)
+    return tuple(name for name in names if name and find_cited(name, plan) is None)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ledger.books import prices
 from ledger.books.results import Compiled, KernelTime
 from ledger.evidence import citations
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import TimedSample, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets, record_name
 from ledger.evidence.nearby import Nearby
@@ -92,7 +92,7 @@ def _distinct_kernels(kernels: Iterable[KernelTime]) -> list[tuple[KernelTime, f
 
 def _sampled_sets(plan: Plan) -> tuple[SampledSet, ...]:
     """Every set behind the plan's prices, kernels timed with others left out."""
-    stamped = ((path, path.stat().st_mtime_ns) for path in citations.files(plan))
+    stamped = ((path, path.stat().st_mtime_ns) for path in citations.evidence_files(plan))
     return tuple(one for path, stamp in stamped for one in _sets_of_file(path, stamp))
 
 
@@ -140,12 +140,13 @@ def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Itera
 def _nearby(match: Match, plan: Plan) -> Nearby | None:
     """The measurement beside its price; None where the price list of what was measured has no curve of its class."""
     measured = match.sampled.set
-    own = citations.own(measured.device, plan.accelerator)
+    own = citations.is_about(measured.device, plan.accelerator)
     device = plan.accelerator if own else _library_device(measured.device) or plan.accelerator
     curve = _curve(measured, device)
     if curve is None:
         return None
     scaleout = match.sampled.is_scaleout  # the plan's network prices it, not a curve
+    seen = citations.is_same_file(citations.cited_file(curve), measured.file, plan)
     return Nearby(
         what=measured.kind.what,
         name=record_name(measured.records[match.index]),
@@ -154,7 +155,7 @@ def _nearby(match: Match, plan: Plan) -> Nearby | None:
         unit="s",
         origin=measured.citation,
         differs=_differences(match, prices.curve(device, curve.what, ranks=curve.ranks, head_dim=curve.head_dim)),
-        unseen=None if scaleout or not citations.same(citations.cited(curve), measured.file, plan) else curve.error,
+        unseen=curve.error if seen and not scaleout else None,
         device="" if own else measured.device,
     )
 

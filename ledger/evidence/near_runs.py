@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from math import log2
 from typing import TYPE_CHECKING
 
-from ledger.evidence.known_runs import Known, experts, known
 from ledger.evidence.nearby import Nearby
 from ledger.evidence.own_steps import own_steps
+from ledger.evidence.published_runs import PublishedRun, experts_per_layer, published_runs
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -47,24 +47,24 @@ def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    own = {step.run.id: step for step in own_steps(plan, {run.id for run in known()})}
-    found = neighbours(plan, (*(step.run for step in own.values()), *known()))
+    own = {step.run.id: step for step in own_steps(plan, {run.id for run in published_runs()})}
+    found = neighbours(plan, (*(step.run for step in own.values()), *published_runs()))
     return tuple(one for run in found for one in _told(own[run.id].predicted() if run.id in own else run, plan))
 
 
-def neighbours(plan: Plan, runs: Iterable[Known]) -> list[Known]:
+def neighbours(plan: Plan, runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     """The nearest of the runs on the plan's device."""
     near = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
     wide = abs(log2(plan.model.d_model))
     close = [(far, run) for far, run in near if far <= FAR and abs(log2(run.d_model) - wide) <= WIDTH]
-    kinds: dict[tuple[object, ...], Known] = {}
+    kinds: dict[tuple[object, ...], PublishedRun] = {}
     for _, run in sorted(close, key=lambda pair: (pair[0], pair[1].id)):
         kind = (run.model, run.stack, run.dtype, run.recompute, run.zero, *(getattr(run, size) for size in WEIGHTS))
         kinds.setdefault(kind, run)  # the same run of several releases says the same
     return list(kinds.values())[:MOST]
 
 
-def distance(run: Known, plan: Plan) -> float:
+def distance(run: PublishedRun, plan: Plan) -> float:
     """Doublings between a run and the plan, weighed, and what is of another kind."""
     own = sizes(plan)
     doublings = sum(weight * abs(log2(getattr(run, name) / own[name])) for name, weight in WEIGHTS.items())
@@ -86,7 +86,7 @@ def sizes(plan: Plan) -> dict[str, int]:
     }
 
 
-def unlike(run: Known, plan: Plan) -> Iterator[str]:
+def unlike(run: PublishedRun, plan: Plan) -> Iterator[str]:
     """In what kind a run differs, in words."""
     if run.dtype != plan.precision.multiplies:
         yield f"{run.dtype} matmuls"
@@ -96,14 +96,14 @@ def unlike(run: Known, plan: Plan) -> Iterator[str]:
         yield run.stack
     if (run.zero == 3) != (plan.parallelism.zero == 3):
         yield f"ZeRO {run.zero}"
-    if (run.experts > 0) != (experts(plan) > 0):
+    if (run.experts > 0) != (experts_per_layer(plan) > 0):
         yield f"{run.experts} experts a layer" if run.experts else "no experts"
 
 
-def lacks(run: Known, plan: Plan) -> Iterator[str]:
+def lacks(run: PublishedRun, plan: Plan) -> Iterator[str]:
     """What the plan does and the run did not: mechanisms of whose cost the run says nothing."""
     mesh = plan.parallelism
-    if experts(plan) and not run.experts:
+    if experts_per_layer(plan) and not run.experts:
         yield "routes tokens to experts"
     if mesh.tensor > 1 == run.tensor:
         yield "splits tensors over devices"
@@ -117,7 +117,7 @@ def lacks(run: Known, plan: Plan) -> Iterator[str]:
         yield f"multiplies in {plan.precision.multiplies}"
 
 
-def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
+def _told(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
     """What was measured of a run, each beside its prediction."""
     own = sizes(plan)
     said = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != own[name]]
@@ -127,4 +127,4 @@ def _told(run: Known, plan: Plan) -> Iterator[Nearby]:
         lacking = tuple(lacks(run, plan))
         yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
     if run.memory and run.measured_memory:
-        yield Nearby(run.held, name, run.memory, run.measured_memory, "B", run.source, differs)
+        yield Nearby(run.memory_total, name, run.memory, run.measured_memory, "B", run.source, differs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -37,6 +38,12 @@ def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
     if problems:
         raise SpecError(problems)
     return tuple(read)
+
+
+def settings(stated: Node) -> tuple[str, ...]:
+    """The entries of a mapping such as `set: {run.micro_batch: 2}` as `key=value`; lists and mappings as JSON."""
+    plain = {key: node.plain() for key, node in stated.fields.items()}
+    return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in plain.items())
 
 
 def apply(root: Node, override: Override) -> Node:

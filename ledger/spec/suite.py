@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.spec.library import Library, default_library, read_once
+from ledger.spec.overrides import settings
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
@@ -87,9 +87,10 @@ def _sound(node: Node) -> Node:
 def _group(view: View, source: Source, library: Library) -> Group:
     node = view.node.fields["plan"]
     plan = _path(str(node.value), node.where, source, library)
-    shared = _overrides(view)
+    shared = settings(view.inner("set").node)
     cases = tuple(
-        Case(case.text("case"), plan, (*shared, *_overrides(case)), case.flag("quick")) for case in view.each("cases")
+        Case(case.text("case"), plan, (*shared, *settings(case.inner("set").node)), case.flag("quick"))
+        for case in view.each("cases")
     )
     return Group(view.text("group"), cases)
 
@@ -102,16 +103,6 @@ def _path(name: str, where: Location, source: Source, library: Library) -> str:
     if not path.exists():
         raise SpecError([Problem(where, f"no plan is named `{name}`", "give one of `ledger list plan`, or a path")])
     return str(path)
-
-
-def _overrides(view: View) -> tuple[str, ...]:
-    """What `set` changes, as texts; numbers and words as they are written, lists and mappings in YAML's flow form."""
-    return tuple(f"{key}={_written(node)}" for key, node in view.inner("set").node.fields.items())
-
-
-def _written(node: Node) -> str:
-    plain = node.plain()
-    return plain if isinstance(plain, str) else json.dumps(plain)
 
 
 def _repeated(node: Node) -> Iterator[Problem]:

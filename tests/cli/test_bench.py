@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ledger.cli import main
 from ledger.cli.bench import KINDS
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.documents import read_evidence
 from ledger.lab.bench import runner
 from ledger.lab.bench.table import BY_NAME
 
@@ -31,7 +31,7 @@ def test_a_device_is_measured_into_a_file(tmp_path: Path) -> None:
     assert first.stdout.splitlines()[-1] == str(path)
     assert "4 measurements into" in first.stderr
     evidence = read_evidence(path)
-    assert [record["operation"] for record in evidence.records] == ["host", "autograd", "module", "training"]
+    assert [record["operation"] for record in evidence.microbenchmarks] == ["host", "autograd", "module", "training"]
     assert evidence.hardware["kind"] == "cpu"
     assert {"torch", "threads", "method", "date"} <= set(evidence.origin)
     again = CliRunner().invoke(main, [*TINY, "--out", str(path), "--json"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration.fitting import relative_errors

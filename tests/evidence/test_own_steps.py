@@ -10,12 +10,12 @@ import yaml
 import ledger
 from ledger.books.results import Compiled
 from ledger.evidence.basis import basis
-from ledger.evidence.citations import lost
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.citations import missing_files
+from ledger.evidence.documents import read_evidence
 from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
 from ledger.evidence.near_runs import nearby
+from ledger.evidence.writing import head_text
 from ledger.lab.bench.plans import plan
-from ledger.lab.bench.records import head
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.report.views.basis import nothing_near, rests
 
@@ -57,7 +57,7 @@ def measurements() -> str:
         "source": "a test",
         "origin": {"a": "b"},
     }
-    text = head(top).replace("records:", yaml.safe_dump({"hardware": said, "plan": plan("cpu", "a-cpu")}) + "records:")
+    text = head_text({**top, "hardware": said, "plan": plan("cpu", "a-cpu")})
     rows = [
         f"what: matmul.fp32, m: {m}, n: {n}, k: {n}, dtype: fp32, value: {2 * m * n * n / 1e11 * 1e6:.6g}, unit: us"
         for m in (128, 256, 512)
@@ -96,7 +96,7 @@ def test_measurements_that_are_gone_are_missed(tmp_path: Path, own: Compiled) ->
     for name in ("my-device.yaml", "plan.yaml"):
         (tmp_path / name).write_text((beside.parent / name).read_text(encoding="utf-8"), encoding="utf-8")
     moved = ledger.compile(tmp_path / "plan.yaml", [f"{key}={value}" for key, value in NARROW.items()])
-    assert lost(moved.plan) == ("own.yaml",)
+    assert missing_files(moved.plan) == ("own.yaml",)
     assert nearest_microbenchmarks(moved) == () == nearby(moved)
     assert "cite own.yaml, which is no longer there" in nothing_near(moved)
     assert "single published figures" in rests(moved)

@@ -18,8 +18,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ledger.evidence.microbenchmarks.measured import read_evidence
-from ledger.evidence.runs import read_runs
+from ledger.evidence.documents import read_evidence
 from ledger.lab.bench import (
     attention,
     collective_rank,
@@ -247,7 +246,7 @@ def test_what_a_gpu_gives_is_read_fitted_and_scored(device: Device, tmp_path: Pa
     assert kernels == {"", matmuls.SLOW, matmuls.ROWS}
     (price,) = (one for one in choose(fitted.calibrations) if one.kind.what == "matmul.fp8")
     assert price.kind.kernel == ""
-    assert [run.name for run in read_runs(book.path)] == [case.keys["id"] for case in plans.cases(found.limits)]
+    assert [run.id for run in read_evidence(book.path).runs] == [case.keys["id"] for case in plans.cases(found.limits)]
 
 
 def test_a_gpu_that_another_process_has_for_itself_is_named(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +334,7 @@ def test_a_suite_goes_on_behind_a_broken_device(monkeypatch: pytest.MonkeyPatch,
     assert set(results) == {"host", "device", "graph", "autograd", "training"}
     (path,) = tmp_path.glob("h200-sxm-*.yaml")
     evidence = read_evidence(path)
-    assert (len(evidence.records), len(evidence.failed)) == (4, 1)
+    assert (len(evidence.microbenchmarks), len(evidence.failed)) == (4, 1)
     assert "driver" not in evidence.origin  # nobody can be asked here
 
 

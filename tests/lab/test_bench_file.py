@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.identity import identity
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.writing import head_text, record_line
 from ledger.lab.bench.cases import Case, Limits, Measured
-from ledger.lab.bench.records import add, head, line, opened
+from ledger.lab.bench.records import add, opened
 from ledger.lab.bench.table import suite
 from ledger.spec.problems import SpecError
 
@@ -53,7 +54,7 @@ def test_each_record_is_in_the_file_when_it_is_made(tmp_path: Path) -> None:
     path = tmp_path / "device.yaml"
     book = opened(path, FIELDS)
     add(book, Measured(CASES[0], FOUND))
-    assert path.read_text(encoding="utf-8") == head(FIELDS) + line({**CASES[0].record, **FOUND})
+    assert path.read_text(encoding="utf-8") == head_text(FIELDS) + record_line({**CASES[0].record, **FOUND})
     assert opened(path, FIELDS).records == ({**CASES[0].record, **FOUND},)
 
 
@@ -62,7 +63,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, left: int) -> None:
     """However much of the last line was written, the records before it stay and it is none."""
     path = tmp_path / "device.yaml"
     whole = _written(path, 2)
-    more = line({**CASES[2].record, **FOUND}).encode()
+    more = record_line({**CASES[2].record, **FOUND}).encode()
     path.write_bytes(whole + more[:left])
     assert len(opened(path, FIELDS).records) == 2
     assert path.read_bytes() == whole
@@ -101,7 +102,7 @@ def test_a_file_of_something_else_is_let_be(tmp_path: Path, text: str) -> None:
 def test_a_record_twice_is_refused(tmp_path: Path) -> None:
     """Two copies of one case would weigh double in every fit."""
     path = tmp_path / "device.yaml"
-    path.write_bytes(_written(path) + line({**CASES[0].record, **FOUND}).encode())
+    path.write_bytes(_written(path) + record_line({**CASES[0].record, **FOUND}).encode())
     with pytest.raises(SpecError, match="has records twice"):
         opened(path, FIELDS)
 
@@ -142,4 +143,4 @@ def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> Non
     memory = next(iter(yaml.safe_load(path.read_text(encoding="utf-8"))["hardware"]["memory"].split()))
     cases = suite(Limits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ("launch", "attention"))
     assert _identities(path) == Counter(identity(case.record) for case in cases)
-    assert len(read_evidence(path).records) == len(cases)
+    assert len(read_evidence(path).microbenchmarks) == len(cases)

@@ -12,7 +12,7 @@ import pytest
 import ledger
 from ledger.books.prices import FORMS as PRICED
 from ledger.books.prices import Work
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.sets import measurement_sets
 from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evidence, read_all
 from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key

@@ -5,26 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ledger.lab.published.contract import by_source, overall
-from ledger.lab.published.page import page, reasons, worst
-from ledger.lab.published.scores import Scored
+from ledger.lab.score.page import page, skip_reasons
+from ledger.lab.score.rows import Score, ScoreRow
 from ledger.report.charts.measured import Point
 from ledger.report.charts.parity import chart
 
-GOOD = Scored("near", "Somebody", "a", step=1.02, measured_step=1.0, counts_time=True)
-BAD = Scored(
+GOOD = ScoreRow("near", "Somebody", "a", step=1.02, measured_step=1.0, counts_time=True)
+BAD = ScoreRow(
     "far", "Somebody", "a", step=0.5, measured_step=1.0, counts_time=True, assumed=("interleave not stated: 1",)
 )
-HELD = Scored("held", "Another", "b", memory=11e9, measured_memory=10e9, counts_memory=True)
-LEFT = Scored("left", "Another", "b", skipped="no accelerator is named `X1`")
-UNCOUNTED = Scored("open", "Another", "b", step=3.0, measured_step=1.0)
-SCORES = (GOOD, BAD, HELD, LEFT, UNCOUNTED)
+HELD = ScoreRow("held", "Another", "b", memory=11e9, measured_memory=10e9, counts_memory=True)
+LEFT = ScoreRow("left", "Another", "b", skipped="no accelerator is named `X1`")
+UNCOUNTED = ScoreRow("open", "Another", "b", step=3.0, measured_step=1.0)
+ROWS = (GOOD, BAD, HELD, LEFT, UNCOUNTED)
 
 
-def rendered(scores: tuple[Scored, ...] = SCORES) -> str:
+def rendered(rows: tuple[ScoreRow, ...] = ROWS) -> str:
     """The page of these rows."""
-    groups = by_source(scores)
-    return page(scores, groups, overall(groups), Path("my runs.csv"))
+    return page(Score(rows), Path("my runs.csv"))
 
 
 def test_the_worst_row_comes_first_with_its_command() -> None:
@@ -47,13 +45,13 @@ def test_errors_by_source_and_overall_are_signed_and_absolute() -> None:
 
 def test_skipped_rows_are_counted_by_reason() -> None:
     """A reason that many rows share is said once."""
-    assert reasons([LEFT, LEFT]) == [("no accelerator is named `X1`", 2)]
+    assert skip_reasons([LEFT, LEFT]) == [("no accelerator is named `X1`", 2)]
     assert "no accelerator is named <code>X1</code>" in rendered()
 
 
 def test_the_page_needs_no_network() -> None:
     """Its policy allows its own style and script and nothing else; names of rows are text."""
-    shown = rendered((Scored("<b>x</b>", "S", "s", step=1.0, measured_step=2.0, counts_time=True),))
+    shown = rendered((ScoreRow("<b>x</b>", "S", "s", step=1.0, measured_step=2.0, counts_time=True),))
     assert "default-src 'none'" in shown.replace("&#39;", "'")
     assert not re.search(r'(?:src|href)="(?:https?:)?//', shown)
     assert "<b>x</b>" not in shown
@@ -71,5 +69,5 @@ def test_points_on_the_line_are_equal() -> None:
 
 def test_a_row_is_as_bad_as_its_worse_error() -> None:
     """Time and memory count alike, where they count at all."""
-    assert round(worst(BAD), 12) == 0.5
-    assert worst(UNCOUNTED) == 0
+    assert round(BAD.worst_error, 12) == 0.5
+    assert UNCOUNTED.worst_error == 0

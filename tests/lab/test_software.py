@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ledger.lab.published.documents import document
-from ledger.lab.published.facts import NEEDED, Facts, facts
-from ledger.lab.published.sources import software
-from ledger.lab.published.table import read_table
+from ledger.evidence.tables import read_table
+from ledger.lab.score.facts import NEEDED, Facts, facts
+from ledger.lab.score.row_plans import row_plan
+from ledger.lab.score.sources import software
 from ledger.spec.library import default_library
 from ledger.spec.load import load_stack
 from tests.lab.published_rows import TORCHTITAN, written
@@ -62,7 +62,7 @@ def test_networks_are_those_that_publications_state(
     """A line rate is stated for a node, and a plan wants it for a device; where none is, the library's is assumed."""
     dtype = "fp16" if source_id == "korthikanti22" else "bf16"
     row = typed(tmp_path, source_id=source_id, hardware=hardware, dtype=dtype, recompute="none")
-    cluster = document(row, default_library()).plan["cluster"]
+    cluster = row_plan(row, default_library()).plan["cluster"]
     assert cluster.get("scaleout", {}).get("bandwidth") == rate
 
 
@@ -70,15 +70,15 @@ def test_networks_are_those_that_publications_state(
 def test_a_cut_sequence_is_exchanged_as_the_software_does(tmp_path: Path, source_id: str, exchange: str) -> None:
     """PyTorch's context parallelism works block by block; what is not cut is not exchanged."""
     row = typed(tmp_path, source_id=source_id, n_gpus="16", cp="2", dp="8", recompute="none")
-    assert document(row, default_library()).plan["parallelism"]["context_exchange"] == exchange
+    assert row_plan(row, default_library()).plan["parallelism"]["context_exchange"] == exchange
     whole = typed(tmp_path, source_id=source_id, n_gpus="8", dp="8", recompute="none")
-    assert "context_exchange" not in document(whole, default_library()).plan["parallelism"]
+    assert "context_exchange" not in row_plan(whole, default_library()).plan["parallelism"]
 
 
 def test_hybrid_sharding_keeps_a_copy_in_each_node(tmp_path: Path) -> None:
     """HYBRID_SHARD splits weights within a node of eight: 16 devices hold two copies."""
     row = typed(tmp_path, data_parallel_kind="hsdp", n_gpus="16", dp="16", global_batch="32")
-    assert document(row, default_library()).plan["parallelism"]["replicate"] == 2
+    assert row_plan(row, default_library()).plan["parallelism"]["replicate"] == 2
 
 
 def test_stacks_of_pytorch_share_their_constants() -> None:

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node, lines
 
 COLUMNS, ROWS = "columns", "rows"
 OWN = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
-Record = dict[str, object]
+Record = Mapping[str, Any]
 
 
-def expanded(document: Node) -> tuple[tuple[Record, Location], ...]:
-    """Every row under `series:` as a record of its own, with its place; raises SpecError with all faulty rows."""
-    found: list[tuple[Record, Location]] = []
-    problems: list[Problem] = []
+@dataclass(frozen=True)
+class PlacedRecord:
+    """A record as plain values, with its place, and that of each key; a row of a table has one place for all."""
+
+    fields: Record
+    where: Location
+    keys: Mapping[str, Location] = field(default_factory=dict)
+
+    def place(self, key: str) -> Location:
+        """Where the key is written, or the record where it is not."""
+        return self.keys.get(key, self.where)
+
+
+def series_records(document: Node) -> tuple[list[PlacedRecord], list[Problem]]:
+    """Every row under `series:` as a record of its own; and what is wrong with other rows."""
     series = document.fields.get("series")
-    for table in series.items if series else ():
-        for row in _rows(table):
-            if isinstance(row, Problem):
-                problems.append(row)
-            else:
-                found.append(row)
-    if problems:
-        raise SpecError(problems)
-    return tuple(found)
+    rows = [row for table in (series.items if series else ()) for row in _rows(table)]
+    records = [row for row in rows if isinstance(row, PlacedRecord)]
+    return records, [row for row in rows if isinstance(row, Problem)]
 
 
-def _rows(table: Node) -> Iterator[tuple[Record, Location] | Problem]:
+def _rows(table: Node) -> Iterator[PlacedRecord | Problem]:
     """The rows of one table, or what is wrong with them."""
     columns = [str(item.value) for item in table.fields[COLUMNS].items]
     shared = {key: node.value for key, node in table.fields.items() if key not in OWN}
@@ -42,8 +48,8 @@ def _rows(table: Node) -> Iterator[tuple[Record, Location] | Problem]:
 
 def _row(
     words: Sequence[str], columns: Sequence[str], shared: Mapping[str, object], where: Location
-) -> tuple[Record, Location] | Problem:
-    """One row with what it shares."""
+) -> PlacedRecord | Problem:
+    """One row with what its table shares."""
     if len(words) != len(columns):
         help_text = f"columns: {' '.join(columns)}"
         return Problem(where, f"{len(words)} values stand in a table of {len(columns)} columns", help_text)
@@ -51,7 +57,7 @@ def _row(
     wrong = [word for word, value in zip(words, values, strict=True) if value is None]
     if wrong:
         return Problem(where, f"`{wrong[0]}` is no number", "every value of a row is a number such as 512 or 43.6")
-    return {**shared, **dict(zip(columns, values, strict=True))}, where
+    return PlacedRecord({**shared, **dict(zip(columns, values, strict=True))}, where)
 
 
 def _number(word: str) -> float | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ledger import numbers
-from ledger.evidence.microbenchmarks.measured import Evidence
+from ledger.evidence.documents import Evidence, citation
 from ledger.evidence.microbenchmarks.samples import Record
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_families import form_of, number_format
-from ledger.spec.library import default_library, shown
 from ledger.spec.plan import Accelerator
 from ledger.spec.quantities import parse, parse_any
 from ledger.spec.reader import Node
@@ -105,11 +103,11 @@ def measurement_sets(evidence: Evidence) -> tuple[MeasurementSet, ...]:
     origin = evidence.header.get("origin")
     regime = str(origin.get("regime", "")) if isinstance(origin, Mapping) else ""
     sets: dict[MeasurementKind, list[Record]] = {}
-    for record in evidence.records:
+    for record in evidence.microbenchmarks:
         if is_priced(record) and record.get("memory") != PAGEABLE:
             sets.setdefault(_kind(record, regime), []).append(record)
     published = dict(_published_fits(evidence.node, regime))
-    origins = (evidence.device, _file(evidence.path), evidence.source)
+    origins = (evidence.device, citation(evidence.path), evidence.source)
     return tuple(MeasurementSet(kind, *origins, tuple(records), published.get(kind)) for kind, records in sets.items())
 
 
@@ -124,12 +122,6 @@ def record_name(record: Record) -> str:
     sizes = [f"{name} {numbers.integer(value)}" for name, value in stated if isinstance(value, int)]
     sizes += [numbers.size(moved)] if isinstance(moved := record.get(BYTES), int) else []
     return ", ".join([*([str(record["operation"])] if "operation" in record else []), *sizes])
-
-
-def _file(path: Path) -> str:
-    """The file as prices cite it: one of the library by its place in the repository."""
-    own = path.resolve().parent == default_library().folder("evidence").resolve()
-    return f"specs/evidence/{path.name}" if own else shown(path)
 
 
 def _kind(record: Record, stated: str) -> MeasurementKind:

@@ -11,29 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ledger.evidence.documents import read_document
 from ledger.evidence.microbenchmarks.identity import RESULTS, identity
+from ledger.evidence.writing import RECORDS, head_text, record_line
 from ledger.lab.bench.cases import Measured
 from ledger.spec.problems import Location, Problem, SpecError
 
-START = "records:\n"
 LEAD, END = "  - {", "}\n"
-WIDTH = 10_000  # no line is folded
 # What must be equal for records to stand in one file.
 SAME = ("device", "hardware", "plan")
 SAME_ORIGIN = ("torch", "cuda", "driver", "threads")
-
-
-def line(record: Mapping[str, Any]) -> str:
-    """One record on one line."""
-    text = yaml.safe_dump(dict(record), sort_keys=False, default_flow_style=True, allow_unicode=True, width=WIDTH)
-    return f"  - {text.strip()}\n"
-
-
-def head(fields: Mapping[str, Any]) -> str:
-    """Everything above the records."""
-    return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=WIDTH) + START
 
 
 @dataclass(frozen=True)
@@ -56,14 +43,14 @@ def opened(path: Path, fields: Mapping[str, Any], *, retry: bool = False) -> Boo
     `retry` leaves out the cases that could not run. Raises SpecError for a file that is of something else.
     """
     if not path.exists():
-        _replace(path, head(fields))
+        _replace(path, head_text(fields))
         return Book(path, fields)
     _cut(path)
     book = _read(path)
     _agree(book, fields)
     if retry and any("error" in record for record in book.records):
         kept = tuple(record for record in book.records if "error" not in record)
-        _replace(path, head(book.fields) + "".join(map(line, kept)))
+        _replace(path, head_text(book.fields) + "".join(map(record_line, kept)))
         return Book(path, book.fields, kept)
     return book
 
@@ -71,7 +58,7 @@ def opened(path: Path, fields: Mapping[str, Any], *, retry: bool = False) -> Boo
 def add(book: Book, measured: Measured) -> None:
     """Appends a record; it is on disk when this returns."""
     known = {key: measured.result[key] for key in RESULTS if key in measured.result}
-    written = line({**measured.case.record, **known}).encode()
+    written = record_line({**measured.case.record, **known}).encode()
     with book.path.open("ab") as file:
         file.write(written)
         file.flush()
@@ -81,12 +68,12 @@ def add(book: Book, measured: Measured) -> None:
 def _cut(path: Path) -> None:
     """Cuts off what was not written to its end: a last line without a line end, or one that is no record."""
     content = path.read_bytes()
-    begun = content.find(b"\n" + START.encode())
+    begun = content.find(b"\n" + RECORDS.encode())
     if begun < 0:
         return
     whole = content.rfind(b"\n") + 1
     last = content.rfind(b"\n", 0, whole - 1) + 1
-    if last > begun + len(START) and not _is_record(content[last:whole]):
+    if last > begun + len(RECORDS) and not _is_record(content[last:whole]):
         whole = last
     if whole < len(content):
         with path.open("r+b") as file:
@@ -101,18 +88,17 @@ def _is_record(content: bytes) -> bool:
 
 def _read(path: Path) -> Book:
     """The head and the records of a file; raises SpecError where it is none of ours."""
-    text = path.read_text(encoding="utf-8")
     try:
-        document = yaml.load(text, Loader=yaml.CSafeLoader)
-    except yaml.YAMLError as error:
+        document = read_document(path)
+    except SpecError as error:
         raise SpecError([_other(path, "is no YAML")]) from error
-    if not isinstance(document, dict) or "evidence" not in document or not text.partition(START)[1]:
+    if "evidence" not in document.node.fields or RECORDS not in document.text:
         raise SpecError([_other(path, "is no file of `ledger bench`")])
-    records = document.pop("records") or []
+    records = document.records()
     doubled = _doubled(records)
     if doubled:
         raise SpecError([_other(path, f"has records twice: {doubled[0]}")])
-    return Book(path, document, tuple(records))
+    return Book(path, document.header(), tuple(records))
 
 
 def _doubled(records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ledger.evidence.documents import Evidence, read_evidence
 from ledger.evidence.microbenchmarks.identity import identity
-from ledger.evidence.microbenchmarks.measured import Evidence, read_evidence
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration import text
 from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key
@@ -64,9 +64,10 @@ def _shared_measurements(files: Sequence[Evidence]) -> Iterator[Problem]:
     """Files that hold the same measurements: each would count twice in a fit."""
     seen: dict[tuple[str, str, object, object], Path] = {}
     for evidence in files:
-        keys = {(evidence.device, identity(one), one.get("regime"), one.get("value")) for one in evidence.records}
+        records = evidence.microbenchmarks
+        keys = {(evidence.device, identity(one), one.get("regime"), one.get("value")) for one in records}
         for other, count in Counter(seen[key] for key in keys if key in seen).items():
-            message = f"{count} of its {len(evidence.records)} measurements are those of {other}"
+            message = f"{count} of its {len(records)} measurements are those of {other}"
             yield Problem(Location(str(evidence.path)), message, "give each measurement once")
         seen.update(dict.fromkeys(keys, evidence.path))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ledger.evidence.microbenchmarks.measured import Evidence
+from ledger.evidence.documents import Evidence
 from ledger.evidence.microbenchmarks.samples import Record, TimedSample, samples
 from ledger.lab.calibration.text import quoted
 from ledger.spec.kernel_families import form_of, number_format
@@ -70,7 +70,7 @@ def device_without_sheet(evidence: Evidence) -> CalibratedDevice:
     if missing:
         where = evidence.node.fields["hardware"].where
         raise SpecError([Problem(where, f"hardware says no {', '.join(missing)}", "`ledger bench` writes all of them")])
-    rates, best = peaks(evidence.records), fastest(evidence.records)
+    rates, best = peaks(evidence.microbenchmarks), fastest(evidence.microbenchmarks)
     if not rates or not best:
         lacking = "no matmul" if not rates else "no kernel that moves bytes"
         message = f"{lacking} is among its records, so the device has no measured peak"

@@ -45,7 +45,7 @@ def nothing_near(compiled: Compiled) -> str:
     """Why no microbenchmark can be shown beside the plan's kernels."""
     if compiled.plan.model.bare:
         return "No kernel follows from a parameter count."
-    lost = citations.lost(compiled.plan)
+    lost = citations.missing_files(compiled.plan)
     if lost:
         named = ", ".join(lost)
         return f"No microbenchmark can be shown: prices of this plan cite {named}, which is no longer there."

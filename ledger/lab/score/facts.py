@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ledger.lab.published.table import Row
-
-GIB = 2**30
+from ledger.evidence.tables import TableRow
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class UnreadableError(ValueError):
     """A cell that does not say what its column is for; the message has its place."""
 
 
-def facts(row: Row) -> Facts:
+def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     found: dict[str, Any] = {}
     for field in fields(Facts):
@@ -97,7 +95,7 @@ def facts(row: Row) -> Facts:
     return Facts(**found)
 
 
-def _grade(row: Row, name: str) -> str | None:
+def _grade(row: TableRow, name: str) -> str | None:
     """A grade, empty where the row is not to be compared; None where the table has no grades."""
     if name not in row.cells:
         return None

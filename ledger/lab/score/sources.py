@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ledger.lab.published.facts import Facts
+from ledger.lab.score.facts import Facts
 
 ALLOCATED, RESERVED, DRIVER = "allocated", "reserved", "driver"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
@@ -17,48 +18,52 @@ OTHERS: Mapping[str, str] = {";": "semicolons", "\t": "tabs"}
 BREAK = re.compile(r"\r\n|\n|\r")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The text of one cell, without quotes and outer blanks, and its place."""
+class TableCell(NamedTuple):
+    """The text of one cell, without quotes and outer blanks, and where it begins, counted from 1."""
 
     text: str
-    where: Location
+    line: int
+    column: int
 
 
 @dataclass(frozen=True)
-class Row:
-    """The cells of one row by column; a column that the table lacks is an empty cell."""
+class TableRow:
+    """The cells of one row of a file by column; a column that the table lacks is an empty cell."""
 
-    cells: Mapping[str, Cell]
-    where: Location
+    file: str
+    cells: Mapping[str, TableCell]
 
     def text(self, column: str) -> str:
         """What the cell says; empty for what was not published."""
         cell = self.cells.get(column)
         return cell.text if cell else ""
 
-    def place(self, column: str) -> Location:
+    def place(self, column: str = "") -> Location:
         """Where the cell is, or the row where it has none."""
-        cell = self.cells.get(column)
-        return cell.where if cell else self.where
+        cell = self.cells.get(column) or next(iter(self.cells.values()))
+        return Location(self.file, cell.line, cell.column)
 
 
-def read_table(path: Path, needed: Sequence[str]) -> tuple[Row, ...]:
+def read_table(path: Path, needed: Sequence[str]) -> tuple[TableRow, ...]:
     """The rows of a table with a header; raises SpecError for what is no table or lacks a needed column.
 
     Two rows of one `id` are one run that would count twice.
     """
-    text = _text(path)
-    _separated(text, str(path))
-    records = [record for record in _records(text, str(path)) if any(cell.text for cell in record)]
+    file, text = str(path), _text(path)
+    _separated(text, file)
+    records = [record for record in _records(text, file) if any(cell.text for cell in record)]
     if not records:
-        raise SpecError([Problem(Location(str(path)), "the table is empty", "the first line names the columns")])
+        raise SpecError([Problem(Location(file), "the table is empty", "the first line names the columns")])
     header, *rest = records
     names = [cell.text for cell in header]
-    rows = tuple(Row(dict(zip(names, record, strict=False)), record[0].where) for record in rest)
-    problems = [*_header_faults(header, needed), *_ragged(rest, len(names)), *_doubled(rows)]
+    rows = tuple(TableRow(file, dict(zip(names, record, strict=False))) for record in rest)
+    faults = [*_header_faults(header, needed), *_ragged(rest, len(names))]
+    problems = [
+        Problem(Location(file, cell.line, cell.column), message, help_text) for cell, message, help_text in faults
+    ]
+    problems += _repeated(rows)
     if problems:
-        raise SpecError(problems, {str(path): text})
+        raise SpecError(problems, {file: text})
     return rows
 
 
@@ -85,21 +90,22 @@ def _text(path: Path) -> str:
         raise SpecError([Problem(where, "not UTF-8 text", "save the table as UTF-8")]) from error
 
 
-def _records(text: str, file: str) -> Iterator[list[Cell]]:
+def _records(text: str, file: str) -> Iterator[list[TableCell]]:
     """Records of cells; a quoted cell may hold line breaks, which count as lines."""
-    record: list[Cell] = []
+    record: list[TableCell] = []
     start, line, line_start = 0, 1, 0
     while start < len(text) or record:
-        where = Location(file, line, start - line_start + 1)
-        found = CELL.match(text, start)
-        if found is None:
+        match = CELL.match(text, start)
+        if match is None:
+            where = Location(file, line, start - line_start + 1)
             raise SpecError([Problem(where, "a quote inside a cell, or one that is never closed", HELP)], {file: text})
-        quoted, plain, end = found.groups()
-        inside = plain if quoted is None else quoted.replace('""', '"')
-        record.append(Cell(inside.strip(), where))
-        for broken in BREAK.finditer(text, start, found.end()):
-            line, line_start = line + 1, broken.end()
-        start = found.end()
+        quoted, plain, end = match.groups()
+        content = plain if quoted is None else quoted.replace('""', '"')
+        record.append(TableCell(content.strip(), line, start - line_start + 1))
+        if end != "," or quoted is not None:
+            for broken in BREAK.finditer(text, start, match.end()):
+                line, line_start = line + 1, broken.end()
+        start = match.end()
         if end != ",":
             yield record
             record = []
@@ -108,33 +114,36 @@ def _records(text: str, file: str) -> Iterator[list[Cell]]:
 HELP = 'a cell with quotes is written in quotes, with each quote inside doubled: "a ""b"" c"'
 
 
-def _header_faults(header: Sequence[Cell], needed: Sequence[str]) -> Iterator[Problem]:
+Fault = tuple[TableCell, str, str]  # the cell, what is wrong, and what to type instead
+
+
+def _header_faults(header: Sequence[TableCell], needed: Sequence[str]) -> Iterator[Fault]:
     names = [cell.text for cell in header]
     for index, cell in enumerate(header):
         if cell.text and cell.text in names[:index]:
-            yield Problem(cell.where, f"two columns are named `{cell.text}`", "give each column its own name")
+            yield cell, f"two columns are named `{cell.text}`", "give each column its own name"
     for name in needed:
         if name not in names:
             near = nearest(name, [one for one in names if one not in needed])
             help_text = near if near.startswith("did") else "add it to the first line"
-            yield Problem(header[0].where, f"the table has no column `{name}`", help_text)
+            yield header[0], f"the table has no column `{name}`", help_text
 
 
-def _ragged(records: Sequence[Sequence[Cell]], width: int) -> Iterator[Problem]:
+def _ragged(records: Sequence[Sequence[TableCell]], width: int) -> Iterator[Fault]:
     for record in records:
         message = f"{len(record)} cells in a row of {width} columns"
         if len(record) > width:
-            yield Problem(record[width].where, message, "a cell that holds a comma is written in quotes")
+            yield record[width], message, "a cell that holds a comma is written in quotes"
         elif len(record) < width:
-            yield Problem(record[-1].where, message, "what was not published is an empty cell, and has its comma")
+            yield record[-1], message, "what was not published is an empty cell, and has its comma"
 
 
-def _doubled(rows: Sequence[Row]) -> Iterator[Problem]:
-    seen: dict[str, Location] = {}
+def _repeated(rows: Sequence[TableRow]) -> Iterator[Problem]:
+    first: dict[str, TableRow] = {}
     for row in rows:
         name = row.text("id")
-        if name in seen:
-            help_text = f"the other one is in line {seen[name].line}; give each run its own id, or remove one"
+        if name in first:
+            help_text = f"the other one is in line {first[name].place().line}; give each run its own id, or remove one"
             yield Problem(row.place("id"), f"two rows have the id `{name}`", help_text)
-        if name:
-            seen.setdefault(name, row.where)
+        elif name:
+            first[name] = row

@@ -7,26 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from ledger.cli.score_lines import lines
-from ledger.lab.published.contract import by_source, contract, uncounted
-from ledger.lab.published.scores import Scored, scored
-from ledger.lab.published.table import read_table
+from ledger.cli.score_print import sentences
+from ledger.evidence.tables import read_table
+from ledger.lab.score.contract import published
+from ledger.lab.score.predictions import predict_rows
+from ledger.lab.score.rows import Score, ScoreRow
 from ledger.spec.library import default_library
 from tests.lab.published_rows import TORCHTITAN, written
 
-GOOD = Scored("a-1", "A", "a", step=1.1, measured_step=1.0, counts_time=True)
-OPEN = Scored("b-1", "B", "b", step=1.5, measured_step=1.0, uncounted="graded B (`score_time`)")
-WIDER = Scored("c-1", "C", "c", step=0.9, measured_step=1.0, uncounted="graded B (`score_time`)")
-HELD = Scored("d-1", "D", "d", memory=2e9, measured_memory=2e9, counts_memory=True, unpriced="the limit is secret")
-LEFT = Scored("e-1", "E", "e", skipped="not published: layers, hidden")
+GOOD = ScoreRow("a-1", "A", "a", step=1.1, measured_step=1.0, counts_time=True)
+OPEN = ScoreRow("b-1", "B", "b", step=1.5, measured_step=1.0, uncounted="graded B (`score_time`)")
+WIDER = ScoreRow("c-1", "C", "c", step=0.9, measured_step=1.0, uncounted="graded B (`score_time`)")
+HELD = ScoreRow("d-1", "D", "d", memory=2e9, measured_memory=2e9, counts_memory=True, unpriced="the limit is secret")
+LEFT = ScoreRow("e-1", "E", "e", skipped="not published: layers, hidden")
 MORE = replace(LEFT, id="e-2", skipped="not published: vocab")
 OTHER = replace(LEFT, id="e-3", skipped="kind `lora` is not compiled; `pretrain` is")
-SCORES = (GOOD, OPEN, WIDER, HELD, LEFT, MORE, OTHER)
+ROWS = (GOOD, OPEN, WIDER, HELD, LEFT, MORE, OTHER)
 
 
-def said(scores: tuple[Scored, ...] = SCORES) -> list[str]:
+def said(rows: tuple[ScoreRow, ...] = ROWS) -> list[str]:
     """The lines of these rows."""
-    return list(lines(scores, by_source(scores)))
+    return list(sentences(Score(rows)))
 
 
 def test_rows_in_no_sum_have_a_line_of_their_own() -> None:
@@ -41,9 +42,9 @@ def test_rows_in_no_sum_have_a_line_of_their_own() -> None:
 def test_each_source_weighs_the_same_in_what_is_left_out() -> None:
     """Three rows of one source weigh no more than one of another."""
     many = (*(replace(OPEN, id=f"b-{number}") for number in range(3)), WIDER)
-    (found,) = uncounted(many).values()
-    assert found["rows"] == 4
-    assert found["mape"] == pytest.approx((0.5 + 0.1) / 2)
+    (found,) = Score(many).uncounted.values()
+    assert found.rows == 4
+    assert found.absolute == pytest.approx((0.5 + 0.1) / 2)
 
 
 def test_a_source_without_a_row_in_a_sum_says_why() -> None:
@@ -57,7 +58,7 @@ def test_a_source_without_a_row_in_a_sum_says_why() -> None:
 def test_a_missing_step_has_its_reason() -> None:
     """A peak without a step is said, in a line and in JSON."""
     assert "1 row with a peak and no step: the limit is secret" in said()
-    rows = {row["id"]: row for row in contract(SCORES)["rows"]}
+    rows = {row["id"]: row for row in published(Score(ROWS))["rows"]}
     assert (rows["d-1"]["predicted_step_s"], rows["d-1"]["unpriced"]) == (None, "the limit is secret")
     assert rows["a-1"]["unpriced"] is rows["a-1"]["uncounted"] is None
 
@@ -82,5 +83,5 @@ def test_skipped_rows_are_counted_by_reason() -> None:
 def test_why_a_row_does_not_count(tmp_path: Path, changes: dict[str, str], why: str) -> None:
     """A row counts exactly where nothing stands against it."""
     graded = {**TORCHTITAN, "score_time": "A", **changes}
-    (found,) = scored(read_table(written(tmp_path, graded), ("id",)), default_library())
+    (found,) = predict_rows(read_table(written(tmp_path, graded), ("id",)), default_library())
     assert (found.uncounted, found.counts_time) == (why, not why)

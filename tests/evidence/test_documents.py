@@ -1,12 +1,13 @@
-"""Files of measurements: what is wrong with one is told with its place, all at once."""
+"""Evidence files: records of every kind are read once, and what is wrong with any is told with its place, at once."""
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
-from ledger.evidence.microbenchmarks.measured import read_evidence
+from ledger.evidence.documents import read_evidence
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 
@@ -71,7 +72,7 @@ def test_a_record_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
     ]
     path = tmp_path / "again.yaml"
     path.write_text(HEAD + MATMUL + MATMUL.replace("100", "101"), encoding="utf-8")
-    assert len(read_evidence(path).records) == 2
+    assert len(read_evidence(path).microbenchmarks) == 2
 
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> Non
     """An editor on another system may add both."""
     path = tmp_path / "evidence.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + (HEAD + COPY + MATMUL).replace("\n", "\r\n").encode())
-    assert len(read_evidence(path).records) == 2
+    assert len(read_evidence(path).microbenchmarks) == 2
 
 
 def test_what_could_not_be_measured_is_kept_apart(tmp_path: Path) -> None:
@@ -93,5 +94,69 @@ def test_what_could_not_be_measured_is_kept_apart(tmp_path: Path) -> None:
     path = tmp_path / "evidence.yaml"
     path.write_text(HEAD + COPY + "  - {what: copy, bytes: 2048, error: out of memory}\n", encoding="utf-8")
     found = read_evidence(path)
-    assert [record["bytes"] for record in found.records] == [1048576]
+    assert [record["bytes"] for record in found.microbenchmarks] == [1048576]
     assert [record["error"] for record in found.failed] == ["out of memory"]
+
+
+# --- records of every kind ----------------------------------------------------------------------
+
+ALL_KINDS = (
+    COPY
+    + "  - {what: step, id: on, set: {run.micro_batch: 2, recompute: {every: 2}}, measured: {time.step: 2 s}}\n"
+    + "  - {what: step, id: large, error: out of memory}\n"
+    + "  - {what: fit, id: 010, measured: {fits: false}}\n"
+    + "  - {what: derivation, account: parameters, predicted: 3, found: 4, causes: {a tied weight: 1}}\n"
+    + "  - {what: derivation, account: saved.total, reason: not asked}\n"
+)
+
+
+def test_one_file_may_hold_records_of_every_kind(tmp_path: Path) -> None:
+    """Each kind is found where it belongs, by the rules of YAML 1.2: `on` is a word, a date is one, 010 is ten."""
+    path = tmp_path / "evidence.yaml"
+    path.write_text(HEAD.replace("records:", "plan: 8b\nrecords:").replace("none}", "2026-01-02}") + ALL_KINDS)
+    found = read_evidence(path)
+    assert found.origin["method"] == "2026-01-02"
+    assert len(found.microbenchmarks) == 1
+    (run,) = found.runs
+    assert (run.id, run.measured, run.settings) == (
+        "on",
+        {"time.step": 2.0},
+        ("run.micro_batch=2", 'recompute={"every": 2}'),
+    )
+    assert [(fit.id, fit.ran, dict(fit.measured)) for fit in found.fits] == [("10", False, {})]
+    assert [(one.account, one.status, one.skipped) for one in found.verdicts] == [
+        ("parameters", "explained", ""),
+        ("saved.total", "not checked", "not asked"),
+    ]
+
+
+def test_faults_of_every_kind_are_told_at_once(tmp_path: Path) -> None:
+    """A microbenchmark, a row of a table, a run, a fit and a verdict, each with its line."""
+    table = "series:\n  - what: copy\n    unit: us\n    columns: [bytes, value]\n    rows: |\n      1024 x\n"
+    faulty = (
+        "  - {what: copy, bytes: 1024, unit: us}\n"
+        "  - {what: step, id: a}\n"
+        "  - {what: fit, id: b, measured: {fits: perhaps}}\n"
+        "  - {what: derivation, account: c, predicted: 1.5, tolerance: loose, causes: {d: much}}\n"
+    )
+    assert _problems(tmp_path, HEAD + faulty + table) == [
+        "7: copy has no `value`",
+        "8: a whole run needs a `plan`",
+        "8: the run has no measured `time.step`",
+        "9: `fits` is `perhaps`",
+        "10: a derivation has no `found`",
+        "10: `predicted` is `1.5`",
+        "10: no tolerance is named `loose`",
+        "10: the cause `d` is `much`",
+        "16: `x` is no number",
+    ]
+
+
+def test_nothing_is_read_by_the_rules_of_yaml_1_1() -> None:
+    """PyYAML's own loaders read `on` as true and 010 as 8; what is read goes through the reader of specs."""
+    package = Path(__file__).parents[2] / "ledger"
+    loaders = {"load", "safe_load", "full_load", "load_all", "safe_load_all", "unsafe_load"}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yaml":
+                assert node.attr not in loaders, f"{path}:{node.lineno}"

@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ledger.cli import main
-from ledger.lab.published.documents import SkippedError, by_compute, document
-from ledger.lab.published.facts import COLUMNS, NEEDED, Facts, facts
-from ledger.lab.published.scores import measured_step, scored, summary
-from ledger.lab.published.table import Row, read_table
+from ledger.evidence.tables import TableRow, read_table
+from ledger.lab.score.facts import COLUMNS, NEEDED, Facts, facts
+from ledger.lab.score.predictions import measured_step, predict_rows
+from ledger.lab.score.row_plans import SkippedError, by_compute, row_plan
+from ledger.lab.score.rows import summarise
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
@@ -22,7 +23,7 @@ from tests.lab.published_rows import NANOTRON, NANOTRON_8B, TORCHTITAN, written
 LIBRARY = default_library()
 
 
-def row(folder: Path, **changes: str) -> Row:
+def row(folder: Path, **changes: str) -> TableRow:
     """The torchtitan row with these cells, as read from a file."""
     return read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED)[0]
 
@@ -46,7 +47,7 @@ def test_spreadsheets_write_marks_and_other_line_ends(tmp_path: Path) -> None:
     path = written(tmp_path, TORCHTITAN, {"id": ""}, NANOTRON, ending="\r\n", mark="\ufeff")
     windows = read_table(path, NEEDED)
     assert [r.text("source") for r in windows] == [r.text("source") for r in plain]
-    assert windows[1].where.line == 4  # the header, a row, a row of empty cells
+    assert windows[1].place().line == 4  # the header, a row, a row of empty cells
 
 
 def test_quoted_cells_hold_commas_quotes_and_breaks(tmp_path: Path) -> None:
@@ -100,10 +101,11 @@ def test_the_documents_example_is_a_table(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
     path = tmp_path / "runs.csv"
     path.write_text(text.partition("```csv\n")[2].partition("```")[0], encoding="utf-8")
-    (found,) = scored(read_table(path, NEEDED), LIBRARY)
-    assert found.skipped is None
+    (found,) = predict_rows(read_table(path, NEEDED), LIBRARY)
+    assert not found.skipped
     assert not found.assumed
-    explained = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in text.splitlines() if line.startswith("| `")]
+    columns = text.partition("| column |")[2].splitlines()
+    explained = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in columns if line.startswith("| `")]
     assert {name for names in explained for name in names} == set(COLUMNS)
 
 
@@ -162,49 +164,49 @@ def test_an_id_like_no_other_is_told_one_of_each_source(tmp_path: Path) -> None:
 def test_a_row_without_a_plan_says_why(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
     """A row that lacks something, or says something unknown, is skipped with a reason a reader can act on."""
     with pytest.raises(SkippedError, match=reason.replace("(", r"\(")):
-        document(typed(tmp_path, **changes), LIBRARY)
+        row_plan(typed(tmp_path, **changes), LIBRARY)
 
 
 def test_rules_of_plans_hold_for_rows(tmp_path: Path) -> None:
     """A layout that cannot exist is skipped with what the rule says, in the first row of a kind and in a later one."""
     odd = {**TORCHTITAN, "id": "odd", "tp": "16", "dp": "1", "n_gpus": "16", "sequence_parallel": "true"}
     rows = read_table(written(tmp_path, odd, TORCHTITAN, {**odd, "id": "as odd"}), NEEDED)
-    found = list(scored(rows, LIBRARY))
+    found = list(predict_rows(rows, LIBRARY))
     assert found[0].skipped == found[2].skipped
     assert "kv_heads = 8" in str(found[0].skipped)
-    assert found[1].skipped is None
+    assert found[1].skipped == ""
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1.5", "nan", "1e400"])
 def test_a_cell_that_is_no_count_has_its_place(tmp_path: Path, text: str) -> None:
     """A count that is none is told with its column; the other rows are predicted all the same."""
     path = written(tmp_path, {**TORCHTITAN, "micro_batch": text}, NANOTRON)
-    first, second = scored(read_table(path, NEEDED), LIBRARY)
+    first, second = predict_rows(read_table(path, NEEDED), LIBRARY)
     column = path.read_text().splitlines()[1].index(f",{text},") + 2
     assert str(first.skipped).startswith(f"{path}:2:{column}: `micro_batch` = `{text}` is not a whole number")
-    assert second.skipped is None
+    assert second.skipped == ""
 
 
 def test_a_grade_is_one_of_three(tmp_path: Path) -> None:
     """A row with another grade would silently not count."""
-    (found,) = scored(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED), LIBRARY)
+    (found,) = predict_rows(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED), LIBRARY)
     assert "`score_time` = `Z` is none of A, B, C" in str(found.skipped)
 
 
 def test_a_run_of_ones_own_names_its_software(tmp_path: Path) -> None:
     """The column `stack` says what ran where no publication does; without it the assumption says how to."""
     own = {"source_id": "", "source": "our cluster", "recompute": "selective"}
-    stated = document(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
+    stated = row_plan(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
     assert stated.plan["stack"] == "megatron-te-2024"
     assert not any("software" in line for line in stated.assumed)
-    named = document(typed(tmp_path, **own, mem_convention="max_memory_allocated", optimizer="lion"), LIBRARY)
+    named = row_plan(typed(tmp_path, **own, mem_convention="max_memory_allocated", optimizer="lion"), LIBRARY)
     assert (named.software.memory, named.plan["optimizer"]) == ("allocated", "lion")
-    assert any("name it in `stack`" in line for line in document(typed(tmp_path, **own), LIBRARY).assumed)
+    assert any("name it in `stack`" in line for line in row_plan(typed(tmp_path, **own), LIBRARY).assumed)
 
 
 def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:
     """Ambiguous hardware and unstated choices are assumptions of the row."""
-    assumed = document(typed(tmp_path, hardware="H100", recompute="", source_id="somebody"), LIBRARY).assumed
+    assumed = row_plan(typed(tmp_path, hardware="H100", recompute="", source_id="somebody"), LIBRARY).assumed
     assert "hardware `H100` is taken for h100-sxm" in assumed
     assert "recompute not stated: none" in assumed
     assert any(line.startswith("software of `somebody` is not known") for line in assumed)
@@ -212,7 +214,7 @@ def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:
 
 def test_a_vocabulary_is_padded_as_frameworks_pad_it(tmp_path: Path) -> None:
     """50257 rows over two devices become the next multiple of 256 (Megatron-LM's 128 x tensor)."""
-    made = document(typed(tmp_path, vocab="50257", tp="2", dp="4"), LIBRARY)
+    made = row_plan(typed(tmp_path, vocab="50257", tp="2", dp="4"), LIBRARY)
     assert made.plan["model"]["vocab"] == 50432
     assert "vocabulary padded from 50257 to 50432" in made.assumed
 
@@ -241,12 +243,12 @@ def test_a_step_is_measured_before_it_is_derived(tmp_path: Path) -> None:
 
 def test_a_summary_is_the_median_of_sizes_and_the_mean_of_signs() -> None:
     """Of +10 %, -20 % and +60 %: median 20 %, mean absolute 30 %, mean signed 16.7 %, worst +60 %."""
-    found = summary([0.1, -0.2, 0.6])
-    assert found["median"] == 0.2
-    assert found["mape"] == pytest.approx(0.3)
-    assert found["bias"] == pytest.approx(0.5 / 3)
-    assert found["worst"] == 0.6
-    assert summary([])["mape"] is None
+    found = summarise([0.1, -0.2, 0.6])
+    assert found.median == 0.2
+    assert found.absolute == pytest.approx(0.3)
+    assert found.signed == pytest.approx(0.5 / 3)
+    assert found.worst == 0.6
+    assert (summarise([]).rows, summarise([]).absolute) == (0, None)
 
 
 # --- predictions --------------------------------------------------------------------------------
@@ -274,16 +276,16 @@ def test_reserved_memory_follows_from_the_allocator(
 ) -> None:
     """Reserved bytes of published runs, from the program and the allocator's rules alone, within 12 %."""
     changed = {**base, **changes, "measured_peak_mem_gib": str(published)}
-    (found,) = scored(read_table(written(tmp_path, changed), NEEDED), LIBRARY)
-    assert found.skipped is None
+    (found,) = predict_rows(read_table(written(tmp_path, changed), NEEDED), LIBRARY)
+    assert not found.skipped
     assert found.memory_error == pytest.approx(0, abs=0.12)
 
 
 def test_books_are_shared_without_a_trace(tmp_path: Path) -> None:
     """A row is predicted the same alone and after another of its kind."""
     wide = {**NANOTRON, "id": "nt-2", "n_gpus": "32", "dp": "32", "micro_batch": "2"}
-    (alone,) = scored(read_table(written(tmp_path, wide), NEEDED), LIBRARY)
-    _, after = scored(read_table(written(tmp_path, NANOTRON, wide), NEEDED), LIBRARY)
+    (alone,) = predict_rows(read_table(written(tmp_path, wide), NEEDED), LIBRARY)
+    _, after = predict_rows(read_table(written(tmp_path, NANOTRON, wide), NEEDED), LIBRARY)
     assert after == alone
 
 
@@ -296,7 +298,7 @@ def test_json_is_the_contract(tmp_path: Path) -> None:
         tmp_path, TORCHTITAN, NANOTRON, {**NANOTRON, "id": "nt-2"}, {**TORCHTITAN, "id": "x", "kind": "lora"}
     )
     found = json.loads(score(str(path), "--json").stdout)
-    assert found["schema"] == "ledger-score/1"
+    assert found["schema"] == "ledger-score/2"
     rows = {one["id"]: one for one in found["rows"]}
     assert rows["tt-1"]["mem_error"] == pytest.approx(rows["tt-1"]["predicted_peak_mem_gib"] / 82.4 - 1)
     assert rows["x"]["skipped"].startswith("kind `lora`")
@@ -348,7 +350,7 @@ def test_large_errors_come_with_what_the_row_leaves_open(tmp_path: Path) -> None
 def test_what_a_publication_says_elsewhere_is_not_assumed(tmp_path: Path) -> None:
     """nanotron's benchmark ran REDUCE_SCATTER without keeping what it gathers (its own results name the mode)."""
     cut = {**NANOTRON, "tp": "8", "dp": "1", "sequence_parallel": ""}
-    made = document(facts(read_table(written(tmp_path, cut), NEEDED)[0]), LIBRARY)
+    made = row_plan(facts(read_table(written(tmp_path, cut), NEEDED)[0]), LIBRARY)
     assert made.plan["parallelism"]["sequence"] == "regather"
     assert not any("sequence parallelism" in line for line in made.assumed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ import yaml
 from click.testing import CliRunner
 
 from ledger.cli import main
-from ledger.evidence.runs import Run, Score, contract, read_runs, scored, summary, unpriced
+from ledger.cli.score_input import find_runs
+from ledger.evidence.documents import read_evidence
+from ledger.evidence.writing import head_text
 from ledger.lab.bench.plans import plan
-from ledger.lab.bench.records import head
+from ledger.lab.score.contract import published
+from ledger.lab.score.predictions import predict_runs
+from ledger.lab.score.rows import Score, ScoreRow
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
@@ -21,52 +26,55 @@ KORTHIKANTI = default_library().folder("evidence") / "korthikanti-2022.yaml"
 
 
 @pytest.fixture(scope="module")
-def scores() -> tuple[Score, ...]:
+def rows() -> tuple[ScoreRow, ...]:
     """Every run of Korthikanti et al. 2022, table 5."""
-    return tuple(scored(read_runs(KORTHIKANTI)))
+    return tuple(predict_runs(read_evidence(KORTHIKANTI)))
 
 
-def test_megatron_runs_are_met_without_fitting(scores: tuple[Score, ...]) -> None:
+def test_megatron_runs_are_met_without_fitting(rows: tuple[ScoreRow, ...]) -> None:
     """Prices from microbenchmarks of the A100 alone predict eight published step times within 8 % on average."""
-    found = summary(scores)
-    assert found.rows == 8
-    assert found.absolute <= 0.08
-    assert abs(found.signed) <= found.absolute
+    errors = Score(rows).overall.time
+    assert errors.rows == 8
+    assert errors.absolute is not None
+    assert errors.absolute <= 0.08
+    assert abs(errors.signed or 0.0) <= errors.absolute
 
 
-def test_measurements_lie_in_the_band(scores: tuple[Score, ...]) -> None:
+def test_measurements_lie_in_the_band(rows: tuple[ScoreRow, ...]) -> None:
     """The estimate's own band holds what was measured."""
-    assert all(score.band[0] <= score.measured <= score.band[1] for score in scores)
+    for row in rows:
+        assert (row.step_low or 0.0) <= (row.measured_step or 0.0) <= (row.step_high or 0.0)
 
 
-def test_recomputation_costs_what_was_measured(scores: tuple[Score, ...]) -> None:
+def test_recomputation_costs_what_was_measured(rows: tuple[ScoreRow, ...]) -> None:
     """Full over selective recomputation, model by model: 1.29, 1.32, 1.30 and 1.32 in the paper's table."""
-    for full, selective in zip(scores[::2], scores[1::2], strict=True):
-        assert full.predicted / selective.predicted == pytest.approx(full.measured / selective.measured, rel=0.08)
+    for full, selective in zip(rows[::2], rows[1::2], strict=True):
+        predicted = (full.step or 0.0) / (selective.step or 1.0)
+        assert predicted == pytest.approx((full.measured_step or 0.0) / (selective.measured_step or 1.0), rel=0.08)
 
 
-def test_a_mechanism_left_out_shows(scores: tuple[Score, ...]) -> None:
+def test_a_mechanism_left_out_shows(rows: tuple[ScoreRow, ...]) -> None:
     """Without the kernels of dropout every run is predicted too fast."""
     without = ("model.residual_dropout=0", "model.layers.0.attention.dropout=0", "model.embedding.dropout=0")
-    shortened = tuple(scored(read_runs(KORTHIKANTI)[:2], without))
-    assert all(less.predicted < more.predicted for less, more in zip(shortened, scores, strict=False))
+    evidence = read_evidence(KORTHIKANTI)
+    shortened = tuple(predict_runs(replace(evidence, runs=evidence.runs[:2]), without))
+    assert all((less.step or 0.0) < (more.step or 0.0) for less, more in zip(shortened, rows, strict=False))
 
 
 def test_a_summary_keeps_signs_and_sizes_apart() -> None:
     """Errors of +10 % and -20 % are 15 % on average, and -5 % with their signs."""
-    runs = [
-        Score(Run(name, "", "", (), {"time.step": 10.0}), seconds, (0, 0), 0) for name, seconds in (("a", 11), ("b", 8))
-    ]
-    found = summary(runs)
-    assert found.absolute == pytest.approx(0.15)
-    assert found.signed == pytest.approx(-0.05)
-    assert found.worst == pytest.approx(-0.2)
+    runs = (("a", 11.0), ("b", 8.0))
+    made = tuple(ScoreRow(name, "", "", step=step, measured_step=10.0, counts_time=True) for name, step in runs)
+    errors = Score(made).overall.time
+    assert errors.absolute == pytest.approx(0.15)
+    assert errors.signed == pytest.approx(-0.05)
+    assert errors.worst == pytest.approx(-0.2)
 
 
 def test_measured_steps_of_a_device_are_scored(tmp_path: Path) -> None:
     """Time and memory of what ran; a step that ran out of memory has neither and is left out."""
     sizes = "run.micro_batch: 2, run.global_batch: 2"
-    text = head(
+    text = head_text(
         {"spec": "ledger/1", "evidence": "a GPU", "device": "h100-sxm", "source": "a test", "origin": {"a": "b"}}
     )
     text = text.replace("records:", yaml.safe_dump({"plan": plan("cuda", "h100-sxm")}) + "records:")
@@ -74,12 +82,12 @@ def test_measured_steps_of_a_device_are_scored(tmp_path: Path) -> None:
     text += f"  - {{what: step, id: large, set: {{{sizes}}}, error: out of memory}}\n"
     path = tmp_path / "steps.yaml"
     path.write_text(text, encoding="utf-8")
-    (found,) = scored(read_runs(path))
-    assert found.error == pytest.approx(found.predicted / 20e-3 - 1)
-    assert found.memory_error == pytest.approx(found.peak / 2e9 - 1)
-    published = contract([found])
-    assert published["rows"][0]["mem_error"] == found.memory_error
-    assert published["overall"]["mem_rows"] == 1
+    (found,) = predict_runs(read_evidence(path))
+    assert found.time_error == pytest.approx((found.step or 0.0) / 20e-3 - 1)
+    assert found.memory_error == pytest.approx((found.memory or 0.0) / 2e9 - 1)
+    said = published(Score((found,)))
+    assert said["rows"][0]["mem_error"] == found.memory_error
+    assert said["overall"]["mem_rows"] == 1
 
 
 def test_runs_on_a_device_without_prices_ask_for_its_spec(tmp_path: Path) -> None:
@@ -87,25 +95,26 @@ def test_runs_on_a_device_without_prices_ask_for_its_spec(tmp_path: Path) -> Non
     text = KORTHIKANTI.read_text(encoding="utf-8").replace("accelerator: a100-sxm-80gb", "accelerator: my-own-device")
     path = tmp_path / "own.yaml"
     path.write_text(text, encoding="utf-8")
-    problem = unpriced(path, ())
-    assert problem is not None
+    with pytest.raises(SpecError) as raised:
+        find_runs(str(path)).predicted(())
+    (problem,) = raised.value.problems
     assert problem.message == "no accelerator of the library is named `my-own-device`"
     assert f"`ledger calibrate {path} --out my-own-device.yaml`" in problem.help
     assert text.splitlines()[problem.where.line - 1].startswith("  accelerator: my-own-device")
-    assert unpriced(path, ("accelerator=my-own-device.yaml",)) is None
-    assert unpriced(KORTHIKANTI, ()) is None
+    with pytest.raises(SpecError, match=r"my-own-device\.yaml.*no such file"):
+        find_runs(str(path)).predicted(("accelerator=my-own-device.yaml",))
 
 
 def test_a_plan_may_be_named(tmp_path: Path) -> None:
     """By its name in the library, whatever lies in the folder one stands in, or by a path from the file."""
     named = default_library().folder("evidence") / "deepseek-v3-2024.yaml"
-    (run,) = read_runs(named)
-    assert load_plan(run.plan, run.overrides).title == "DeepSeek-V3 on 2048 H800, as published"
+    (run,) = read_evidence(named).runs
+    assert load_plan(run.plan, run.settings).title == "DeepSeek-V3 on 2048 H800, as published"
     (tmp_path / "mine.yaml").write_text(Path(run.plan).read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "own.yaml").write_text(
         named.read_text(encoding="utf-8").replace("plan: deepseek-v3", "plan: mine.yaml"), encoding="utf-8"
     )
-    (own,) = read_runs(tmp_path / "own.yaml")
+    (own,) = read_evidence(tmp_path / "own.yaml").runs
     assert Path(own.plan) == tmp_path / "mine.yaml"
 
 
@@ -142,7 +151,7 @@ def test_a_run_that_says_too_little_is_told_with_its_place(tmp_path: Path, recor
 def test_evidence_without_runs_is_refused() -> None:
     """A file of microbenchmarks has no plan to predict."""
     with pytest.raises(SpecError, match="holds no whole runs"):
-        read_runs(default_library().folder("evidence") / "h100-sxm-nccl.yaml")
+        find_runs("h100-sxm-nccl")
 
 
 def test_the_verb_prints_each_run_and_the_whole(tmp_path: Path) -> None:
@@ -153,9 +162,10 @@ def test_the_verb_prints_each_run_and_the_whole(tmp_path: Path) -> None:
     printed = CliRunner().invoke(main, ["score", str(path)])
     assert printed.exit_code == 0
     assert "korthikanti22-0002" in printed.stdout
-    assert printed.stdout.splitlines()[-1].startswith("2 runs: mean absolute error")
+    assert any(line.startswith("step time: 2 rows, mean absolute error") for line in printed.stdout.splitlines())
+    assert "each source" not in printed.stdout
     found = json.loads(CliRunner().invoke(main, ["score", str(path), "--json"]).stdout)
-    assert found["schema"] == "ledger-score/1"
+    assert found["schema"] == "ledger-score/2"
     assert found["overall"]["time_rows"] == len(found["rows"]) == 2
 
 

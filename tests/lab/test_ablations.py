@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.lab.published.carried import Carried, carried, table
-from ledger.lab.published.scores import measured_step
-from ledger.lab.published.worth import MECHANISMS, Left, without
+from ledger.lab.score.ablations import MECHANISMS, AblationErrors, without
+from ledger.lab.score.library_runs import LibraryRun, library_rows, library_runs
+from ledger.lab.score.predictions import measured_step
 from ledger.spec.library import default_library
 
 IDS = ("torchtitan-202412-0001", "internevo-0002", "fms-fsdp-0001")
 
 
 @pytest.fixture(scope="module")
-def runs() -> tuple[Carried, ...]:
+def runs() -> tuple[LibraryRun, ...]:
     """A few runs of PyTorch's stacks: limited power, stated networks, eager norms."""
-    return tuple(carried([row for row in table() if row.text("id") in IDS], default_library()))
+    return tuple(library_runs([row for row in library_rows() if row.text("id") in IDS], default_library()))
 
 
-def test_nothing_left_out_is_the_prediction(runs: tuple[Carried, ...]) -> None:
+def test_nothing_left_out_is_the_prediction(runs: tuple[LibraryRun, ...]) -> None:
     """The first line of the table is the score."""
     errors = without("nothing", runs).errors
     assert len(runs) == len(IDS)
@@ -28,7 +28,7 @@ def test_nothing_left_out_is_the_prediction(runs: tuple[Carried, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "nothing"])
-def test_without_a_mechanism_no_run_is_slower(runs: tuple[Carried, ...], name: str) -> None:
+def test_without_a_mechanism_no_run_is_slower(runs: tuple[LibraryRun, ...], name: str) -> None:
     """Each is time that a rough model leaves out."""
     whole, left = without("nothing", runs), without(name, runs)
     for source, errors in left.errors.items():
@@ -36,13 +36,13 @@ def test_without_a_mechanism_no_run_is_slower(runs: tuple[Carried, ...], name: s
 
 
 @pytest.mark.parametrize("name", ["the level of matmuls that PyTorch calls", "networks that publications state"])
-def test_what_runs_lean_on_moves_them(runs: tuple[Carried, ...], name: str) -> None:
+def test_what_runs_lean_on_moves_them(runs: tuple[LibraryRun, ...], name: str) -> None:
     """A mechanism that changes nothing is not a mechanism."""
     assert without(name, runs).signed < without("nothing", runs).signed
 
 
 def test_each_publication_weighs_the_same() -> None:
     """One with many rows counts as much as one with few."""
-    left = Left("it", {"a": (0.1, -0.1, 0.1, -0.1), "b": (-0.3,)})
+    left = AblationErrors("it", {"a": (0.1, -0.1, 0.1, -0.1), "b": (-0.3,)})
     assert left.absolute == pytest.approx(0.2)
     assert left.signed == pytest.approx(-0.15)

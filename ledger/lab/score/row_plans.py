@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.lab.published.architectures import ARCHITECTURES
-from ledger.lab.published.facts import Facts
-from ledger.lab.published.sources import ALLOCATED, DRIVER, RESERVED, Software, software
+import yaml
+
+from ledger.lab.score.architectures import ARCHITECTURES
+from ledger.lab.score.facts import Facts
+from ledger.lab.score.sources import ALLOCATED, DRIVER, RESERVED, Software, software
 from ledger.spec.library import Library
 from ledger.spec.near import nearest
 
@@ -36,16 +38,27 @@ class SkippedError(Exception):
 
 
 @dataclass(frozen=True)
-class Document:
-    """The plan of a row as a spec, with what was assumed beyond the row, and the software it ran."""
+class RowPlan:
+    """The plan of a row as a document, with what was assumed beyond the row, and the software it ran."""
 
     plan: Mapping[str, Any]
     assumed: tuple[str, ...]
     software: Software
     unpriced: str = ""  # why no step time can be predicted
 
+    @property
+    def text(self) -> str:
+        """The plan as a spec that can be saved and explained."""
+        return document_text(self.plan)
 
-def document(row: Facts, library: Library) -> Document:
+
+def document_text(document: object) -> str:
+    """A plan's document as YAML."""
+    plain = dict(document) if isinstance(document, Mapping) else document
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+def row_plan(row: Facts, library: Library) -> RowPlan:
     """The plan of a row; raises SkippedError with the reason where the row has none."""
     if row.kind not in KINDS:
         raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
@@ -59,7 +72,7 @@ def document(row: Facts, library: Library) -> Document:
             f"software of `{row.source_id or row.source}` is not known: {UNKNOWN.stack}, or name it in `stack`"
         )
     _complete(row)
-    parts = Parts(row, made, library, assumed)
+    parts = RowParts(row, made, library, assumed)
     layout = parts.parallelism()
     plan = {
         "spec": "ledger/1",
@@ -74,7 +87,7 @@ def document(row: Facts, library: Library) -> Document:
         "stack": parts.stack(),
         "run": parts.run(layout["data"]),
     }
-    return Document(plan, tuple(assumed), made, UNPRICED.get(row.hardware, ""))
+    return RowPlan(plan, tuple(assumed), made, UNPRICED.get(row.hardware, ""))
 
 
 def _own(row: Facts, library: Library) -> Software:
@@ -98,7 +111,7 @@ def _complete(row: Facts) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowParts:
     """The parts of one row's plan; each adds to `assumed` what the row leaves open."""
 
     row: Facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ledger.lab.published.facts import Facts
+from ledger.lab.score.facts import Facts
 
 
 def _llama(row: Facts) -> dict[str, Any]:

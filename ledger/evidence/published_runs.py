@@ -1,12 +1,14 @@
-"""What is known of the published runs that the library carries: each with its measurement and our prediction."""
+"""The published runs that the library carries, each with its measurement and what the compiler predicts of it."""
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from ledger.evidence.tables import read_table
 from ledger.spec.library import default_library
 from ledger.spec.plan import Plan
 
@@ -14,8 +16,8 @@ PREDICTED = "published-runs-predicted.csv"
 
 
 @dataclass(frozen=True)
-class Known:
-    """A published run as the library knows it: what its plan is, what was measured, and what is predicted.
+class PublishedRun:
+    """A run as neighbours are sought by: what its plan is, what was measured, and what is predicted.
 
     Seconds a step and bytes; 0 where nothing was published, or nothing is predicted.
     """
@@ -38,44 +40,44 @@ class Known:
     context: int
     zero: int
     experts: int
-    step: float
-    measured_step: float
-    memory: float
-    measured_memory: float
-    held: str = "memory.reserved"  # which memory was measured
+    step: float = 0.0
+    measured_step: float = 0.0
+    memory: float = 0.0
+    measured_memory: float = 0.0
+    memory_total: str = "memory.reserved"  # the key of totals that was measured
 
 
-def folder() -> Path:
-    """Where the library keeps its evidence."""
-    return default_library().folder("evidence")
-
-
-def known() -> tuple[Known, ...]:
+def published_runs() -> tuple[PublishedRun, ...]:
     """The predictions as they were last written; none where the library has no such table."""
-    path = folder() / PREDICTED
+    path = predictions_path()
     return _read(path, path.stat().st_mtime_ns) if path.exists() else ()
 
 
+def predictions_path() -> Path:
+    """Where the library keeps the predictions."""
+    return default_library().folder("evidence") / PREDICTED
+
+
 @cache
-def _read(path: Path, _stamp: int) -> tuple[Known, ...]:
+def _read(path: Path, _stamp: int) -> tuple[PublishedRun, ...]:
     """The table, read once per state of it."""
-    kinds = {name: READERS[kind] for name, kind in columns().items()}
-    with path.open(encoding="utf-8", newline="") as stream:
-        return tuple(Known(**{key: kinds[key](cell) for key, cell in row.items()}) for row in csv.DictReader(stream))
+    types = column_types()
+    rows = read_table(path, tuple(types))
+    return tuple(PublishedRun(**{name: READERS[kind](row.text(name)) for name, kind in types.items()}) for row in rows)
 
 
-READERS = {"str": str, "int": int, "float": float}
+READERS: Mapping[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
 
 
-def columns() -> dict[str, str]:
-    """The columns of the table, and what stands in each."""
-    return {field.name: str(field.type) for field in fields(Known) if field.name != "held"}
+def column_types() -> dict[str, str]:
+    """The columns of the table, and the type of what stands in each."""
+    return {field.name: str(field.type) for field in fields(PublishedRun) if field.name != "memory_total"}
 
 
-def described(plan: Plan, name: str, source: str, model: str) -> Known:
-    """A plan that ran as the library knows it, before anything is said of what it took."""
+def run_of_plan(plan: Plan, name: str, source: str, model: str) -> PublishedRun:
+    """A plan that ran, with nothing measured or predicted of it yet."""
     mesh = plan.parallelism
-    return Known(
+    return PublishedRun(
         id=name,
         source=source,
         model=model,
@@ -93,14 +95,10 @@ def described(plan: Plan, name: str, source: str, model: str) -> Known:
         pipeline=mesh.pipeline,
         context=mesh.context,
         zero=mesh.zero,
-        experts=experts(plan),
-        step=0.0,
-        measured_step=0.0,
-        memory=0.0,
-        measured_memory=0.0,
+        experts=experts_per_layer(plan),
     )
 
 
-def experts(plan: Plan) -> int:
+def experts_per_layer(plan: Plan) -> int:
     """Experts of a layer; 0 where no layer has any."""
     return max(group.mlp.experts for group in plan.model.groups)

@@ -1,0 +1,95 @@
+"""What a record of a microbenchmark must say, and once: its kernel class, unit and sizes, and a value above zero."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.samples import needed_sizes
+from ledger.evidence.microbenchmarks.series import PlacedRecord
+from ledger.spec.kernel_families import measured_classes
+from ledger.spec.near import nearest
+from ledger.spec.problems import Location, Problem
+
+UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
+CREDIBLE = (1e-6, 1e12)  # of a value in its own unit: from a picosecond to eleven days, from a MFLOP/s on
+LARGEST_SIZE = 1e15  # a petabyte, far beyond any tensor
+QUARTILES = ("low", "value", "high")  # about a median
+
+
+def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
+    """What the records lack, say that cannot be, or say twice, each with its place."""
+    for record in records:
+        yield from _record_problems(record)
+    yield from _repeated(records)
+
+
+def _record_problems(record: PlacedRecord) -> Iterator[Problem]:
+    """What one record lacks, or says that cannot be; one that could not run says no more than its `error`."""
+    what = record.fields.get("what")
+    if not isinstance(what, str):
+        yield Problem(record.where, "a record says no kernel class", "`what: matmul.bf16`, `what: norm.forward`, ...")
+    elif "error" in record.fields:
+        return
+    elif what not in (known := measured_classes()):
+        yield Problem(record.place("what"), f"no kernel class is named `{what}`", nearest(what, known))
+    else:
+        unit = record.fields.get("unit")
+        if unit not in UNITS:
+            message = f"{what}: the unit `{unit}` is unknown" if "unit" in record.fields else f"{what} has no unit"
+            yield Problem(record.place("unit"), message, f"one of {', '.join(UNITS)}")
+        yield from _not_above_zero(record, ("value", *needed_sizes(what)))
+        yield from _incredible(record)
+        yield from _outside_quartiles(record)
+
+
+def _not_above_zero(record: PlacedRecord, needed: tuple[str, ...]) -> Iterator[Problem]:
+    """What is no number above zero, and what is not there at all."""
+    what = record.fields["what"]
+    for name in needed:
+        if name not in record.fields:
+            yield Problem(record.where, f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
+    for name, value in record.fields.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            if name in needed:
+                yield Problem(record.place(name), f"{what}: `{name}` is no number: {value!r}", "write 512 or 43.6")
+        elif name != "others" and not (math.isfinite(value) and value > 0):
+            yield Problem(record.place(name), f"{what}: `{name}` is {value}", "a measurement is above zero")
+
+
+def _incredible(record: PlacedRecord) -> Iterator[Problem]:
+    """A value or a size that no device has."""
+    what, unit = record.fields["what"], record.fields.get("unit", "")
+    for name, value in record.fields.items():
+        if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            continue
+        if name in QUARTILES and not CREDIBLE[0] <= value <= CREDIBLE[1]:
+            message = f"{what}: `{name}` is {value:g} {unit}".rstrip()
+            yield Problem(record.place(name), f"{message}, beyond reason", "was it written in another unit?")
+        elif name not in QUARTILES and value > LARGEST_SIZE:
+            message = f"{what}: `{name}` is {value:g}, beyond reason"
+            yield Problem(record.place(name), message, f"no size is above {LARGEST_SIZE:g}")
+
+
+def _outside_quartiles(record: PlacedRecord) -> Iterator[Problem]:
+    """A median that lies outside its own quartiles."""
+    stated = [(name, value) for name in QUARTILES if isinstance(value := record.fields.get(name), int | float)]
+    if [value for _, value in stated] != sorted(value for _, value in stated):
+        message = f"{record.fields['what']}: the median is outside its quartiles"
+        numbers = ", ".join(f"{name} {value}" for name, value in stated)
+        yield Problem(record.place("low"), f"{message}: {numbers}", "low is the first quartile, high the third")
+
+
+def _repeated(records: Iterable[PlacedRecord]) -> Iterator[Problem]:
+    """A record that stands there twice would count twice in a fit; a case measured again has a value of its own."""
+    seen: dict[tuple[object, ...], Location] = {}
+    for record in records:
+        case = identity(record.fields)
+        key = (case, record.fields.get("regime"), record.fields.get("value"))
+        if key in seen:
+            sizes = ", ".join(f"{name} {value}" for name, value in json.loads(case).items() if name != "what")
+            message = f"{record.fields.get('what')} ({sizes}) stands here twice"
+            yield Problem(record.where, message, f"the other one is in line {seen[key].line}; remove one of them")
+        seen.setdefault(key, record.where)

@@ -1,0 +1,74 @@
+"""Plans and books that many rows of a table share: read and closed once for all rows of a kind and structure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from ledger.books.bindings import bindings
+from ledger.books.closed import Books, close
+from ledger.books.evaluate import exact
+from ledger.books.what_if.alternatives import structure
+from ledger.lab.score.row_plans import RowPlan
+from ledger.model.schedule import roles
+from ledger.spec.inputs import violations
+from ledger.spec.library import Library
+from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
+from ledger.spec.problems import SpecError
+
+SIZED = ("plan", "cluster", "parallelism", "run")  # parts of a plan that hold nothing but names and sizes
+STRUCTURAL = ("stages", "ends")  # of a layout, what is no size
+
+
+@dataclass(frozen=True)
+class PlanCache:
+    """The plan of the first row of each kind, and the books of the first role of each structure."""
+
+    library: Library
+    overrides: tuple[str, ...] = ()
+    plans: dict[str, Plan] = field(default_factory=dict)
+    books: dict[tuple[object, ...], Books] = field(default_factory=dict)
+
+    def plan(self, made: RowPlan) -> tuple[Plan, str]:
+        """The plan of a row with the overrides, and its kind; raises SpecError.
+
+        Rows of one kind differ in sizes of the layout and the batch alone, and are read once; the rules hold for each.
+        """
+        stated = made.plan["parallelism"]
+        layout = {name: value for name, value in stated.items() if name not in STRUCTURAL}
+        parts = {name: part for name, part in made.plan.items() if name not in SIZED}
+        kind = json.dumps([parts, [stated[name] for name in stated if name in STRUCTURAL]], sort_keys=True)
+        if self.overrides or kind not in self.plans:
+            self.plans[kind] = load_plan(made.text, self.overrides, library=self.library)
+            return self.plans[kind], kind
+        first = self.plans[kind]
+        plan = replace(
+            first,
+            title=made.plan["plan"],
+            cluster=replace(first.cluster, devices=made.plan["cluster"]["devices"]),
+            parallelism=replace(first.parallelism, **layout),
+            run=replace(first.run, **made.plan["run"]),
+        )
+        problems = violations(plan)
+        if problems:
+            raise SpecError(problems)
+        return plan, kind
+
+    def books_of(self, plan: Plan, kind: str) -> tuple[tuple[Books, ...], bool]:
+        """The books of every role: formulas of the first plan of this kind and structure, under this plan's sizes.
+
+        Also whether this plan is that first one for every role. Which step of a layer is the fullest was chosen for the
+        first, so peaks that are asked of the books of others are too low.
+        """
+        found, is_first = [], True
+        mesh = plan.parallelism
+        split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
+        for role in roles(plan):
+            key = (kind, *split, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
+            if key not in self.books:
+                (self.books[key],) = close(plan, [role])
+            else:
+                is_first = False
+            found.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))
+        return tuple(found), is_first

@@ -1,0 +1,216 @@
+"""Measured runs predicted: rows of a table and records of evidence files become rows of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ledger.books import time
+from ledger.books.closed import Books, close, restocked
+from ledger.books.compiler import reserved_bytes
+from ledger.books.memory.peak import peak_bytes
+from ledger.books.repricing import timetable
+from ledger.evidence.documents import Evidence
+from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
+from ledger.evidence.tables import TableRow
+from ledger.lab.replay.step import replayed
+from ledger.lab.score.facts import Facts, UnreadableError, facts
+from ledger.lab.score.plan_cache import PlanCache
+from ledger.lab.score.row_plans import RowPlan, SkippedError, document_text, row_plan
+from ledger.lab.score.rows import GIB, ScoreRow
+from ledger.lab.score.sources import ALLOCATED, DRIVER
+from ledger.model.schedule import roles
+from ledger.spec.inputs import violations
+from ledger.spec.library import FOLDERS, Library
+from ledger.spec.load import load_plan
+from ledger.spec.overrides import apply, read_overrides
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Problem, SpecError
+from ledger.spec.reader import Node, read
+from ledger.spec.sources import from_file
+
+SEQUENCE_WAYS = ("save_gathered", "regather", "off")
+PRETRAIN = "pretrain"
+COUNTED = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
+
+
+# --- records of evidence files ------------------------------------------------------------------
+
+
+def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
+    """The whole runs of a file, then its plans that ran or did not; `overrides` change every plan alike.
+
+    Raises SpecError for a run whose plan cannot be read.
+    """
+    for run in evidence.runs:
+        plan, books = _run_books(run, overrides)
+        yield _timed(
+            replace(
+                _run_row(run, evidence, plan),
+                memory=float(max(map(peak_bytes, books))),
+                measured_memory=run.measured.get(PEAK),
+                needed=max(reserved_bytes(plan, book) for book in books),
+                counts_memory=PEAK in run.measured,
+            ),
+            plan,
+            books,
+        )
+    for run in evidence.fits:
+        plan, books = _run_books(run, overrides)
+        replays = [replayed(plan, book) for book in books]
+        yield replace(
+            _run_row(run, evidence, plan),
+            memory=float(replays[0].reserved),
+            measured_memory=run.measured.get(RESERVED),
+            needed=max(replay.asked for replay in replays) + plan.stack.context,
+            counts_memory=RESERVED in run.measured,
+        )
+
+
+def _run_books(run: MeasuredRun, overrides: tuple[str, ...]) -> tuple[Plan, tuple[Books, ...]]:
+    plan = load_plan(run.plan, (*run.settings, *overrides))
+    return plan, close(plan, roles(plan))
+
+
+def run_plan_text(run: MeasuredRun) -> str:
+    """The plan of a run as a spec, its settings put into the plan that it shares with others; raises SpecError."""
+    text = run.plan if "\n" in run.plan else from_file(Path(run.plan)).text
+    node = read(text, run.id)
+    for override in read_overrides(run.settings):
+        part, *inner = override.steps
+        named = node.fields.get(part)
+        if inner and part in FOLDERS and named is not None and isinstance(named.value, str):
+            node = node.within({part: Node({"base": named}, named.where)}, {})
+        node = apply(node, override)
+    return document_text(node.plain())
+
+
+def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
+    """What was measured of a run; its source is its file."""
+    step = run.measured.get(STEP_TIME)
+    return ScoreRow(
+        run.id,
+        evidence.title,
+        evidence.path.stem,
+        measured_step=step,
+        capacity=plan.accelerator.memory,
+        seen_fits=run.ran,
+        counts_time=step is not None,
+    )
+
+
+def _timed(row: ScoreRow, plan: Plan, books: Sequence[Books]) -> ScoreRow:
+    """The row with seconds of a step, and their band."""
+    table = timetable(books)
+    step = time.step_time(table.times(plan, table.rows(plan)), plan)
+    return replace(row, step=step.estimate, step_low=step.low, step_high=step.high)
+
+
+# --- rows of a table ----------------------------------------------------------------------------
+
+
+def predict_rows(rows: Iterable[TableRow], library: Library, overrides: tuple[str, ...] = ()) -> Iterator[ScoreRow]:
+    """Every row in its order; `overrides` change every plan alike."""
+    cache = PlanCache(library, overrides)
+    for row in rows:
+        yield _predict_row(row, cache)
+
+
+def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
+    group = row.text("source_id") or row.text("source")
+    blank = ScoreRow(row.text("id"), row.text("source") or group, group)
+    try:
+        typed = facts(row)
+        made = row_plan(typed, cache.library)
+        plan, kind = cache.plan(made)
+        books, is_first = cache.books_of(plan, kind)
+    except (SkippedError, UnreadableError) as error:
+        return replace(blank, skipped=str(error))
+    except SpecError as error:
+        return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
+    if not is_first and typed.measured_peak_mem_gib is None:  # its peak is asked of the books
+        books = tuple(restocked(plan, books))
+    return _compared(blank, typed, made, plan, books)
+
+
+def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[Books]) -> ScoreRow:
+    measured = measured_step(row)
+    known = row.measured_peak_mem_gib is not None
+    if known:
+        memory, needed = published_memory(made, plan, books)
+    else:
+        memory = needed = max(reserved_bytes(plan, book) for book in books)
+    compared = replace(
+        blank,
+        measured_step=measured,
+        memory=float(memory),
+        measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
+        needed=needed,
+        capacity=plan.accelerator.memory,
+        seen_fits=True if known or measured else None,
+        counts_time=bool(measured) and not made.unpriced and not uncounted(row),
+        counts_memory=known and row.score_mem in (None, COUNTED),
+        uncounted=uncounted(row) if measured and not made.unpriced else "",
+        unpriced=made.unpriced,
+        assumed=(*made.assumed, *filter(None, [made.unpriced])),
+    )
+    return compared if made.unpriced else _timed(compared, plan, books)
+
+
+def uncounted(row: Facts) -> str:
+    """Why summaries of time leave a row out; empty where they do not."""
+    if row.kind != PRETRAIN:
+        return f"of kind `{row.kind}`"
+    if row.score_time in (None, COUNTED):
+        return ""
+    return f"graded {row.score_time} (`score_time`)" if row.score_time else "without a grade (`score_time`)"
+
+
+def measured_step(row: Facts) -> float | None:
+    """Seconds a step: as measured, else from tokens per second, else as derived by whoever made the table."""
+    if row.measured_step_s:
+        return row.measured_step_s
+    if row.measured_tokens_per_s_per_gpu and row.global_batch and row.seq_len and row.n_gpus:
+        return row.global_batch * row.seq_len / (row.measured_tokens_per_s_per_gpu * row.n_gpus)
+    return row.derived_step_s
+
+
+def published_memory(made: RowPlan, plan: Plan, books: Sequence[Books]) -> tuple[int, int]:
+    """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device."""
+    ranks = books[:1] if made.software.rank == "first" else books
+    if made.software.memory == ALLOCATED:
+        worst = max(map(peak_bytes, ranks))
+        return worst, worst
+    outside = plan.stack.context if made.software.memory == DRIVER else 0
+    fullest = max((replayed(plan, book) for book in ranks), key=lambda replay: replay.reserved)
+    return fullest.reserved + outside, fullest.asked + plan.stack.context
+
+
+def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]:
+    """Memory errors under what the row leaves open: each other way of sequence parallelism, where none is stated."""
+    try:
+        typed = facts(row)
+        made = row_plan(typed, library)
+        plan, _ = PlanCache(library).plan(made)
+    except (SkippedError, UnreadableError, SpecError):
+        return {}
+    stated = (typed.sequence_parallel, made.software.sequence_parallel) != (None, None)
+    if plan.parallelism.tensor == 1 or stated or not typed.measured_peak_mem_gib:
+        return {}
+    found = {}
+    for way in SEQUENCE_WAYS:
+        other = replace(plan, parallelism=replace(plan.parallelism, sequence=way))
+        if way != plan.parallelism.sequence and not violations(other):
+            memory, _ = published_memory(made, other, close(other, roles(other)))
+            found[f"sequence: {way}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
+    return found
+
+
+def row_plan_text(row: TableRow, library: Library) -> str:
+    """The plan of a row as a spec, with its assumptions; raises SpecError where there is none."""
+    try:
+        made = row_plan(facts(row), library)
+    except (SkippedError, UnreadableError) as error:
+        raise SpecError([Problem(row.place(), f"no plan can be made of this row: {error}")]) from error
+    return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + made.text
