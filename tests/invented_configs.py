@@ -26,8 +26,17 @@ LLAMA_4: Config = {
     "attention_chunk_size": 17,
 }
 
-# Those that the judge builds too: transformers has a class with all of their features.
-JUDGED: Mapping[str, Config] = {
+QWEN_2: Config = {
+    "model_type": "qwen2",
+    "hidden_size": 6 * 14,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "intermediate_size": 137,
+    "num_hidden_layers": 7,
+    "vocab_size": 257,
+}
+
+INVENTED: Mapping[str, Config] = {
     "gpt2, odd widths": {
         "model_type": "gpt2",
         "n_embd": 7 * 13,
@@ -107,15 +116,7 @@ JUDGED: Mapping[str, Config] = {
         "num_hidden_layers": 2,
         "vocab_size": 251,
     },
-    "qwen2": {
-        "model_type": "qwen2",
-        "hidden_size": 6 * 14,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "intermediate_size": 137,
-        "num_hidden_layers": 7,
-        "vocab_size": 257,
-    },
+    "qwen2": QWEN_2,
     "gemma2, odd depth": {
         "model_type": "gemma2",
         "hidden_size": 6 * 11,
@@ -264,9 +265,6 @@ JUDGED: Mapping[str, Config] = {
         "norm_topk_prob": True,
         "attention_bias": True,
     },
-}
-INVENTED: Mapping[str, Config] = {
-    **JUDGED,
     "gpt_neox, unbiased, tied": {
         "model_type": "gpt_neox",
         "hidden_size": 7 * 8,
@@ -288,7 +286,7 @@ INVENTED: Mapping[str, Config] = {
         "sliding_window": None,
     },
     "qwen2, windows above": {
-        **JUDGED["qwen2"],
+        **QWEN_2,
         "use_sliding_window": True,
         "sliding_window": 19,
         "max_window_layers": 4,
@@ -345,11 +343,11 @@ INVENTED: Mapping[str, Config] = {
     },
     "deepseek_v2, queries from the stream": {
         "model_type": "deepseek_v2",
-        "hidden_size": 6 * 23,
+        "hidden_size": 6 * 24,
         "num_attention_heads": 6,
         "num_hidden_layers": 3,
         "intermediate_size": 179,
-        "moe_intermediate_size": 41,
+        "moe_intermediate_size": 40,
         "n_routed_experts": 14,
         "num_experts_per_tok": 3,
         "n_shared_experts": 3,
@@ -360,5 +358,48 @@ INVENTED: Mapping[str, Config] = {
         "qk_rope_head_dim": 10,
         "v_head_dim": 26,
         "vocab_size": 307,
+    },
+    "phi, grouped queries": {
+        "model_type": "phi",
+        "hidden_size": 6 * 20,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "intermediate_size": 191,
+        "num_hidden_layers": 3,
+        "vocab_size": 347,
+        "partial_rotary_factor": 0.3,
+        "embd_pdrop": 0.1,
+    },
+    "olmo2, biases": {
+        "model_type": "olmo2",
+        "hidden_size": 6 * 22,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "intermediate_size": 193,
+        "num_hidden_layers": 3,
+        "vocab_size": 349,
+        "attention_bias": True,
+    },
+    "llama4, neither norms nor chunks": {
+        **LLAMA_4,
+        "use_qk_norm": False,
+        "layer_types": ["full_attention"] * 6,
+        "attn_temperature_tuning": False,
+    },
+    "deepseek_v3, halves": {
+        "model_type": "deepseek_v3",
+        "hidden_size": 139,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "num_hidden_layers": 2,
+        "intermediate_size": 181,
+        "first_k_dense_replace": 2,
+        "q_lora_rank": 53,
+        "kv_lora_rank": 43,
+        "qk_nope_head_dim": 22,
+        "qk_rope_head_dim": 10,
+        "v_head_dim": 26,
+        "vocab_size": 311,
+        "rope_interleave": False,
     },
 }

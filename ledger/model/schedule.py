@@ -117,8 +117,5 @@ def _layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
 
 def order(model: Model) -> list[int]:
     """The group of each layer, from the embedding to the head."""
-    if model.order:
-        names = [group.name for group in model.groups]
-        pattern = [names.index(name) for name in model.order]
-        return [pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in model.groups))]
-    return [g for g, group in enumerate(model.groups) for _ in range(group.repeat)]
+    places = {group.name: place for place, group in enumerate(model.groups)}
+    return [places[group.name] for group in model.layers]

@@ -195,6 +195,15 @@ class Model:
     predictions: int = 0  # further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3)
 
     @property
+    def layers(self) -> tuple[Group, ...]:
+        """The group of every layer, from the embedding to the head."""
+        if not self.order:
+            return tuple(group for group in self.groups for _ in range(group.repeat))
+        named = {group.name: group for group in self.groups}
+        pattern = [named[name] for name in self.order]
+        return tuple(pattern[layer % len(pattern)] for layer in range(sum(group.repeat for group in self.groups)))
+
+    @property
     def bare(self) -> bool:
         """Whether only a parameter count is known."""
         return not self.groups

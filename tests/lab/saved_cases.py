@@ -120,11 +120,10 @@ def packed(compiled: Compiled) -> dict[str, int]:
     """What autograd packed when PyTorch ran the same plan: the last layer of each group, and everything."""
     from ledger.lab.observed.saved_tensors import saved_storages
     from ledger.lab.reference.model import workload
-    from ledger.lab.transformers.config import layer_order
 
     storages = saved_storages(workload(compiled.plan))
     found = {"total": sum(storage.bytes for storage in storages)}
-    for index, group in enumerate(layer_order(compiled.plan.model)):
+    for index, group in enumerate(compiled.plan.model.layers):
         # Position tables are packed by the first layer and shared by all, so the last one of a group is its own.
         found[f"per_layer.{group.name}"] = sum(storage.bytes for storage in storages if storage.layer == index)
     return found

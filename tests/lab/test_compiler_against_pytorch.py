@@ -13,7 +13,7 @@ from ledger.books.results import Compiled
 from ledger.lab.observed.flop_counts import flop_counts, parameter_count  # only where torch is installed
 from ledger.lab.reference.model import workload
 from ledger.spec.imports.huggingface.config import import_text
-from tests.invented_configs import JUDGED
+from tests.invented_configs import INVENTED
 from tests.model import plans
 
 LIBRARY = Path(__file__).parents[2] / "specs" / "models"
@@ -23,7 +23,7 @@ CORES = ("flash", "math", "eager")
 
 def imported(name: str) -> plans.Mapped:
     """The model spec that a config.json of these fields becomes."""
-    spec: plans.Mapped = yaml.safe_load(import_text(json.dumps(JUDGED[name]), f"{name}.json"))
+    spec: plans.Mapped = yaml.safe_load(import_text(json.dumps(INVENTED[name]), f"{name}.json"))
     return {key: value for key, value in spec.items() if key != "spec"}
 
 
@@ -81,7 +81,7 @@ def test_flops_of_every_core_at_two_lengths(name: str, core: str) -> None:
         assert predicted(plan) == counted(plan)
 
 
-@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize("name", INVENTED)
 def test_invented_models(name: str) -> None:
     """A configuration that nobody has published compiles to what transformers builds from it."""
     model = imported(name)

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ledger.spec.architecture import Model
+from ledger.spec.imports.huggingface import fields, patterns, terms
 from ledger.spec.imports.huggingface.config import import_config, import_text
-from ledger.spec.imports.huggingface.families import FAMILIES
+from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
+from ledger.spec.imports.huggingface.families.common import decoder
+from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.nearest import nearest, read_again
 from ledger.spec.imports.tools import imported as imported_file
-from ledger.spec.load import load_model
+from ledger.spec.load import load_model, read_model
 from ledger.spec.problems import Location, SpecError
 from tests.invented_configs import INVENTED
 
 CONFIGS = Path(__file__).parent / "published_configs"
 PUBLISHED = sorted(CONFIGS.glob("*.json"))
+LIBRARY = Path(__file__).parents[2] / "specs" / "models"
 
 # Every field of these is absent: the class's defaults alone, cut to two layers.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -48,8 +55,10 @@ def parameters(spec: Mapping[str, Any]) -> int:
     )
     for group in spec["layers"]:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
-        total += group["repeat"] * (layer + one_norm * {"pre": 2, "sandwich": 4}[group["norms"]])
-    return total
+        total += group["repeat"] * (
+            layer + one_norm * {"pre": 2, "post": 2, "sandwich": 4, "shared": 1}[group["norms"]]
+        )
+    return total + vocabulary * spec.get("head", {}).get("bias", False)
 
 
 def of_attention(attention: Mapping[str, Any], width: int) -> int:
@@ -64,7 +73,7 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         keys = (width + biases) * (rank + rope) + rank + rank * heads * (straight + values)
         return int(into + keys + width * heads * values + last)
     queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
-    norms = 2 * attention["head_dim"] if attention.get("qk_norm") == "head" else 0
+    norms = {"head": 2 * attention["head_dim"], "all": queries + keys}.get(attention.get("qk_norm", ""), 0)
     sinks = attention["heads"] * attention.get("sinks", False)
     return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
 
@@ -125,6 +134,93 @@ def test_every_imported_model_is_a_valid_spec(name: str, tmp_path: Path) -> None
     spec = tmp_path / "imported.yaml"
     spec.write_text(import_text(json.dumps(EVERY[name]), "config.json"))
     assert load_model(spec).groups
+
+
+def nameless(model: Model) -> Model:
+    """A model without its title and the names of its groups."""
+    names = {group.name: f"group {index}" for index, group in enumerate(model.groups)}
+    groups = tuple(replace(group, name=names[group.name]) for group in model.groups)
+    return replace(model, name="", title="", groups=groups, order=tuple(names[name] for name in model.order))
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_a_family_is_read_both_ways(name: str) -> None:
+    """A configuration's model, written as a configuration of its family and read again, is the same model."""
+    fields = EVERY[name]
+    model = read_model(import_text(json.dumps(fields), "config.json"), "config.json")
+    wrapped = WRAPPED.get(fields["model_type"], ("", fields["model_type"]))
+    family = FAMILIES[wrapped[1]]
+    assert nameless(read_again(family, family.configuration(model))) == nameless(model)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in LIBRARY.glob("*.yaml")))
+def test_a_model_of_the_library_is_of_a_family(name: str) -> None:
+    """Each is written as a configuration of transformers, and read again it has every figure that a class knows."""
+    model = load_model(name)
+    match = nearest(model)
+    assert match.fits
+    again = nameless(read_again(match.family, match.configuration))
+    softmax = model.groups[0].attention.softmax  # GPT-3's and Megatron-LM's are not of GPT-2's class
+    groups = tuple(replace(group, attention=replace(group.attention, softmax=softmax)) for group in again.groups)
+    assert replace(again, groups=groups) == nameless(model)
+
+
+MADE_UP = Family(
+    config="MadeUpConfig",
+    architecture="MadeUpForCausalLM",
+    fields={
+        **decoder(width=96, layers=4, heads=6, positions=64, vocabulary=211),
+        "made_up_width": fields.size(128),
+        "made_up_act": fields.activation("relu"),
+        "made_up_window": fields.size(16),
+        "layer_types": fields.layer_types(),
+        "tie_word_embeddings": fields.flag(True),
+    },
+    terms=(
+        *(*terms.OUTSIDE, *terms.norms("layer", "post")),
+        *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH, *terms.fixed("attention", sinks=True)),
+        *terms.of("local", terms.same("made_up_window", "attention.window")),
+        *terms.mlp("plain", "made_up_width", terms.activation("made_up_act")),
+    ),
+    patterns=(patterns.EVERY_OTHER,),
+)
+
+
+def test_a_new_family_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that nobody has, put into the table, is imported, recognised and written as its configuration."""
+    assert isinstance(FAMILIES, dict)
+    monkeypatch.setitem(FAMILIES, "made_up", MADE_UP)
+    text = import_text('{"model_type": "made_up", "num_hidden_layers": 5, "made_up_window": 19}', "config.json")
+    model = read_model(text, "config.json")
+    assert [group.attention.window for group in model.layers] == [19, None, 19, None, 19]
+    match = nearest(model)
+    assert (match.name, match.fits) == ("made_up", True)
+    assert match.configuration == {
+        "num_hidden_layers": 5,
+        "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"],
+        "hidden_size": 96,
+        "vocab_size": 211,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": True,
+        "num_attention_heads": 6,
+        "made_up_window": 19,
+        "made_up_width": 128,
+        "made_up_act": "relu",
+    }
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_row_names_what_transformers_has(name: str) -> None:
+    """The classes of a row, what its configuration is called in files, and where the model has its layers."""
+    import torch
+    import transformers
+
+    row = FAMILIES[name]
+    configuration = getattr(transformers, row.config)(**{key: DEFAULTS[name][key] for key in DEFAULTS[name]})
+    assert configuration.model_type == name
+    with torch.device("meta"):
+        built = getattr(transformers, row.architecture)(configuration)
+    assert len(attrgetter(row.layers)(built)) == 2
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import Numbers, reference_optimizer
-from ledger.lab.transformers.config import NoReferenceError, family, layer_order
+from ledger.lab.transformers.config import NoReferenceError, family
 
 ORDERS = {"1f1b": schedules.Schedule1F1B, "gpipe": schedules.ScheduleGPipe}
 PASSES = {"FORWARD": True, "FULL_BACKWARD": False}
@@ -44,7 +44,7 @@ def run_stage(work: Workload, stage: Stage) -> ShardedStep:
             freeze(built, work.train)
             checkpoint_layers(built, work.recompute)
             _cut(built, stage)
-            layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+            layers, groups = attrgetter(family(work.model).layers)(built), work.model.layers
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
             moments = Moments(meter, layers, [group.name for group in groups])
             runner = Runner(built, work, stage, moments)

@@ -28,7 +28,7 @@ from ledger.lab.observed.storage_meter import StorageMeter
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import Numbers, reference_optimizer
-from ledger.lab.transformers.config import family, layer_order
+from ledger.lab.transformers.config import family
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB
@@ -44,7 +44,7 @@ def run_replica(work: Workload, replicas: Replicas) -> ShardedStep:
             freeze(built, work.train)
             batch = torch.zeros(work.batch, work.seq_len, dtype=torch.long), torch.arange(work.seq_len)[None]
             checkpoint_layers(built, work.recompute)
-            layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+            layers, groups = attrgetter(family(work.model).layers)(built), work.model.layers
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
             order = ready(built, lambda: _loss(built, *batch))
         meter.watch([*batch, *built.buffers(), *built.parameters(), *optimizer.kept()])

@@ -45,8 +45,7 @@ from ledger.lab.reference.exchanged_attention import Exchange
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.lab.reference.optimizers import Numbers, reference_optimizer
-from ledger.lab.transformers.config import NoReferenceError, family, layer_order
-from ledger.lab.transformers.features import mlp_of
+from ledger.lab.transformers.config import NoReferenceError, family, mlp_of
 
 RESHARD = {"all": True, "layers": None, "none": False}  # fully_shard's `reshard_after_forward` for the root
 
@@ -73,7 +72,7 @@ def run_rank(work: Workload, sharding: Sharding) -> ShardedStep:
         checkpoint_layers(built, work.recompute)
         with fake if device == "cuda" else nullcontext():  # a mesh reads its own, real, tensors; buffers must be fake
             _parallelize(built, work, sharding, mesh)
-        layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+        layers, groups = attrgetter(family(work.model).layers)(built), work.model.layers
         with fake, Numbers():
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
         beside = StorageMeter("cpu" if device == "cuda" else "none")

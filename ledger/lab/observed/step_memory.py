@@ -17,7 +17,7 @@ from ledger.lab.reference.model import (
     torch_dtype,
     training_loss,
 )
-from ledger.lab.transformers.config import family, layer_order
+from ledger.lab.transformers.config import family
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def step_memory(work: Workload, micro_batches: int = 1) -> StepMemory:
             freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")
         checkpoint_layers(built, work.recompute)
-        layers, groups = attrgetter(family(work.model).layers)(built), layer_order(work.model)
+        layers, groups = attrgetter(family(work.model).layers)(built), work.model.layers
         with fake, Numbers():
             optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
         meter.watch([tokens, *built.parameters(), *built.buffers(), *optimizer.kept()])

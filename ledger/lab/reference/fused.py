@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from transformers.integrations import moe
 
 from ledger.lab.reference.quantised import DTYPES
-from ledger.lab.transformers.config import NoReferenceError
-from ledger.lab.transformers.features import mlp_of
+from ledger.lab.transformers.config import NoReferenceError, mlp_of
 from ledger.spec.plan import Kernels, Model
 from ledger.spec.recipe import WHOLE, Stored
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.transformers.config import NoReferenceError, family, transformers_config
-from ledger.lab.transformers.features import mlp_of
+from ledger.lab.transformers.config import NoReferenceError, family, mlp_of, transformers_config
 from ledger.spec.loss_chunks import KINDS, chunks
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
@@ -87,7 +86,7 @@ def reference_model(
     torch.set_default_dtype(dtype)  # parameters are born in `dtype`: fake ones cannot be converted in place
     try:
         with torch.device(device):
-            built = getattr(transformers, family(model).model)(config)
+            built = getattr(transformers, family(model).architecture)(config)
     finally:
         torch.set_default_dtype(before)
     built.loss_type = "ForCausalLM"  # GPT-2's class name does not say so, and a warning would

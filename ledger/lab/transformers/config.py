@@ -2,47 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.transformers.families import FAMILIES, Family
-from ledger.lab.transformers.features import features, layer_order
+from ledger.spec.imports.huggingface.nearest import Match, nearest
 
 if TYPE_CHECKING:
-    from ledger.spec.plan import Model
-
-__all__ = ["NoReferenceError", "family", "layer_order", "transformers_config", "with_layers"]
+    from ledger.spec.imports.huggingface.family import Family
+    from ledger.spec.plan import MLP, Model
 
 
 class NoReferenceError(ValueError):
     """transformers has no class for this model; the message says what the nearest one lacks."""
 
 
-def family(model: Model) -> Family:
-    """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
+def mlp_of(model: Model) -> MLP:
+    """The feed-forward part of the model: that of its experts where some layers have them."""
+    return next((group.mlp for group in model.groups if group.mlp.experts), model.groups[0].mlp)
+
+
+def _groups_of_one(model: Model) -> bool:
+    return bool(mlp_of(model).experts) and mlp_of(model).router.groups == 1
+
+
+def _unrotated(model: Model) -> bool:
+    return not any(group.attention.rotary for group in model.groups)
+
+
+def _one_base(model: Model) -> bool:
+    return len({g.attention.rotary_base for g in model.groups}) < len({bool(g.attention.window) for g in model.groups})
+
+
+ROTATES = "has tables of rotation also where nothing rotates"
+# What classes run otherwise than the compiler derives it, though their configuration says all of the model.
+OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
+    "deepseek_v3": (_groups_of_one, "chooses among groups of experts also where there is one"),
+    "gemma3_text": (_one_base, "has tables of its own for each kind of window also where all rotate alike"),
+    "gpt_neox": (_unrotated, ROTATES),
+    "llama4_text": (_unrotated, ROTATES),
+    "phi": (_unrotated, ROTATES),
+}
+
+
+def _match(model: Model) -> Match:
     if model.predictions:
         raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
     if model.bare:
         raise NoReferenceError(f"{model.title}: only a parameter count is known")
-    own = features(model)
-    wanting = {
-        name: [key for key, value in candidate.requires.items() if own[key] != value]
-        for name, candidate in FAMILIES.items()
-    }
-    nearest = min(wanting, key=lambda name: len(wanting[name]))
-    if wanting[nearest]:
-        differences = ", ".join(f"{key} = {own[key]}" for key in wanting[nearest])
-        raise NoReferenceError(f"{model.title}: the nearest transformers class, {nearest}, does not have {differences}")
-    return FAMILIES[nearest]
+    match = nearest(model)
+    name = f"{model.title}: the nearest transformers class, {match.family.architecture},"
+    if match.refused:
+        raise NoReferenceError(f"{name} refuses it: {'; '.join(match.refused)}")
+    if match.differences:
+        raise NoReferenceError(f"{name} does not have {', '.join(match.differences)}")
+    differs, how = OTHERWISE.get(match.name, (None, ""))
+    if differs and differs(model):
+        raise NoReferenceError(f"{name} {how}")
+    return match
+
+
+def family(model: Model) -> Family:
+    """The architecture whose layers these are; raises `NoReferenceError` where there is none."""
+    return _match(model).family
 
 
 def transformers_config(model: Model) -> Any:
     """The transformers configuration of `model`, every size and dropout set; raises `NoReferenceError`."""
     import transformers
 
-    architecture = family(model)
+    match = _match(model)
     unused = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    return getattr(transformers, architecture.configuration)(**architecture.settings(model), **unused)
+    return getattr(transformers, match.family.config)(**match.configuration, **unused)
 
 
 def with_layers(model: Model, count: int) -> Model:

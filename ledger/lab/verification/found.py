@@ -37,14 +37,13 @@ def saved(plan: Plan) -> Found:
     Tables of positions are packed by the first layer and shared by all, so the last layer of a group is its own.
     """
     from ledger.lab.observed.saved_tensors import saved_storages
-    from ledger.lab.transformers.config import layer_order
 
     storages = saved_storages(workload(plan))
     found = {"saved.total": Held(sum(storage.bytes for storage in storages))}
     several = replace(plan, model=with_counts(plan.model, [max(2, group.repeat) for group in plan.model.groups]))
     if several != plan:
         storages = saved_storages(workload(several))
-    for index, group in enumerate(layer_order(several.model)):
+    for index, group in enumerate(several.model.layers):
         layer = sum(storage.bytes for storage in storages if storage.layer == index)
         found[f"saved.per_layer.{group.name}"] = Held(layer)
     return found

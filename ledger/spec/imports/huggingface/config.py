@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from ledger.spec.imports.huggingface.checks import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
-from ledger.spec.imports.huggingface.fields import Family
+from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST, Node, read
@@ -34,12 +35,13 @@ def import_text(text: str, file: str) -> str:
     """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
     whole = _parse(text, file)
     config, family = _decoder(whole)
-    problems = list(family.problems(config)) or list(_mismatches(config, family))
-    if problems:
-        raise SpecError(problems)
+    wrong = problems(family, config)
+    if wrong:
+        raise SpecError(wrong)
     name = _title(whole, file)
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    return model_text({"spec": "ledger/1", "model": name, "source": source, **family.build(family.values(config))})
+    document = family.document(all_values(family, config))
+    return model_text({"spec": "ledger/1", "model": name, "source": source, **document})
 
 
 def _parse(text: str, file: str) -> Node:
@@ -76,31 +78,6 @@ def _decoder(config: Node) -> tuple[Node, Family]:
     meant = f"is `{close[0]}` meant? " if close else ""
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
-
-
-def _mismatches(config: Node, family: Family) -> Iterator[Problem]:
-    """Values that are each possible, and together make no model that transformers builds and runs."""
-    written = {family.aliases.get(key, key): where for key, where in config.keys.items()}
-    values = family.values(config)
-    architectures = config.fields["architectures"].plain() if "architectures" in config.fields else None
-    if architectures and architectures != [family.architecture]:
-        message = f"`architectures` is {json.dumps(architectures)}"
-        yield Problem(written["architectures"], message, f'understood is ["{family.architecture}"]')
-    width, heads = values["hidden_size"], values["num_attention_heads"]
-    kv_heads = values.get("num_key_value_heads") or heads
-    by_heads = written.get("num_attention_heads", written.get("hidden_size", config.where))
-    if (family.divides and width % heads) or width < heads:
-        yield Problem(by_heads, f"a width of {width} is no multiple of {heads} heads", f"{family.config} refuses it")
-    if heads % kv_heads:
-        message = f"{heads} query heads cannot share {kv_heads} key and value heads"
-        yield Problem(written.get("num_key_value_heads", by_heads), message, "a divisor of the number of query heads")
-    if values.get("num_experts_per_tok", heads) is None:
-        yield Problem(config.where, "no `num_experts_per_tok`", "how many experts a token uses")
-    layers = values["num_hidden_layers"]
-    for key, what in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
-        listed = values.get(key)
-        if listed and len(listed) != layers:
-            yield Problem(written[key], f"{len(listed)} {what} for {layers} layers", "one for each layer")
 
 
 def _title(config: Node, file: str) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ledger.spec.problems import Problem
-from ledger.spec.reader import Node
-
-Values = Mapping[str, Any]
+from ledger.spec.imports.parts import DEEPEST, LARGEST
 
 # Names in transformers' ACT2FN -> names in a model spec.
 ACTIVATIONS = {
@@ -25,8 +21,6 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh",
 }
-LARGEST = 10**9  # of any size; a model spec has none above
-DEEPEST = 100_000  # layers
 SLIDING = ("full_attention", "sliding_attention")
 CHUNKED = ("full_attention", "chunked_attention")
 
@@ -39,36 +33,30 @@ class Field:
     accepts: Callable[[Any], bool]
     must: str
 
+    def or_null(self) -> Field:
+        """The same field where null is a value too."""
+        return Field(self.default, lambda value: value is None or self.accepts(value), f"{self.must}, or null")
+
+
+def whole(default: int | None, least: int = 0, most: int | None = None) -> Field:
+    """A whole number from `least` to `most`."""
+    must = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    return Field(default, lambda value: _is_whole(value) and least <= value <= (most or LARGEST), must)
+
 
 def size(default: int) -> Field:
     """A whole number of at least 1."""
-    return Field(default, lambda value: _is_whole(value, 1), "a whole number of at least 1")
+    return whole(default, 1)
 
 
 def size_or_null(default: int | None) -> Field:
     """A whole number of at least 1, or null."""
-    return Field(default, lambda value: value is None or _is_whole(value, 1), "a whole number of at least 1, or null")
+    return whole(default, 1).or_null()
 
 
-def layers(default: int) -> Field:
+def depth(default: int) -> Field:
     """How many layers there are."""
-    must = f"a whole number from 1 to {DEEPEST}"
-    return Field(default, lambda value: _is_whole(value, 1) and value <= DEEPEST, must)
-
-
-def layer_index(default: int) -> Field:
-    """A whole number of at least 0."""
-    return Field(default, lambda value: _is_whole(value, 0), "a whole number of at least 0")
-
-
-def few(most: int) -> Field:
-    """A whole number from 0, which stands for absence, to `most`."""
-    return Field(0, lambda value: _is_whole(value, 0) and value <= most, f"a whole number from 0 to {most}")
-
-
-def flag_or_count(default: bool) -> Field:
-    """True, false, or a whole number that stands for true unless it is 0."""
-    return Field(default, lambda value: isinstance(value, bool) or _is_whole(value, 0), "true, false or a whole number")
+    return whole(default, 1, DEEPEST)
 
 
 def flag(default: bool) -> Field:
@@ -76,16 +64,21 @@ def flag(default: bool) -> Field:
     return Field(default, lambda value: isinstance(value, bool), "true or false")
 
 
+def flag_or_count(default: bool) -> Field:
+    """True, false, or a whole number that stands for true unless it is 0."""
+    must = "true, false or a whole number"
+    return Field(default, lambda value: isinstance(value, bool) or whole(0).accepts(value), must)
+
+
 def dropout(default: float) -> Field:
     """A probability below 1; null is 0."""
-    return Field(
-        default, lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
-    )
+    must = "0 or more and below 1"
+    return Field(default, lambda value: value is None or (_is_number(value) and 0 <= value < 1), must)
 
 
 def cap(default: float | None) -> Field:
     """A number above 0, or null."""
-    return Field(default, lambda value: value is None or (_is_number(value) and value > 0), "a number above 0, or null")
+    return Field(default, lambda value: _is_number(value) and value > 0, "a number above 0").or_null()
 
 
 def share(default: float) -> Field:
@@ -95,9 +88,8 @@ def share(default: float) -> Field:
 
 def activation(default: str) -> Field:
     """One of the activations that model specs know."""
-    return Field(
-        default, lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
-    )
+    must = f"one of {', '.join(ACTIVATIONS)}"
+    return Field(default, lambda value: isinstance(value, str) and value in ACTIVATIONS, must)
 
 
 def layer_types(known: tuple[str, ...] = SLIDING) -> Field:
@@ -109,32 +101,27 @@ def layer_types(known: tuple[str, ...] = SLIDING) -> Field:
     return Field(None, accepts, f"a list of {' and '.join(known)}")
 
 
-def one_of(*values: str) -> Field:
-    """One of these texts, the first being that of an absent field."""
-    return Field(values[0], lambda value: value in values, " or ".join(json.dumps(value) for value in values))
-
-
 def layers_or_null() -> Field:
     """A list of layers, counted from 0, or null."""
 
     def accepts(value: Any) -> bool:
-        return value is None or (isinstance(value, list) and all(_is_whole(layer, 0) for layer in value))
+        return isinstance(value, list) and all(whole(0).accepts(layer) for layer in value)
 
-    return Field(None, accepts, "a list of layers, counted from 0, or null")
+    return Field(None, accepts, "a list of layers, counted from 0").or_null()
 
 
 def only(*values: object) -> Field:
-    """A field of which one meaning is understood, the first value being that of an absent one."""
+    """A field of which these values are understood, the first being that of an absent one."""
     spelt = " or ".join(json.dumps(value) for value in values)
     return Field(values[0], lambda given: any(type(given) is type(value) and given == value for value in values), spelt)
 
 
-def anything(default: Any) -> Field:
+def anything(default: Any = None) -> Field:
     """A field that shapes no parameter by itself."""
     return Field(default, lambda _: True, "anything")
 
 
-def rotary_parameters(partial: bool) -> Field:
+def rotary_parameters(partial: bool = False) -> Field:
     """Rotary positions of any type: they hold no parameter; `partial` allows a share of the head to be rotated."""
 
     def accepts(value: Any) -> bool:
@@ -147,8 +134,8 @@ def rotary_parameters(partial: bool) -> Field:
     return Field(None, accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
@@ -182,46 +169,3 @@ WITHOUT_EFFECT = frozenset(
     typical_p unk_token_id use_bfloat16 use_cache
     """.split()  # noqa: SIM905 - as a literal, one name a line, these would be two pages
 )
-
-
-@dataclass(frozen=True)
-class Family:
-    """One architecture of transformers: the class whose defaults stand for absent fields, and what it builds.
-
-    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing.
-    """
-
-    config: str
-    architecture: str
-    fields: Mapping[str, Field]
-    build: Callable[[Values], Mapping[str, Any]]
-    divides: bool = True  # whether the class refuses a width that its heads do not divide
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
-
-    def values(self, config: Node) -> Values:
-        """Every field that shapes the model, the class's default where the file has none."""
-        given = {self.aliases.get(key, key): node.plain() for key, node in config.fields.items()}
-        return {name: given.get(name, known.default) for name, known in self.fields.items()}
-
-    def problems(self, config: Node) -> Iterator[Problem]:
-        """Fields that are not understood, and values that their field cannot have."""
-        for key, node in config.fields.items():
-            where, name = config.keys[key], self.aliases.get(key, key)
-            known = self.fields.get(name) or FIXED.get(name)
-            if name != key and name in config.fields:
-                yield Problem(where, f"`{key}` and `{name}` are one field of {self.config}", "keep one of them")
-            elif known and not known.accepts(node.plain()):
-                yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.must}")
-            elif not known and key not in WITHOUT_EFFECT | self.ignored:
-                yield Problem(where, f"`{key}` is no known field of {self.config}", self._help(key))
-
-    def _help(self, key: str) -> str:
-        close = difflib.get_close_matches(key, [*self.fields, *self.aliases], 1, 0.8)
-        meant = f"is `{close[0]}` meant? " if close else ""
-        return f"{meant}remove it where it changes neither shapes nor dropout; else write the model spec by hand"
-
-
-def _shown(node: Node) -> str:
-    text = json.dumps(node.plain(), ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."

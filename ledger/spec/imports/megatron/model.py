@@ -6,8 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.imports.huggingface.builders import Part, arranged, stated
-from ledger.spec.imports.huggingface.fields import DEEPEST
+from ledger.spec.imports.parts import DEEPEST, Part, arranged, stated
 
 Values = Mapping[str, Any]
 
@@ -18,7 +17,7 @@ def model(values: Values, title: str) -> dict[str, Any]:
     learned = values["max-position-embeddings"] if positions == "learned_absolute" else None
     layer = values["normalization"] == "LayerNorm"
     parts = {
-        name: {"group": name, "repeat": 0, "attention": _attention(values, positions), "mlp": mlp, "norms": "pre"}
+        name: {"attention": _attention(values, positions), "mlp": mlp, "norms": "pre"}
         for name, mlp in (("dense", _dense(values)), ("experts", _experts(values)))
         if mlp
     }

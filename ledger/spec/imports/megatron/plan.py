@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ledger.spec.imports.carried import NODE, cluster
-from ledger.spec.imports.huggingface.builders import stated
+from ledger.spec.imports.parts import stated
 
 Values = Mapping[str, Any]
 FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec.imports.carried import Imported
-from ledger.spec.imports.huggingface.fields import DEEPEST
 from ledger.spec.imports.megatron.arguments import (
     ALIASES,
     NUMBER,
@@ -24,6 +23,7 @@ from ledger.spec.imports.megatron.effects import APART, BY_HAND, KNOWN, WHY, WIT
 from ledger.spec.imports.megatron.model import layer_marks, model
 from ledger.spec.imports.megatron.plan import plan
 from ledger.spec.imports.megatron.shell import Argument, arguments
+from ledger.spec.imports.parts import DEEPEST, LARGEST
 from ledger.spec.imports.text import model_text, plan_text
 from ledger.spec.problems import Location, Problem, SpecError
 
@@ -44,8 +44,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "cp-comm-type": ("p2p", "a2a", "allgather"),
 }
 WINDOW = re.compile(r"\(?\s*\d{1,9}\s*,\s*-?\d{1,9}\s*\)?")
-TOTAL = 10**9  # of any size or count
-LARGEST = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
+MOST = {"num-layers": DEEPEST, "train-iters": 10**12, "train-samples": 10**15}
 DIVISORS = frozenset(
     """
     num-layers hidden-size num-attention-heads kv-channels num-query-groups max-position-embeddings seq-length
@@ -136,8 +135,8 @@ def _misfits(one: Argument, kind: str) -> Iterator[Problem]:
         yield Problem(one.where, message, "the script does not set this variable" if unset else f"{kind} is due")
     elif one.name in CHOICES and one.value not in CHOICES[one.name]:
         yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"understood is {', '.join(CHOICES[one.name])}")
-    elif kind == WHOLE and int(one.value) > LARGEST.get(one.name, TOTAL):
-        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"at most {LARGEST.get(one.name, TOTAL)}")
+    elif kind == WHOLE and int(one.value) > MOST.get(one.name, LARGEST):
+        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"at most {MOST.get(one.name, LARGEST)}")
     elif kind == WHOLE and one.name in DIVISORS and not int(one.value):
         yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "at least 1")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec.imports.carried import NODE, Imported, cluster
-from ledger.spec.imports.huggingface.builders import stated
+from ledger.spec.imports.parts import stated
 from ledger.spec.imports.text import plan_text
 from ledger.spec.imports.torchtitan.job import Job, read_job
 from ledger.spec.imports.torchtitan.pipeline import micro_batch, pipelined, schedule

@@ -1,12 +1,12 @@
-"""The architectures whose config.json can be read, by their `model_type`."""
+"""The architectures whose config.json can be read and written, by their `model_type`: one row each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.imports.huggingface.families_dense import DENSE
-from ledger.spec.imports.huggingface.families_experts import EXPERTS
-from ledger.spec.imports.huggingface.fields import Family
+from ledger.spec.imports.huggingface.families.dense import DENSE
+from ledger.spec.imports.huggingface.families.experts import EXPERTS
+from ledger.spec.imports.huggingface.family import Family
 
 FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS}
 # Models of text and more: where the decoder's own configuration is, and what it is.

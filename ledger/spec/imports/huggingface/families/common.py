@@ -1,10 +1,11 @@
-"""What the configurations of many families have in common."""
+"""Fields that the configurations of many families have in common."""
 
 from __future__ import annotations
 
 from ledger.spec.imports.huggingface.fields import (
     Field,
     activation,
+    depth,
     dropout,
     flag,
     only,
@@ -12,13 +13,13 @@ from ledger.spec.imports.huggingface.fields import (
     size,
     size_or_null,
 )
-from ledger.spec.imports.huggingface.fields import layers as layer_count
 
 ROTARY = {
-    "rope_parameters": rotary_parameters(partial=False),
-    "rope_scaling": rotary_parameters(partial=False),
+    "rope_parameters": rotary_parameters(),
+    "rope_scaling": rotary_parameters(),
     "partial_rotary_factor": only(1.0, 1),
 }
+PARTLY_ROTARY = dict.fromkeys(("rope_parameters", "rope_scaling"), rotary_parameters(partial=True))
 UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 
 
@@ -26,7 +27,7 @@ def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int
     """The fields that every decoder has."""
     return {
         "hidden_size": size(width),
-        "num_hidden_layers": layer_count(layers),
+        "num_hidden_layers": depth(layers),
         "num_attention_heads": size(heads),
         "max_position_embeddings": size(positions),
         "vocab_size": size(vocabulary),

@@ -1,0 +1,267 @@
+"""Architectures without experts. Defaults of absent fields: transformers 5.23, configuration_<family>.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.spec.imports.huggingface import fields, patterns, terms
+from ledger.spec.imports.huggingface.families.common import PARTLY_ROTARY, ROTARY, UNSHAPED, decoder, grouped
+from ledger.spec.imports.huggingface.family import Family
+
+# What the second and third Gemma have in common.
+GEMMA_FIELDS = {
+    "num_key_value_heads": fields.size(4),
+    "head_dim": fields.size(256),
+    "intermediate_size": fields.size(9216),
+    "hidden_activation": fields.activation("gelu_pytorch_tanh"),
+    "attention_bias": fields.flag(False),
+    "attention_dropout": fields.dropout(0.0),
+    "sliding_window": fields.size_or_null(4096),
+    "layer_types": fields.layer_types(),
+    "tie_word_embeddings": fields.flag(True),
+}
+GEMMA = (
+    *terms.OUTSIDE,
+    *terms.fixed("embedding", scale=True),
+    *terms.norms("rms", "sandwich", unit_offset=True),
+    *terms.GROUPED,
+    *terms.ROTARY,
+)
+CAPPED = (
+    terms.same("attn_logit_softcapping", "attention.softcap"),
+    terms.same("final_logit_softcapping", "head.softcap"),
+    *terms.mlp("gated", nonlinearity=terms.activation("hidden_activation")),
+)
+QWEN = {
+    **decoder(width=4096, layers=32, heads=32, positions=32768, vocabulary=151936),
+    **grouped(32, 22016),
+    "use_sliding_window": fields.flag(False),
+    "sliding_window": fields.size_or_null(4096),
+    "max_window_layers": fields.whole(28),
+    "layer_types": fields.layer_types(),
+}
+INNER_WIDTH = terms.Term(
+    ("mlp.d_ff",), lambda values: values["n_inner"] or 4 * values["hidden_size"], lambda width: {"n_inner": width}
+)
+LLAMA = (*terms.OUTSIDE, *terms.norms("rms"), *terms.GROUPED, *terms.ROTARY)
+JOINT = terms.fixed("attention", fused_qkv=True)
+BIASED = terms.fixed("attention", qkv_bias=True, out_bias=True)
+
+DENSE: Mapping[str, Family] = {
+    "gpt2": Family(
+        config="GPT2Config",
+        architecture="GPT2LMHeadModel",
+        fields={
+            **decoder(width=768, layers=12, heads=12, positions=1024, vocabulary=50257),
+            "n_inner": fields.size_or_null(None),
+            "activation_function": fields.activation("gelu_new"),
+            "resid_pdrop": fields.dropout(0.1),
+            "embd_pdrop": fields.dropout(0.1),
+            "attn_pdrop": fields.dropout(0.1),
+            "tie_word_embeddings": fields.flag(True),
+            "reorder_and_upcast_attn": fields.only(False),  # true computes scores in fp32
+        },
+        terms=(
+            *terms.OUTSIDE,
+            terms.same("max_position_embeddings", "embedding.learned_positions"),
+            terms.same("embd_pdrop", "embedding.dropout"),
+            terms.same("resid_pdrop", "residual_dropout"),
+            *terms.norms("layer", bias=True),
+            *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
+            *(*JOINT, *BIASED, *terms.fixed("attention", softmax="input")),
+            terms.same("attn_pdrop", "attention.dropout"),
+            *terms.mlp("plain", INNER_WIDTH, terms.activation("activation_function")),
+            *terms.fixed("mlp", bias=True),
+        ),
+        aliases={
+            "n_embd": "hidden_size",
+            "n_layer": "num_hidden_layers",
+            "n_head": "num_attention_heads",
+            "n_positions": "max_position_embeddings",
+        },
+        ignored=frozenset(
+            """
+            layer_norm_epsilon n_ctx scale_attn_by_inverse_layer_idx scale_attn_weights summary_activation
+            summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+            """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
+        ),
+        layers="transformer.h",
+    ),
+    "gpt_neox": Family(
+        config="GPTNeoXConfig",
+        architecture="GPTNeoXForCausalLM",
+        fields={
+            **decoder(width=6144, layers=44, heads=64, positions=2048, vocabulary=50432),
+            **PARTLY_ROTARY,
+            "intermediate_size": fields.size(24576),
+            "hidden_act": fields.activation("gelu"),
+            "attention_bias": fields.flag(True),
+            "attention_dropout": fields.dropout(0.0),
+            "hidden_dropout": fields.dropout(0.0),
+            "tie_word_embeddings": fields.flag(False),
+            "use_parallel_residual": fields.flag(True),
+            "rotary_pct": fields.share(0.25),
+        },
+        terms=(
+            *terms.OUTSIDE,
+            terms.same("hidden_dropout", "residual_dropout", "embedding.dropout"),
+            *terms.norms("layer", bias=True),
+            *(terms.HEADS, terms.EQUAL_HEADS, terms.SPLIT_WIDTH),
+            *(terms.partly_rotary("rotary_pct"), *JOINT, terms.BIASES, terms.DROPOUT),
+            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True)),
+            terms.choice("use_parallel_residual", "residual", {True: "parallel", False: None}),
+        ),
+        ignored=frozenset({"layer_norm_eps", "rope_theta", "rotary_emb_base"}),
+        layers="gpt_neox.layers",
+    ),
+    "llama": Family(
+        config="LlamaConfig",
+        architecture="LlamaForCausalLM",
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=32000),
+            **grouped(None, 11008),
+            "attention_bias": fields.flag(False),
+            "mlp_bias": fields.flag(False),
+        },
+        terms=(*LLAMA, terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same("mlp_bias", "mlp.bias")),
+        ignored=UNSHAPED,
+    ),
+    "mistral": Family(
+        config="MistralConfig",
+        architecture="MistralForCausalLM",
+        divides=False,
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=131072, vocabulary=32000),
+            **grouped(8, 14336),
+            "sliding_window": fields.size_or_null(4096),
+        },
+        terms=(*LLAMA, terms.WINDOW, terms.DROPOUT, *terms.mlp("gated")),
+        ignored=UNSHAPED,
+    ),
+    "qwen2": Family(
+        config="Qwen2Config",
+        architecture="Qwen2ForCausalLM",
+        divides=False,
+        fields={**QWEN, "use_mrope": fields.only(False)},
+        terms=(
+            *LLAMA,
+            *terms.fixed("attention", qkv_bias=True),
+            terms.DROPOUT,
+            *terms.of("local", terms.WINDOW),
+            *terms.mlp("gated"),
+        ),
+        patterns=(patterns.UPPER,),
+        ignored=UNSHAPED,
+    ),
+    "gemma": Family(
+        config="GemmaConfig",
+        architecture="GemmaForCausalLM",
+        divides=False,
+        fields={
+            **decoder(width=3072, layers=28, heads=16, positions=8192, vocabulary=256000),
+            **grouped(16, 24576, act="gelu_pytorch_tanh", tied=True),
+            "num_key_value_heads": fields.size(16),
+            "head_dim": fields.size(256),
+            "attention_bias": fields.flag(False),
+        },
+        terms=(
+            *(*GEMMA, *terms.fixed("", norms="pre")),
+            *(terms.BIASES, terms.DROPOUT),
+            *terms.mlp("gated", nonlinearity=terms.activation(gelu="gelu_tanh")),  # as GemmaConfig takes it
+        ),
+        ignored=UNSHAPED | {"hidden_activation"},
+    ),
+    "gemma2": Family(
+        config="Gemma2Config",
+        architecture="Gemma2ForCausalLM",
+        fields={
+            **decoder(width=2304, layers=26, heads=8, positions=8192, vocabulary=256000),
+            **GEMMA_FIELDS,
+            **ROTARY,
+            "attn_logit_softcapping": fields.cap(50.0),
+            "final_logit_softcapping": fields.cap(30.0),
+        },
+        terms=(*GEMMA, terms.BIASES, *CAPPED, terms.DROPOUT, *terms.of("local", terms.WINDOW)),
+        patterns=(patterns.EVERY_OTHER_IF_ANY,),
+        ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar", "sliding_window_size"},
+    ),
+    "qwen3": Family(
+        config="Qwen3Config",
+        architecture="Qwen3ForCausalLM",
+        divides=False,
+        fields={**QWEN, "head_dim": fields.size(128), "attention_bias": fields.flag(False)},
+        terms=(
+            *(*LLAMA, terms.BIASES, *terms.fixed("attention", qk_norm="head"), terms.DROPOUT),
+            *(*terms.of("local", terms.WINDOW), *terms.mlp("gated")),
+        ),
+        patterns=(patterns.UPPER,),
+        ignored=UNSHAPED,
+    ),
+    "gemma3_text": Family(
+        config="Gemma3TextConfig",
+        architecture="Gemma3ForCausalLM",
+        fields={
+            **decoder(width=2304, layers=26, heads=8, positions=131072, vocabulary=262208),
+            **GEMMA_FIELDS,
+            "rope_parameters": fields.rotary_parameters(),
+            "rope_scaling": fields.anything(),
+            "rope_theta": fields.anything(1_000_000.0),
+            "rope_local_base_freq": fields.anything(10_000.0),
+            "attn_logit_softcapping": fields.cap(None),
+            "final_logit_softcapping": fields.cap(None),
+            "sliding_window_pattern": fields.size(6),
+        },
+        terms=(
+            *GEMMA,
+            *terms.of("local", terms.rotary_base("sliding_attention", "rope_local_base_freq")),
+            *terms.of("global", terms.rotary_base("full_attention", "rope_theta")),
+            *(terms.BIASES, *terms.fixed("attention", qk_norm="head"), *CAPPED),
+            *(*terms.of("local", terms.WINDOW), terms.DROPOUT),
+        ),
+        patterns=(patterns.ALL_BUT_EVERY,),
+        ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar"},
+    ),
+    "phi": Family(
+        config="PhiConfig",
+        architecture="PhiForCausalLM",
+        fields={
+            **decoder(width=2048, layers=24, heads=32, positions=2048, vocabulary=51200),
+            **PARTLY_ROTARY,
+            "num_key_value_heads": fields.size_or_null(None),
+            "intermediate_size": fields.size(8192),
+            "hidden_act": fields.activation("gelu_new"),
+            "attention_dropout": fields.dropout(0.0),
+            "resid_pdrop": fields.dropout(0.0),
+            "embd_pdrop": fields.dropout(0.0),
+            "tie_word_embeddings": fields.flag(False),
+            "partial_rotary_factor": fields.share(0.5),
+            "qk_layernorm": fields.only(False),
+        },
+        terms=(
+            *(*terms.OUTSIDE, *terms.fixed("head", bias=True)),
+            terms.same("embd_pdrop", "embedding.dropout"),
+            terms.same("resid_pdrop", "residual_dropout"),
+            *terms.norms("layer", "shared", bias=True),
+            *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH),
+            *(terms.partly_rotary("partial_rotary_factor"), *BIASED, terms.DROPOUT),
+            *(*terms.mlp("plain"), *terms.fixed("mlp", bias=True), *terms.fixed("", residual="parallel")),
+        ),
+        ignored=frozenset({"layer_norm_eps", "rope_theta"}),
+    ),
+    "olmo2": Family(
+        config="Olmo2Config",
+        architecture="Olmo2ForCausalLM",
+        fields={
+            **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=50304),
+            **{name: field for name, field in grouped(None, 11008).items() if name != "head_dim"},
+            "attention_bias": fields.flag(False),
+        },
+        terms=(
+            *(*terms.OUTSIDE, *terms.norms("rms", "post", wide=True)),
+            *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH),
+            *(*terms.ROTARY, *terms.fixed("attention", rotary_form="wide_halves", qk_norm="all")),
+            *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated")),
+        ),
+        ignored=UNSHAPED,
+    ),
+}

@@ -1,0 +1,110 @@
+"""A family of transformers: a configuration class's fields, and the model that they describe, read both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from ledger.spec.architecture import Group, Model
+from ledger.spec.imports.huggingface.fields import Field
+from ledger.spec.imports.huggingface.patterns import Pattern
+from ledger.spec.imports.huggingface.terms import Term, Values
+from ledger.spec.imports.parts import Part, arranged
+
+SHOWN = frozenset({"embedding.tied"})  # what a spec states even where it is false
+OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
+AFTER = ("residual_dropout", "multi_token")
+LAYER = ("attention", "mlp", "norms", "residual")
+# Where a model has what a spec has in another place.
+PLACES = {
+    "embedding.tied": "tied",
+    "embedding.learned_positions": "learned_positions",
+    "embedding.scale": "scale_embedding",
+    "embedding.dropout": "embedding_dropout",
+    "head.bias": "head_bias",
+    "head.softcap": "head_softcap",
+    "multi_token.depth": "predictions",
+    "mlp.shared.d_ff": "mlp.shared_d_ff",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture of transformers: its classes, the fields with their defaults, and what they say of a model.
+
+    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing.
+    """
+
+    config: str
+    architecture: str
+    fields: Mapping[str, Field]
+    terms: tuple[Term, ...]
+    patterns: tuple[Pattern, ...] = ()
+    divides: bool = True  # whether the class refuses a width that its heads do not divide
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    layers: str = "model.layers"  # where the architecture has its list of layers
+
+    def document(self, values: Values) -> Part:
+        """The parts of the model spec that these values of all fields describe."""
+        terms = [(term, term.read(values)) for term in self.terms if not term.kinds]
+        whole = _nested(terms)
+        axes = [pattern.read(values) for pattern in self.patterns]
+        kinds = list(zip(*axes, strict=True)) if axes else [()] * values["num_hidden_layers"]
+        names = {each: _name(each, axes) for each in dict.fromkeys(kinds)}
+        parts = {name: self._layer(values, each) for each, name in names.items()}
+        layers = arranged([names[each] for each in kinds], parts)
+        return {**_picked(whole, OUTSIDE), **layers, **_picked(whole, AFTER)}
+
+    def _layer(self, values: Values, kinds: Sequence[str]) -> Part:
+        own = [term for term in self.terms if not term.kinds or set(term.kinds) & set(kinds)]
+        return _picked(_nested((term, term.read(values)) for term in own), LAYER)
+
+    def configuration(self, model: Model) -> Values:
+        """The fields whose values describe a model, as far as this family can say it."""
+        written: dict[str, Any] = {"num_hidden_layers": len(model.layers)}
+        for pattern in self.patterns:
+            written |= pattern.write([pattern.kind(group) for group in model.layers])
+        for term in self.terms:
+            groups = [group for group in model.groups if self._has(group, term)]
+            if groups:
+                for name, value in term.write(_value(model, groups[0], term.paths[0])).items():
+                    known = written.get(name)
+                    written[name] = {**known, **value} if isinstance(known, dict) else value
+        return written
+
+    def _has(self, group: Group, term: Term) -> bool:
+        return not term.kinds or any(pattern.kind(group) in term.kinds for pattern in self.patterns)
+
+
+def _value(model: Model, group: Group, path: str) -> Any:
+    """What a model has at a path of its spec; of a layer, that of a group."""
+    value: Any = group if path.partition(".")[0] in LAYER else model
+    for name in PLACES.get(path, path).split("."):
+        value = getattr(value, name, None)
+    return float(value) if isinstance(value, Fraction) else value
+
+
+def _name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
+    """A group's name: the kind of its layers; with a second way to differ also that they, unlike others, are dense."""
+    further = zip(kinds[1:], axes[1:], strict=True)
+    return "_".join((*kinds[:1], *(kind for kind, axis in further if kind == "dense" and len(set(axis)) > 1)))
+
+
+def _nested(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:
+    """Values at dotted paths as mappings within mappings, without what the spec language takes by itself."""
+    whole: dict[str, Any] = {}
+    for term, value in terms:
+        for path in term.paths if value or SHOWN & set(term.paths) else ():
+            *outer, last = path.split(".")
+            holder = whole
+            for name in outer:
+                holder = holder.setdefault(name, {})
+            holder[last] = value
+    return whole
+
+
+def _picked(whole: Part, keys: Sequence[str]) -> Part:
+    return {key: whole[key] for key in keys if key in whole}

@@ -1,0 +1,111 @@
+"""Which family of transformers a model is of: the one whose configuration, read again, is the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from ledger.spec import build_model
+from ledger.spec.architecture import Model
+from ledger.spec.imports.huggingface.checks import all_values, problems
+from ledger.spec.imports.huggingface.families import FAMILIES
+from ledger.spec.imports.huggingface.family import PLACES, Family
+from ledger.spec.imports.huggingface.terms import Values
+from ledger.spec.problems import Location
+from ledger.spec.reader import Node
+from ledger.spec.view import View
+
+UNTOLD = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax")  # of no class, or without a shape
+
+
+@dataclass(frozen=True)
+class Match:
+    """A family, the configuration that comes nearest to a model in it, and why it is not that model's, if it is not."""
+
+    name: str
+    family: Family
+    configuration: Values
+    refused: tuple[str, ...] = ()  # what the class does not take
+    differences: tuple[str, ...] = ()  # what of the model it does not say
+
+    @property
+    def fits(self) -> bool:
+        """Whether the family says all of the model."""
+        return not (self.refused or self.differences)
+
+
+@lru_cache(maxsize=256)
+def nearest(model: Model) -> Match:
+    """The first family that can say all of a model; else the one that leaves least of it out."""
+    matches = []
+    for name, family in FAMILIES.items():
+        matches.append(_match(name, family, model))
+        if matches[-1].fits:
+            return matches[-1]
+    return min(matches, key=lambda match: (len(match.refused), len(match.differences)))
+
+
+def read_again(family: Family, configuration: Values) -> Model:
+    """The model that a configuration describes, through the spec that the import makes of it."""
+    values = all_values(family, _node(configuration))
+    return build_model.model(View(_node(family.document(values))), family.architecture)
+
+
+def _match(name: str, family: Family, model: Model) -> Match:
+    configuration = family.configuration(model)
+    refused = tuple(problem.message for problem in problems(family, _node(configuration)))
+    differences = () if refused else tuple(_differences(model, read_again(family, configuration)))
+    return Match(name, family, configuration, refused, differences)
+
+
+def _node(value: Any) -> Node:
+    """A plain value as a node of no file."""
+    nowhere = Location("")
+    if isinstance(value, Mapping):
+        return Node({key: _node(one) for key, one in value.items()}, nowhere, dict.fromkeys(value, nowhere))
+    return Node(tuple(map(_node, value)) if isinstance(value, list) else value, nowhere)
+
+
+def _differences(model: Model, other: Model) -> Iterator[str]:
+    """What a model has where a second one has something else, by the paths of a spec."""
+    spelt = {place: path for path, place in PLACES.items()}
+    layers = dict.fromkeys(zip(_names(model), _names(other), strict=True))
+    ours, theirs = _groups(model), _groups(other)
+    pairs = [(dict(_facts(model)), dict(_facts(other))), *((ours[name], theirs[again]) for name, again in layers)]
+    differing = {
+        path: ours.get(path)
+        for ours, theirs in pairs
+        for path in {**ours, **theirs}
+        if ours.get(path) != theirs.get(path)
+    }
+    return (f"{spelt.get(path, path)} = {value}" for path, value in differing.items())
+
+
+def _names(model: Model) -> list[str]:
+    return [group.name for group in model.layers]
+
+
+def _groups(model: Model) -> dict[str, dict[str, Any]]:
+    """Facts of each group, without what tells equal layers apart: a base that all have, the form of no rotation."""
+    one_base = len({group.attention.rotary_base for group in model.groups}) == 1
+    groups = {group.name: dict(_facts(group)) for group in model.groups}
+    for group in model.groups:
+        facts = groups[group.name]
+        if one_base:
+            facts["attention.rotary_base"] = 0
+        if not (group.attention.rotary or group.attention.rope_head_dim):
+            facts["attention.rotary_form"] = "halves"
+        if group.mlp.shared:
+            facts |= {"mlp.shared.d_ff": group.mlp.shared_d_ff, "mlp.shared.count": 1}
+    return groups
+
+
+def _facts(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not is_dataclass(value):
+        yield path.removeprefix("."), value
+        return
+    for each in fields(value):
+        if each.name not in UNTOLD:
+            yield from _facts(getattr(value, each.name), f"{path}.{each.name}")

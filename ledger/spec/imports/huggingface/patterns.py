@@ -1,0 +1,118 @@
+"""How layers of a model differ: the kind of each of them, from a configuration and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ledger.spec.architecture import Group
+from ledger.spec.imports.huggingface.terms import Values
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One way in which layers differ: the kind of every layer, that of a group, and the fields that say it."""
+
+    read: Callable[[Values], Sequence[str]]
+    kind: Callable[[Group], str]
+    write: Callable[[Sequence[str]], Values]
+
+
+def sliding(types: Callable[[Values], Sequence[str]], switch: str = "") -> Pattern:
+    """Layers that see a window (`local`) among such that see all (`global`), by transformers' names for them."""
+    spelt = {"local": "sliding_attention", "global": "full_attention"}
+    return Pattern(
+        read=lambda values: ["local" if kind == spelt["local"] else "global" for kind in types(values)],
+        kind=lambda group: "local" if group.attention.window else "global",
+        write=lambda kinds: {
+            "layer_types": [spelt[kind] for kind in kinds],
+            **({switch: "local" in kinds} if switch else {}),
+        },
+    )
+
+
+def _full(values: Values) -> Sequence[str]:
+    return ["full_attention"] * values["num_hidden_layers"]
+
+
+def _all_but_every(values: Values, period: int) -> Sequence[str]:
+    layers = range(1, values["num_hidden_layers"] + 1)
+    return values["layer_types"] or ["sliding_attention" if layer % period else "full_attention" for layer in layers]
+
+
+def _upper(values: Values) -> Sequence[str]:
+    """As Qwen states windows: by the type of each layer, or in all layers from one on."""
+    if not (values["use_sliding_window"] and values["sliding_window"]):
+        return _full(values)
+    below = min(values["max_window_layers"], values["num_hidden_layers"])
+    above = values["num_hidden_layers"] - below
+    return values["layer_types"] or ["full_attention"] * below + ["sliding_attention"] * above
+
+
+EVERY_OTHER = sliding(lambda values: _all_but_every(values, 2))
+EVERY_OTHER_IF_ANY = sliding(lambda values: _all_but_every(values, 2) if values["sliding_window"] else _full(values))
+ALL_BUT_EVERY = sliding(lambda values: _all_but_every(values, values["sliding_window_pattern"]))
+UPPER = sliding(_upper, "use_sliding_window")
+
+
+def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Sequence[str]], Values]) -> Pattern:
+    """Layers with experts among such without; `sparse`: those that have them, counted from 0."""
+
+    def read(values: Values) -> Sequence[str]:
+        routed = sparse(values)
+        return ["experts" if layer in routed else "dense" for layer in range(values["num_hidden_layers"])]
+
+    return Pattern(read, lambda group: "experts" if group.mlp.experts else "dense", write)
+
+
+def _every(values: Values, step: int) -> set[int]:
+    return set(range(step - 1, values["num_hidden_layers"], step))
+
+
+def _places(kinds: Sequence[str], kind: str) -> list[int]:
+    return [layer for layer, one in enumerate(kinds) if one == kind]
+
+
+# DeepSeek: the first layers are dense. Without experts nobody chooses any, and the field has no default.
+AFTER_DENSE = among_dense(
+    lambda values: range(values["first_k_dense_replace"], values["num_hidden_layers"]),
+    lambda kinds: {
+        "first_k_dense_replace": kinds.count("dense"),
+        **({} if "experts" in kinds else {"num_experts_per_tok": 1}),
+    },
+)
+# Qwen: every n-th layer has experts, those aside that are named.
+EVERY_STEP = among_dense(
+    lambda values: _every(values, values["decoder_sparse_step"]) - set(values["mlp_only_layers"] or ()),
+    lambda kinds: {"mlp_only_layers": _places(kinds, "dense")},
+)
+# Llama 4: the layers that are named, or every n-th.
+NAMED_OR_EVERY = among_dense(
+    lambda values: (
+        _every(values, values["interleave_moe_layer_step"])
+        if values["moe_layers"] is None
+        else set(values["moe_layers"])
+    ),
+    lambda kinds: {"moe_layers": _places(kinds, "experts")},
+)
+
+# Llama 4: whether a layer rotates, and whether its attention stays within a chunk.
+_SEEN = {(True, True): "local", (False, False): "global", (True, False): "rotary", (False, True): "chunked"}
+
+
+def _read_chunks(values: Values) -> Sequence[str]:
+    """The same layers do both, unless they are named."""
+    layers, interval = values["num_hidden_layers"], values["no_rope_layer_interval"]
+    rotates = values["no_rope_layers"] or [(layer + 1) % interval for layer in range(layers)]
+    types = values["layer_types"] or ["chunked_attention" if one else "full_attention" for one in rotates[:layers]]
+    return [_SEEN[bool(one), kind == "chunked_attention"] for one, kind in zip(rotates, types, strict=False)]
+
+
+CHUNKS = Pattern(
+    read=_read_chunks,
+    kind=lambda group: _SEEN[group.attention.rotary > 0, group.attention.chunk is not None],
+    write=lambda kinds: {
+        "no_rope_layers": [int(kind in ("local", "rotary")) for kind in kinds],
+        "layer_types": ["chunked_attention" if kind in ("local", "chunked") else "full_attention" for kind in kinds],
+    },
+)
