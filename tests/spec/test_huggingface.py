@@ -18,7 +18,7 @@ from ledger.spec.imports.huggingface.config import import_config, import_text
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.families.common import decoder
 from ledger.spec.imports.huggingface.family import Family
-from ledger.spec.imports.huggingface.nearest import nearest, read_again
+from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
 from ledger.spec.imports.tools import imported as imported_file
 from ledger.spec.load import load_model, read_model
 from ledger.spec.problems import Location, SpecError
@@ -150,16 +150,16 @@ def test_a_family_is_read_both_ways(name: str) -> None:
     model = read_model(import_text(json.dumps(fields), "config.json"), "config.json")
     wrapped = WRAPPED.get(fields["model_type"], ("", fields["model_type"]))
     family = FAMILIES[wrapped[1]]
-    assert nameless(read_again(family, family.configuration(model))) == nameless(model)
+    assert nameless(model_of(family, family.configuration(model))) == nameless(model)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in LIBRARY.glob("*.yaml")))
 def test_a_model_of_the_library_is_of_a_family(name: str) -> None:
     """Each is written as a configuration of transformers, and read again it has every figure that a class knows."""
     model = load_model(name)
-    match = nearest(model)
+    match = nearest_family(model)
     assert match.fits
-    again = nameless(read_again(match.family, match.configuration))
+    again = nameless(model_of(match.family, match.configuration))
     softmax = model.groups[0].attention.softmax  # GPT-3's and Megatron-LM's are not of GPT-2's class
     groups = tuple(replace(group, attention=replace(group.attention, softmax=softmax)) for group in again.groups)
     assert replace(again, groups=groups) == nameless(model)
@@ -193,7 +193,7 @@ def test_a_new_family_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     text = import_text('{"model_type": "made_up", "num_hidden_layers": 5, "made_up_window": 19}', "config.json")
     model = read_model(text, "config.json")
     assert [group.attention.window for group in model.layers] == [19, None, 19, None, 19]
-    match = nearest(model)
+    match = nearest_family(model)
     assert (match.name, match.fits) == ("made_up", True)
     assert match.configuration == {
         "num_hidden_layers": 5,

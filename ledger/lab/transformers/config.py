@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ledger.spec.imports.huggingface.nearest import Match, nearest
+from ledger.spec.imports.huggingface.recognition import FamilyMatch, nearest_family
 
 if TYPE_CHECKING:
     from ledger.spec.imports.huggingface.family import Family
@@ -45,12 +45,12 @@ OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
 }
 
 
-def _match(model: Model) -> Match:
+def _match(model: Model) -> FamilyMatch:
     if model.predictions:
         raise NoReferenceError(f"{model.title}: transformers leaves out what predicts further tokens")
     if model.bare:
         raise NoReferenceError(f"{model.title}: only a parameter count is known")
-    match = nearest(model)
+    match = nearest_family(model)
     name = f"{model.title}: the nearest transformers class, {match.family.architecture},"
     if match.refused:
         raise NoReferenceError(f"{name} refuses it: {'; '.join(match.refused)}")

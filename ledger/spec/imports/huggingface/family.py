@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.architecture import Group, Model
-from ledger.spec.imports.huggingface.fields import Field
-from ledger.spec.imports.huggingface.patterns import Pattern
+from ledger.spec.imports.huggingface.fields import ConfigField
+from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
@@ -39,9 +39,9 @@ class Family:
 
     config: str
     architecture: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, ConfigField]
     terms: tuple[Term, ...]
-    patterns: tuple[Pattern, ...] = ()
+    patterns: tuple[LayerPattern, ...] = ()
     divides: bool = True  # whether the class refuses a width that its heads do not divide
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()

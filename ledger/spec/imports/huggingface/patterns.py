@@ -10,7 +10,7 @@ from ledger.spec.imports.huggingface.terms import Values
 
 
 @dataclass(frozen=True)
-class Pattern:
+class LayerPattern:
     """One way in which layers differ: the kind of every layer, that of a group, and the fields that say it."""
 
     read: Callable[[Values], Sequence[str]]
@@ -18,10 +18,10 @@ class Pattern:
     write: Callable[[Sequence[str]], Values]
 
 
-def sliding(types: Callable[[Values], Sequence[str]], switch: str = "") -> Pattern:
+def sliding(types: Callable[[Values], Sequence[str]], switch: str = "") -> LayerPattern:
     """Layers that see a window (`local`) among such that see all (`global`), by transformers' names for them."""
     spelt = {"local": "sliding_attention", "global": "full_attention"}
-    return Pattern(
+    return LayerPattern(
         read=lambda values: ["local" if kind == spelt["local"] else "global" for kind in types(values)],
         kind=lambda group: "local" if group.attention.window else "global",
         write=lambda kinds: {
@@ -55,14 +55,14 @@ ALL_BUT_EVERY = sliding(lambda values: _all_but_every(values, values["sliding_wi
 UPPER = sliding(_upper, "use_sliding_window")
 
 
-def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Sequence[str]], Values]) -> Pattern:
+def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Sequence[str]], Values]) -> LayerPattern:
     """Layers with experts among such without; `sparse`: those that have them, counted from 0."""
 
     def read(values: Values) -> Sequence[str]:
         routed = sparse(values)
         return ["experts" if layer in routed else "dense" for layer in range(values["num_hidden_layers"])]
 
-    return Pattern(read, lambda group: "experts" if group.mlp.experts else "dense", write)
+    return LayerPattern(read, lambda group: "experts" if group.mlp.experts else "dense", write)
 
 
 def _every(values: Values, step: int) -> set[int]:
@@ -108,7 +108,7 @@ def _read_chunks(values: Values) -> Sequence[str]:
     return [_SEEN[bool(one), kind == "chunked_attention"] for one, kind in zip(rotates, types, strict=False)]
 
 
-CHUNKS = Pattern(
+CHUNKS = LayerPattern(
     read=_read_chunks,
     kind=lambda group: _SEEN[group.attention.rotary > 0, group.attention.chunk is not None],
     write=lambda kinds: {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ledger.spec.imports.huggingface.fields import (
-    Field,
+    ConfigField,
     activation,
     depth,
     dropout,
@@ -23,7 +23,7 @@ PARTLY_ROTARY = dict.fromkeys(("rope_parameters", "rope_scaling"), rotary_parame
 UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 
 
-def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, Field]:
+def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, ConfigField]:
     """The fields that every decoder has."""
     return {
         "hidden_size": size(width),
@@ -36,7 +36,7 @@ def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int
 
 def grouped(
     heads: int | None, d_ff: int, *, head_dim: int | None = None, act: str = "silu", tied: bool = False
-) -> dict[str, Field]:
+) -> dict[str, ConfigField]:
     """What decoders with rotary positions and grouped queries have beside: heads of keys, a feed-forward width.
 
     `heads` of None: as many as of queries. A class that puts a number for `head_dim` takes no null.

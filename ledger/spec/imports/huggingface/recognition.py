@@ -17,11 +17,11 @@ from ledger.spec.problems import Location
 from ledger.spec.reader import Node
 from ledger.spec.view import View
 
-UNTOLD = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax")  # of no class, or without a shape
+UNCOMPARED = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax")  # of no class, or without a shape
 
 
 @dataclass(frozen=True)
-class Match:
+class FamilyMatch:
     """A family, the configuration that comes nearest to a model in it, and why it is not that model's, if it is not."""
 
     name: str
@@ -37,7 +37,7 @@ class Match:
 
 
 @lru_cache(maxsize=256)
-def nearest(model: Model) -> Match:
+def nearest_family(model: Model) -> FamilyMatch:
     """The first family that can say all of a model; else the one that leaves least of it out."""
     matches = []
     for name, family in FAMILIES.items():
@@ -47,17 +47,17 @@ def nearest(model: Model) -> Match:
     return min(matches, key=lambda match: (len(match.refused), len(match.differences)))
 
 
-def read_again(family: Family, configuration: Values) -> Model:
+def model_of(family: Family, configuration: Values) -> Model:
     """The model that a configuration describes, through the spec that the import makes of it."""
     values = all_values(family, _node(configuration))
     return build_model.model(View(_node(family.document(values))), family.architecture)
 
 
-def _match(name: str, family: Family, model: Model) -> Match:
+def _match(name: str, family: Family, model: Model) -> FamilyMatch:
     configuration = family.configuration(model)
     refused = tuple(problem.message for problem in problems(family, _node(configuration)))
-    differences = () if refused else tuple(_differences(model, read_again(family, configuration)))
-    return Match(name, family, configuration, refused, differences)
+    differences = () if refused else tuple(_differences(model, model_of(family, configuration)))
+    return FamilyMatch(name, family, configuration, refused, differences)
 
 
 def _node(value: Any) -> Node:
@@ -107,5 +107,5 @@ def _facts(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path.removeprefix("."), value
         return
     for each in fields(value):
-        if each.name not in UNTOLD:
+        if each.name not in UNCOMPARED:
             yield from _facts(getattr(value, each.name), f"{path}.{each.name}")
