@@ -39,17 +39,17 @@ def compile(spec: str | Path, overrides: Texts = ()) -> Compiled:  # noqa: A001 
 def show(spec: str | Path, overrides: Texts = ()) -> dict[str, Any]:
     """The published form of the compiled plan, `ledger-show/1`."""
     compiled = compile(spec, overrides)
-    from ledger.report.contract import published
+    from ledger.report.contract import show_record
 
-    return published(compiled, str(spec))
+    return show_record(compiled, str(spec))
 
 
 def explain(spec: str | Path, name: str, overrides: Texts = ()) -> dict[str, Any]:
     """Where the number of an account or a total comes from: formula, rule, citation, and every input with its place."""
     compiled = compile(spec, overrides)
-    from ledger.report.explained import explained
+    from ledger.report.explained import explanation
 
-    return explained(compiled, name)
+    return explanation(compiled, name)
 
 
 def diff(old: str | Path, new: str | Path, overrides: Texts = ()) -> Diff:
@@ -99,14 +99,14 @@ def write_report(
     overrides: Texts = (),
 ) -> list[Path]:
     """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)"""
-    from ledger.report.files import known
+    from ledger.report.files import valid_formats
 
-    chosen = known(_texts(formats))
+    chosen = valid_formats(_texts(formats))
     compiled = compile(spec, overrides)
-    from ledger.report.choices import beside
+    from ledger.report.choices import supplements
     from ledger.report.write import write_report as written
 
-    return written(compiled, Path(out), chosen, **beside(compiled, chosen))
+    return written(compiled, Path(out), chosen, **supplements(compiled, chosen))
 
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:

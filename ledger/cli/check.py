@@ -10,7 +10,7 @@ import click
 
 from ledger.cli.options import set_option
 from ledger.cli.verbs import BAD_INPUT
-from ledger.report.checked import Outcome
+from ledger.report.checked import CheckOutcome
 
 FAILED = 1
 
@@ -34,12 +34,12 @@ def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ..
     ctx.exit(max(exit_code(outcome) for outcome in outcomes))
 
 
-def exit_code(outcome: Outcome) -> int:
+def exit_code(outcome: CheckOutcome) -> int:
     """The exit code that one spec alone would cause."""
     return {"passed": 0, "failed": FAILED, "bad input": BAD_INPUT}[outcome.status]
 
 
-def print_text(outcomes: list[Outcome]) -> None:
+def print_text(outcomes: list[CheckOutcome]) -> None:
     """A line for each spec on stdout, what is wrong on stderr."""
     from ledger.cli.problems import tell
 
@@ -49,14 +49,14 @@ def print_text(outcomes: list[Outcome]) -> None:
         click.echo(f"{outcome.spec}: {outcome.status}{': ' if outcome.headline else ''}{outcome.headline}")
 
 
-def print_records(outcomes: list[Outcome]) -> None:
+def print_records(outcomes: list[CheckOutcome]) -> None:
     """One JSON object, `ledger-check/1`, for all specs."""
     from ledger.cli.tables import print_json
 
     print_json({"schema": "ledger-check/1", "specs": [record(outcome) for outcome in outcomes]})
 
 
-def record(outcome: Outcome) -> dict[str, Any]:
+def record(outcome: CheckOutcome) -> dict[str, Any]:
     """An outcome for machines."""
     from ledger.cli.problems import as_record
 
@@ -70,7 +70,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def print_annotations(outcomes: list[Outcome]) -> None:
+def print_annotations(outcomes: list[CheckOutcome]) -> None:
     """GitHub workflow commands on stdout, which its runner reads."""
     from ledger.cli.problems import annotation
 

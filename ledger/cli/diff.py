@@ -41,13 +41,13 @@ def command(
 
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
     from ledger.books.what_if.conditions import condition
-    from ledger.report.diff import diff, trips
+    from ledger.report.diff import diff, meets_condition
     from ledger.report.diff_views import FORMATS as PRINTED
 
     known = {**first.totals, **second.totals}
     conditions = [condition(gate, known, changes=True) for gate in gates]
     click.echo(PRINTED[form](diff(first, second)), nl=False)
-    tripped = [gate.text for gate in conditions if trips(gate, first, second)]
+    tripped = [gate.text for gate in conditions if meets_condition(gate, first, second)]
     for gate in tripped:
         click.echo(f"failed on: {gate}", err=True)
     ctx.exit(CHANGED if tripped else 0)

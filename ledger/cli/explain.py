@@ -29,10 +29,10 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
     from ledger.cli.tables import print_json
 
     compiled = ledger.compile(spec, overrides)
-    from ledger.report.explained import explained
+    from ledger.report.explained import explanation
 
     try:
-        record = explained(compiled, account)
+        record = explanation(compiled, account)
     except SpecError as error:
         raise no_such_name(error.problems[0]) from error
     if as_json:

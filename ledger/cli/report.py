@@ -9,14 +9,14 @@ import click
 
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
-from ledger.report.files import known
+from ledger.report.files import valid_formats
 from ledger.spec.problems import SpecError
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     """The formats of a comma-separated list; an unknown one is a usage error."""
     try:
-        return known(name.strip() for name in value.split(","))
+        return valid_formats(name.strip() for name in value.split(","))
     except SpecError as error:
         problem = error.problems[0]
         raise click.BadParameter(f"{problem.message}; {problem.help}", ctx=ctx, param=param) from error
@@ -39,19 +39,19 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     import ledger
     from ledger.cli.tables import print_json
     from ledger.course.lecture import is_lecture
-    from ledger.report.files import writable
+    from ledger.report.files import require_writable
 
-    writable(out)
+    require_writable(out)
     if is_lecture(spec):
         paths = lecture_paths(spec, overrides, out, formats)
     else:
         compiled = ledger.compile(spec, overrides)
         typesets(formats)
-        from ledger.report.choices import beside
+        from ledger.report.choices import supplements
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
-        paths = write_report(compiled, out, formats, **beside(compiled, formats))
+        paths = write_report(compiled, out, formats, **supplements(compiled, formats))
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return

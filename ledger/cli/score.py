@@ -52,14 +52,14 @@ def command(
     from ledger.cli.score_input import RunFile, find_runs
     from ledger.cli.tables import print_json
     from ledger.lab.score.contract import published
-    from ledger.report.files import writable
+    from ledger.report.files import require_writable
 
     measured = find_runs(runs)
     if wanted is not None:
         click.echo(measured.plan_of(wanted), nl=False)
         return
     if out or form:
-        writable(out or Path("reports"))
+        require_writable(out or Path("reports"))
     score = measured.predicted(overrides)
     if out or form:
         click.echo(_write_page(score, measured.path, out or Path("reports")), err=as_json)

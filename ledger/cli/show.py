@@ -29,7 +29,7 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     """
     import ledger
     from ledger.cli.tables import print_json
-    from ledger.report.contract import published
+    from ledger.report.contract import show_record
 
     compiled = ledger.compile(spec, overrides)
     from ledger.books import names
@@ -39,7 +39,7 @@ def command(spec: str, account: str | None, overrides: tuple[str, ...], *, as_js
     if not leaves and not keys:
         raise no_such_name(names.unknown(compiled, account or ""))
     if as_json:
-        shown = published(compiled, spec)
+        shown = show_record(compiled, spec)
         if account:
             shown["totals"] = {key: shown["totals"][key] for key in keys}
             shown["accounts"] = [leaf for leaf in shown["accounts"] if names.under(leaf["account"], account)]

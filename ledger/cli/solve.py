@@ -98,16 +98,16 @@ def written(value: Number, unit: str) -> str:
 
 def record(found: Solution) -> dict[str, Any]:
     """The published form of a solution."""
-    from ledger.report.contract import maybe
+    from ledger.report.contract import json_number_or_none
 
     return {
         "schema": "ledger-solve/1",
         "for": found.path,
         "unit": found.unit,
-        "value": maybe(found.value),
-        "nearest": maybe(found.nearest),
-        "given": maybe(found.given),
-        "beyond": maybe(found.beyond),
+        "value": json_number_or_none(found.value),
+        "nearest": json_number_or_none(found.nearest),
+        "given": json_number_or_none(found.given),
+        "beyond": json_number_or_none(found.beyond),
         "goal": found.goal,
         "legal": found.legal,
         "closed_form": found.closed_form,
@@ -116,10 +116,10 @@ def record(found: Solution) -> dict[str, Any]:
             {
                 "condition": bound.text,
                 "total": bound.key,
-                "limit": maybe(bound.limit),
-                "given": maybe(bound.given),
-                "at": maybe(bound.at),
-                "beyond": maybe(bound.beyond),
+                "limit": json_number_or_none(bound.limit),
+                "given": json_number_or_none(bound.given),
+                "at": json_number_or_none(bound.at),
+                "beyond": json_number_or_none(bound.beyond),
                 "binds": bound.binds,
             }
             for bound in found.bounds

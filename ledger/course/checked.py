@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from ledger.course.answer import answers
 from ledger.course.lecture import is_lecture, load_lecture
-from ledger.report.checked import Outcome, checked
+from ledger.report.checked import CheckOutcome, check_plan
 from ledger.spec.problems import Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
 
-def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> Outcome:
+def checked_spec(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
     """What is wrong with a lecture, or else with the plan that `compiler` compiles."""
     try:
-        return checked_lecture(spec) if is_lecture(spec) else checked(spec, compiler)
+        return checked_lecture(spec) if is_lecture(spec) else check_plan(spec, compiler)
     except SpecError as error:
-        return Outcome(spec, problems=error.problems, sources=error.sources)
+        return CheckOutcome(spec, problems=error.problems, sources=error.sources)
 
 
-def checked_lecture(spec: str) -> Outcome:
+def checked_lecture(spec: str) -> CheckOutcome:
     """A lecture's answers beside what is expected of them; raises SpecError."""
     given = tuple(answers(load_lecture(spec)))
     missed = tuple(
@@ -31,4 +31,4 @@ def checked_lecture(spec: str) -> Outcome:
         for one in answer.outcomes
         if not one.holds
     )
-    return Outcome(spec, failures=missed, headline=f"{len(given)} questions")
+    return CheckOutcome(spec, failures=missed, headline=f"{len(given)} questions")

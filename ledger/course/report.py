@@ -12,10 +12,10 @@ from markupsafe import Markup
 from ledger.books.results import Number
 from ledger.course.view import Page, page
 from ledger.report import assets
-from ledger.report.contract import number
+from ledger.report.contract import json_number
 from ledger.report.files import replace_file
-from ledger.report.html import environment, policy, shared_letters, stylesheet
-from ledger.report.pdf import paper
+from ledger.report.html import content_policy, environment, share_letters, stylesheet
+from ledger.report.pdf import render_pdf
 
 if TYPE_CHECKING:
     from ledger.course.answers import Answer
@@ -45,10 +45,10 @@ def render(view: Page, *, screen: bool = True) -> str:
             page=view,
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own file
-            policy=policy(style, script),
+            policy=content_policy(style, script),
         )
     )
-    return shared_letters(text) if screen else text
+    return share_letters(text) if screen else text
 
 
 def html(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
@@ -58,7 +58,7 @@ def html(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # n
 
 def pdf(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """The page on paper, the specs attached."""
-    return paper(render(view, screen=False), lecture.name, lecture.text)
+    return render_pdf(render(view, screen=False), lecture.name, lecture.text)
 
 
 def markdown(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
@@ -89,7 +89,7 @@ def record(answer: Answer) -> dict[str, Any]:
 
 def shown(value: Number | str) -> int | float | str:
     """A JSON number, or a text."""
-    return value if isinstance(value, str) else number(value)
+    return value if isinstance(value, str) else json_number(value)
 
 
 FORMATS: Mapping[str, Callable[[Lecture, Page, Iterable[Answer]], bytes]] = {

@@ -11,8 +11,7 @@ from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
 from ledger.report.charts import curve
 from ledger.report.views.formulas import formula_cell
-from ledger.report.views.parts import Cell, Column, Table, figure
-from ledger.report.views.parts import Figure as Chart
+from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}
@@ -192,6 +191,6 @@ def cell(value: Value | Amount, unit: str) -> Cell:
 
 def chart(found: Curve) -> Chart:
     """A curve; points whose names say more than a number are out of reach."""
-    places = [curve.Place(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
+    places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
     across, up = (curve.Axis(*axis) for axis in (found.across, found.up))
-    return figure(found.title, "", lambda width: curve.chart(places, across, up, found.title, width))
+    return draw_chart(found.title, "", lambda width: curve.chart(places, across, up, found.title, width))

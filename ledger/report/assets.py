@@ -45,7 +45,7 @@ def font_face(family: str, weight: int, style: str, file: str) -> str:
 
 
 @cache
-def widths() -> Mapping[str, tuple[float, float]]:
+def letter_widths() -> Mapping[str, tuple[float, float]]:
     """The advance of each character in em, regular and semibold, of the sans family."""
     table = json.loads(text("fonts/widths.json"))
     return {character: (regular, semibold) for character, (regular, semibold) in table.items()}

@@ -17,7 +17,7 @@ Bundle = tuple[Change, ...]
 
 
 @dataclass(frozen=True)
-class Cause:
+class Attribution:
     """What `inputs` did to a total: changed `alone` on top of the old plan, and as the `last` on the way to the new."""
 
     inputs: tuple[str, ...]
@@ -29,12 +29,12 @@ class Cause:
         """Of first and last: the Shapley value where there are two causes."""
         return (self.alone + self.last) / 2
 
-    def __neg__(self) -> Cause:
-        return Cause(self.inputs, -self.last, -self.alone)
+    def __neg__(self) -> Attribution:
+        return Attribution(self.inputs, -self.last, -self.alone)
 
 
 @dataclass(frozen=True)
-class Effect:
+class BundleTotals:
     """The totals of the old plan with a bundle of inputs changed, and of the new plan with the bundle changed back."""
 
     inputs: tuple[str, ...]
@@ -42,24 +42,24 @@ class Effect:
     removed: Mapping[str, Number]
 
 
-def bundled(old: Plan, new: Plan, found: Sequence[Change]) -> tuple[Bundle, ...]:
+def bundle_inputs(old: Plan, new: Plan, found: Sequence[Change]) -> tuple[Bundle, ...]:
     """Inputs that may be changed one by one, and together those that the rules allow only with others."""
     if len(found) > MOST_INPUTS:
         return ()
-    free = [change for change in found if possible(old, new, change.fields)]
+    free = [change for change in found if may_change_alone(old, new, change.fields)]
     tied = tuple(change for change in found if change not in free)
     alone = tuple((change,) for change in free)
     return (*alone, tied) if tied else alone
 
 
-def possible(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
+def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
     """Whether the rules allow these fields both as the first to change and as the last."""
     return not violations(mixed(old, new, fields)) and not violations(mixed(new, old, fields))
 
 
-def between(
+def compile_between(
     old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
-) -> tuple[Effect, ...]:
+) -> tuple[BundleTotals, ...]:
     """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
     from ledger.books import compile_plan
 
@@ -69,18 +69,20 @@ def between(
         names = tuple(change.path for change in bundle)
         fields = frozenset().union(*(change.fields for change in bundle))
         if len(bundles) == 1:
-            found.append(Effect(names, new.totals, old.totals))
-        elif possible(old.plan, new.plan, fields):
+            found.append(BundleTotals(names, new.totals, old.totals))
+        elif may_change_alone(old.plan, new.plan, fields):
             with_it, without = mixed(old.plan, new.plan, fields), mixed(new.plan, old.plan, fields)
-            found.append(Effect(names, close(with_it).totals, close(without).totals))
+            found.append(BundleTotals(names, close(with_it).totals, close(without).totals))
     return tuple(found)
 
 
-def causes(key: str, old: Number | None, new: Number | None, effects: Sequence[Effect]) -> Iterator[Cause]:
+def attribute(
+    key: str, old: Number | None, new: Number | None, effects: Sequence[BundleTotals]
+) -> Iterator[Attribution]:
     """The bundles that change this total, the largest first; nothing where a plan lacks the total."""
     if old is None or new is None:
         return
     known = [effect for effect in effects if key in effect.added and key in effect.removed]
-    found = [Cause(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in known]
+    found = [Attribution(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in known]
     found = [cause for cause in found if cause.alone or cause.last]
     yield from sorted(found, key=lambda cause: (-abs(float(cause.alone)) - abs(float(cause.last)), cause.inputs))

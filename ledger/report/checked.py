@@ -17,7 +17,7 @@ EXPECTED = "expect."  # how the verdict names the check of an `expect:` line
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """What became of one spec: `problems` stop the compiler; `failures` and `warnings` are a compiled plan's.
 
     `sources` are the texts that the places of problems lie in, by file.
@@ -38,30 +38,30 @@ class Outcome:
         return "failed" if self.failures else "passed"
 
 
-def checked(spec: str, compiler: Callable[[], Compiled]) -> Outcome:
+def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
     """What is wrong with the plan that `compiler` compiles, or with how it compares with what it expects."""
     try:
         compiled = compiler()
     except SpecError as error:
-        return Outcome(spec, problems=error.problems, sources=error.sources)
-    return Outcome(
+        return CheckOutcome(spec, problems=error.problems, sources=error.sources)
+    return CheckOutcome(
         spec,
-        failures=tuple(failures(compiled, spec)),
+        failures=tuple(failed_checks(compiled, spec)),
         warnings=compiled.plan.warnings,
         headline=compiled.verdict.headline,
     )
 
 
-def failures(compiled: Compiled, spec: str) -> Iterator[Problem]:
+def failed_checks(compiled: Compiled, spec: str) -> Iterator[Problem]:
     """Every check of the verdict that failed, in the line of the spec that it is about."""
     for check in compiled.verdict.checks:
         if check.status == "fail":
             key = check.name.removeprefix(EXPECTED) if check.name.startswith(EXPECTED) else ""
-            where = place_of(compiled.plan, key) or Location(spec)
-            yield Problem(where, f"{check.title}: {check.figure}", near(compiled, key) or check.detail)
+            where = expectation_place(compiled.plan, key) or Location(spec)
+            yield Problem(where, f"{check.title}: {check.figure}", suggestion(compiled, key) or check.detail)
 
 
-def place_of(plan: Plan, key: str) -> Location | None:
+def expectation_place(plan: Plan, key: str) -> Location | None:
     """Where the plan, or else its model, expects the total `key`; for no key, where the plan has its title."""
     expected = re.escape(key)
     for line in (rf"expect\.\d+\.{expected}", rf"model\.expect\.\d+\.{expected}") if key else ("plan",):
@@ -71,7 +71,7 @@ def place_of(plan: Plan, key: str) -> Location | None:
     return None
 
 
-def near(compiled: Compiled, key: str) -> str:
+def suggestion(compiled: Compiled, key: str) -> str:
     """For a key that no total has, those that may have been meant."""
     from ledger.books.names import unknown
 

@@ -28,7 +28,7 @@ def alternatives(plan: Plan) -> tuple[Alternative, ...]:
     return tuple(Alternative(other.changes, other.totals) for other in found(plan))
 
 
-def beside(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
+def supplements(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
     """All of it, as `write_report` names it; nothing for formats that show none of it."""
     if not {"html", "pdf"} & set(formats):
         return {}

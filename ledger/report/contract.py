@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 SCHEMA = "ledger-show/1"
 
 
-def published(compiled: Compiled, spec: str) -> dict[str, Any]:
+def show_record(compiled: Compiled, spec: str) -> dict[str, Any]:
     """The object that `show --json` prints; `spec` is the plan as the user named it."""
     verdict = compiled.verdict
     return {
         "schema": SCHEMA,
         "spec": spec,
-        "digest": digest(compiled.plan.digest),
-        "totals": {key: number(value) for key, value in compiled.totals.items()},
-        "accounts": [published_account(account) for account in compiled.accounts],
+        "digest": prefixed_digest(compiled.plan.digest),
+        "totals": {key: json_number(value) for key, value in compiled.totals.items()},
+        "accounts": [account_record(account) for account in compiled.accounts],
         "verdict": {
             "fits": verdict.fits,
             "bottleneck": verdict.bottleneck,
@@ -31,28 +31,28 @@ def published(compiled: Compiled, spec: str) -> dict[str, Any]:
             "headline": verdict.headline,
             "checks": [asdict(check) for check in verdict.checks],
         },
-        "roles": [published_role(role) for role in compiled.roles],
+        "roles": [role_record(role) for role in compiled.roles],
     }
 
 
-def number(value: Number) -> int | float:
+def json_number(value: Number) -> int | float:
     """A JSON number: whole fractions as integers, other fractions as the nearest float."""
     if not isinstance(value, Fraction):
         return value
     return value.numerator if value.denominator == 1 else float(value)
 
 
-def maybe(value: Number | None) -> int | float | None:
+def json_number_or_none(value: Number | None) -> int | float | None:
     """A JSON number, or null."""
-    return None if value is None else number(value)
+    return None if value is None else json_number(value)
 
 
-def digest(text: str) -> str:
+def prefixed_digest(text: str) -> str:
     """The digest with the name of its hash."""
     return text if text.startswith("sha256:") else f"sha256:{text}"
 
 
-def published_account(account: Account) -> dict[str, Any]:
+def account_record(account: Account) -> dict[str, Any]:
     """One leaf of the ledger; `amount` is that of one occurrence, which happens `times` a step."""
     return {
         "account": account.account,
@@ -60,14 +60,14 @@ def published_account(account: Account) -> dict[str, Any]:
         "resource": account.resource,
         "unit": account.unit,
         "when": account.when,
-        "amount": number(account.amount),
+        "amount": json_number(account.amount),
         "times": account.times,
         "formula": account.formula,
         "basis": account.basis,
     }
 
 
-def published_role(role: RoleResult) -> dict[str, Any]:
+def role_record(role: RoleResult) -> dict[str, Any]:
     """One kind of device with its memory at the peak, and its kernels' seconds per step with nothing overlapped."""
     sent = [kernel for kernel in role.kernels if kernel.payload]
     computed = [kernel for kernel in role.kernels if not kernel.payload]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ledger.report.causes import MOST_INPUTS, Cause, between, bundled, causes
+from ledger.report.causes import MOST_INPUTS, Attribution, attribute, bundle_inputs, compile_between
 from ledger.report.views.verdict import HEADLINES, SIX
 from ledger.spec.inputs import Change, changes
 
@@ -29,25 +29,25 @@ TOGETHER = "Taken together, as the rules of a plan allow none of them without ot
 
 
 @dataclass(frozen=True)
-class Turn:
+class VerdictChange:
     """A part of the verdict that changed."""
 
     what: str
     old: str
     new: str
 
-    def __neg__(self) -> Turn:
-        return Turn(self.what, self.new, self.old)
+    def __neg__(self) -> VerdictChange:
+        return VerdictChange(self.what, self.new, self.old)
 
 
 @dataclass(frozen=True)
-class Output:
+class TotalChange:
     """A total that changed; None where one of the plans does not have it. `causes` explain `by` up to `joint`."""
 
     key: str
     old: Number | None
     new: Number | None
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Attribution, ...] = ()
 
     @property
     def by(self) -> Number | None:
@@ -64,12 +64,12 @@ class Output:
         """What the causes do together beyond what each does alone."""
         return (self.by or 0) - sum(cause.alone for cause in self.causes)
 
-    def __neg__(self) -> Output:
-        return Output(self.key, self.new, self.old, tuple(-cause for cause in self.causes))
+    def __neg__(self) -> TotalChange:
+        return TotalChange(self.key, self.new, self.old, tuple(-cause for cause in self.causes))
 
 
 @dataclass(frozen=True)
-class Formula:
+class FormulaChange:
     """An account that is posted by another formula, or in one plan only (then the other's is empty)."""
 
     account: str
@@ -78,7 +78,7 @@ class Formula:
     old: str
     new: str
 
-    def __neg__(self) -> Formula:
+    def __neg__(self) -> FormulaChange:
         return replace(self, old=self.new, new=self.old)
 
 
@@ -88,10 +88,10 @@ class Diff:
 
     old: str  # their titles
     new: str
-    verdict: tuple[Turn, ...]
-    outputs: tuple[Output, ...]
+    verdict: tuple[VerdictChange, ...]
+    outputs: tuple[TotalChange, ...]
     inputs: tuple[Change, ...]
-    formulas: tuple[Formula, ...]
+    formulas: tuple[FormulaChange, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -110,26 +110,26 @@ PARTS = ("verdict", "outputs", "inputs", "formulas")
 def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | None = None) -> Diff:
     """The differences; `compiler` closes the books of the plans between the two (None: that of this package)."""
     found = changes(old.plan, new.plan)
-    bundles = bundled(old.plan, new.plan, found)
-    outputs = changed(old.totals, new.totals)
+    bundles = bundle_inputs(old.plan, new.plan, found)
+    outputs = total_changes(old.totals, new.totals)
     notes = [TOGETHER.format(", ".join(one.path for one in bundle)) for bundle in bundles if len(bundle) > 1]
     if len(found) > MOST_INPUTS:
         notes = [TOO_MANY.format(len(found), MOST_INPUTS)]
     elif outputs:
-        effects = between(old, new, bundles, compiler)
-        outputs = tuple(replace(row, causes=tuple(causes(row.key, row.old, row.new, effects))) for row in outputs)
+        effects = compile_between(old, new, bundles, compiler)
+        outputs = tuple(replace(row, causes=tuple(attribute(row.key, row.old, row.new, effects))) for row in outputs)
     return Diff(
         old=old.plan.title,
         new=new.plan.title,
-        verdict=tuple(turns(old, new)),
+        verdict=tuple(verdict_changes(old, new)),
         outputs=outputs,
         inputs=found,
-        formulas=tuple(reformulated(old, new)),
+        formulas=tuple(formula_changes(old, new)),
         notes=tuple(notes),
     )
 
 
-def trips(gate: Condition, old: Compiled, new: Compiled) -> bool:
+def meets_condition(gate: Condition, old: Compiled, new: Compiled) -> bool:
     """Whether a change is one that `--fail-on` names; a total that only one of the plans has always is."""
     if gate.against:
         return old.verdict.fits and not new.verdict.fits
@@ -144,7 +144,7 @@ def trips(gate: Condition, old: Compiled, new: Compiled) -> bool:
     return gate.holds({gate.key: change / abs(Fraction(before))})
 
 
-def turns(old: Compiled, new: Compiled) -> Iterable[Turn]:
+def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
     """What changed in the verdict, the answer first, then each check with another outcome."""
     answers = ["fits" if compiled.verdict.fits else "does not fit" for compiled in (old, new)]
     rows = [("answer", answers[0], answers[1])]
@@ -154,32 +154,32 @@ def turns(old: Compiled, new: Compiled) -> Iterable[Turn]:
     rows += [
         (f"check: {title}", before.get(title, "-"), after.get(title, "-")) for title in sorted({**before, **after})
     ]
-    return (Turn(*row) for row in rows if row[1] != row[2])
+    return (VerdictChange(*row) for row in rows if row[1] != row[2])
 
 
-def changed(old: Mapping[str, Number], new: Mapping[str, Number]) -> tuple[Output, ...]:
+def total_changes(old: Mapping[str, Number], new: Mapping[str, Number]) -> tuple[TotalChange, ...]:
     """The totals that differ: those that a reviewer reads first, then the others by what they count."""
     known = {*old, *new}
     first = [key for key in FIRST if key in known]
-    keys = [*first, *sorted(known - set(first), key=lambda key: (group(key), key))]
-    return tuple(Output(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key))
+    keys = [*first, *sorted(known - set(first), key=lambda key: (total_group(key), key))]
+    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key))
 
 
-def group(key: str) -> str:
+def total_group(key: str) -> str:
     """What a total counts; nothing for those that a reviewer reads first."""
     word = key.partition(".")[0]
     return "" if key in FIRST else GROUPS.get(word, word)
 
 
-def reformulated(old: Compiled, new: Compiled) -> Iterable[Formula]:
+def formula_changes(old: Compiled, new: Compiled) -> Iterable[FormulaChange]:
     """Accounts with other formulas."""
-    before, after = formulas(old), formulas(new)
+    before, after = account_formulas(old), account_formulas(new)
     for key in sorted({**before, **after}):
         if before.get(key) != after.get(key):
-            yield Formula(*key, "; ".join(before.get(key, ())), "; ".join(after.get(key, ())))
+            yield FormulaChange(*key, "; ".join(before.get(key, ())), "; ".join(after.get(key, ())))
 
 
-def formulas(compiled: Compiled) -> dict[tuple[str, str, str], tuple[str, ...]]:
+def account_formulas(compiled: Compiled) -> dict[tuple[str, str, str], tuple[str, ...]]:
     """The formulas of each account, resource and phase, those of several roles once."""
     found: dict[tuple[str, str, str], set[str]] = {}
     for leaf in compiled.accounts:

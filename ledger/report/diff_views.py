@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
-from ledger.report.causes import Cause
-from ledger.report.contract import maybe, number
-from ledger.report.diff import Diff, Formula, Output, group
+from ledger.report.causes import Attribution
+from ledger.report.contract import json_number, json_number_or_none
+from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
 from ledger.report.html import environment
 from ledger.report.views.parts import Cell, Column, Table
 from ledger.units import unit_of
@@ -48,22 +48,22 @@ INPUT = (Column("input", "code"), Column("old"), Column("new"), Column("old plac
 FORMULA = (Column("account", "code"), Column("resource", "code"), Column("when"), Column("old"), Column("new"))
 
 
-def text(diff: Diff) -> str:
+def as_text(diff: Diff) -> str:
     """Plain columns for a terminal or a log."""
-    blocks = ["\n".join((title(diff), *lead(diff)))]
-    blocks += ["\n".join((table.caption, *columns(table))) for table in tables(diff)]
+    blocks = ["\n".join((title(diff), *verdict_lines(diff)))]
+    blocks += ["\n".join((table.caption, *aligned_lines(table))) for table in tables(diff)]
     blocks += [f"{note}." for note in diff.notes]
     return "\n\n".join(blocks).replace(numbers.THIN, " ") + "\n"
 
 
-def markdown(diff: Diff) -> str:
+def as_markdown(diff: Diff) -> str:
     """For a pull request."""
-    return rendered("diff.md", diff)
+    return render_template("diff.md", diff)
 
 
-def html(diff: Diff) -> str:
+def as_html(diff: Diff) -> str:
     """A section to put into a page that has the report's stylesheet."""
-    return rendered("diff.html", diff) + "\n"
+    return render_template("diff.html", diff) + "\n"
 
 
 def as_json(diff: Diff) -> str:
@@ -71,13 +71,13 @@ def as_json(diff: Diff) -> str:
     return json.dumps(record(diff), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": text, "md": markdown, "json": as_json, "html": html}
+FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
 
 
-def rendered(template: str, diff: Diff) -> str:
+def render_template(template: str, diff: Diff) -> str:
     """A template filled with the difference."""
     found = environment().get_template(template)
-    shown = {"title": title(diff), "lead": lead(diff), "tables": list(tables(diff)), "notes": diff.notes}
+    shown = {"title": title(diff), "lead": verdict_lines(diff), "tables": list(tables(diff)), "notes": diff.notes}
     return found.render(screen=True, **shown).strip()
 
 
@@ -86,7 +86,7 @@ def title(diff: Diff) -> str:
     return diff.old if diff.old == diff.new else f"{diff.old} → {diff.new}"
 
 
-def lead(diff: Diff) -> list[str]:
+def verdict_lines(diff: Diff) -> list[str]:
     """The changes of the verdict in sentences."""
     if diff.empty:
         return [SAME]
@@ -96,7 +96,7 @@ def lead(diff: Diff) -> list[str]:
 
 def tables(diff: Diff) -> Iterator[Table]:
     """Outputs by group, then inputs, then formulas."""
-    for name, outputs in groupby(diff.outputs, lambda output: group(output.key)):
+    for name, outputs in groupby(diff.outputs, lambda output: total_group(output.key)):
         rows = tuple(output_row(output) for output in outputs)
         yield Table(CAPTIONS.get(name, name.capitalize()), OUTPUT, rows)
     if diff.inputs:
@@ -107,22 +107,22 @@ def tables(diff: Diff) -> Iterator[Table]:
         yield Table(cut, FORMULA, tuple(formula_row(formula) for formula in shown))
 
 
-def formula_row(formula: Formula) -> tuple[Cell, ...]:
+def formula_row(formula: FormulaChange) -> tuple[Cell, ...]:
     """An account by both formulas."""
     named = (formula.account, formula.resource, formula.when)
     return tuple(Cell(text) for text in (*named, formula.old or NONE, formula.new or NONE))
 
 
-def output_row(output: Output) -> tuple[Cell, ...]:
+def output_row(output: TotalChange) -> tuple[Cell, ...]:
     """A total before and after, and why."""
     unit = unit_of(output.key)
     values = [NONE if value is None else numbers.written(value, unit) for value in (output.old, output.new)]
-    by = NONE if output.by is None else moved(output.by, unit)
+    by = NONE if output.by is None else change_text(output.by, unit)
     relative = NONE if output.relative is None else numbers.change(output.relative)
-    return Cell(output.key), Cell(values[0]), Cell(values[1]), Cell(by), Cell(relative), Cell(because(output))
+    return Cell(output.key), Cell(values[0]), Cell(values[1]), Cell(by), Cell(relative), Cell(attribution_text(output))
 
 
-def moved(by: Number, unit: str) -> str:
+def change_text(by: Number, unit: str) -> str:
     """An absolute change with its sign; that of a share is in points."""
     if unit == "USD":
         return numbers.signed_money(by)
@@ -131,7 +131,7 @@ def moved(by: Number, unit: str) -> str:
     return numbers.signed(numbers.written(by, unit))
 
 
-def because(output: Output) -> str:
+def attribution_text(output: TotalChange) -> str:
     """The share of the change that each input makes, and what they make together; nothing where none is known.
 
     An input's share is the mean of what it does first and last: of two inputs those are their Shapley values, which
@@ -139,7 +139,7 @@ def because(output: Output) -> str:
     """
     if not output.causes:
         return ""
-    shares = [(" with ".join(cause.inputs), share(cause.mean, output)) for cause in output.causes]
+    shares = [(" with ".join(cause.inputs), share_of_change(cause.mean, output)) for cause in output.causes]
     shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
     if any(abs(part) > UNDONE for _, part in shares):
@@ -147,7 +147,7 @@ def because(output: Output) -> str:
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
 
 
-def share(part: Number, output: Output) -> float:
+def share_of_change(part: Number, output: TotalChange) -> float:
     """A part of the change of a total."""
     return float(part / output.by) if output.by else 0.0
 
@@ -160,7 +160,7 @@ def input_rows(inputs: Iterable[Change], indent: str = "") -> Iterator[tuple[Cel
         yield from input_rows(change.parts, indent + "\u00a0\u00a0")
 
 
-def columns(table: Table) -> Iterator[str]:
+def aligned_lines(table: Table) -> Iterator[str]:
     """The rows of a table under their columns, numbers to the right."""
     rows = [[column.title for column in table.columns], *([cell.text for cell in row] for row in table.rows)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -187,23 +187,23 @@ def record(diff: Diff) -> dict[str, Any]:
     }
 
 
-def output_record(output: Output) -> dict[str, Any]:
+def output_record(output: TotalChange) -> dict[str, Any]:
     """A total in its base unit."""
     return {
         "total": output.key,
         "unit": unit_of(output.key),
-        "old": maybe(output.old),
-        "new": maybe(output.new),
-        "change": maybe(output.by),
+        "old": json_number_or_none(output.old),
+        "new": json_number_or_none(output.new),
+        "change": json_number_or_none(output.by),
         "relative": output.relative,
         "causes": [cause_record(cause) for cause in output.causes],
-        "joint": maybe(output.joint),
+        "joint": json_number_or_none(output.joint),
     }
 
 
-def cause_record(cause: Cause) -> dict[str, Any]:
+def cause_record(cause: Attribution) -> dict[str, Any]:
     """What inputs did to a total."""
-    return {"inputs": list(cause.inputs), "alone": number(cause.alone), "last": number(cause.last)}
+    return {"inputs": list(cause.inputs), "alone": json_number(cause.alone), "last": json_number(cause.last)}
 
 
 def input_record(change: Change) -> dict[str, Any]:

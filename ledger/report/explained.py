@@ -9,7 +9,7 @@ from ledger.books.links import LINKS, links
 from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol
-from ledger.report.contract import number
+from ledger.report.contract import json_number
 from ledger.spec.inputs import origin, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
@@ -19,7 +19,7 @@ DEFAULT = "default"
 NONE = "none"  # the specs' word for what a plan does without
 
 
-def explained(compiled: Compiled, name: str) -> dict[str, Any]:
+def explanation(compiled: Compiled, name: str) -> dict[str, Any]:
     """The record of an account or a total; SpecError for a name that the plan does not have."""
     if leaves := [leaf for leaf in compiled.accounts if leaf.account == name]:
         return account_record(compiled, leaves)
@@ -50,7 +50,7 @@ def posting_record(leaves: list[Account]) -> dict[str, Any]:
         "unit": first.unit,
         "formula": first.formula,
         "basis": first.basis,
-        "roles": [{"role": leaf.role, "amount": number(leaf.amount), "times": leaf.times} for leaf in leaves],
+        "roles": [{"role": leaf.role, "amount": json_number(leaf.amount), "times": leaf.times} for leaf in leaves],
     }
 
 
@@ -59,7 +59,7 @@ def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
     found = origin(plan, symbol.path)
     return {
         "symbol": symbol.name,
-        "value": number(symbol.value),
+        "value": json_number(symbol.value),
         "meaning": symbol.meaning,
         "path": symbol.path,
         "where": str(found.where) if found else "",
@@ -72,12 +72,12 @@ def total_record(compiled: Compiled, key: str) -> dict[str, Any]:
     found = breakdown(compiled, key)
     return {
         "total": key,
-        "value": number(compiled.totals[key]),
+        "value": json_number(compiled.totals[key]),
         "unit": unit_of(key),
         **meaning_record(compiled, key),
         "note": found.note,
-        "parts": [{"part": name, "value": number(value)} for name, value in found.parts],
-        "largest": [{"account": name, "value": number(value)} for name, value in found.largest],
+        "parts": [{"part": name, "value": json_number(value)} for name, value in found.parts],
+        "largest": [{"account": name, "value": json_number(value)} for name, value in found.largest],
     }
 
 
@@ -97,7 +97,7 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     except KeyError:
         return {}
     if name in compiled.totals:
-        return {"input": name, "value": number(value), "unit": unit_of(name), "where": "total", "source": ""}
+        return {"input": name, "value": json_number(value), "unit": unit_of(name), "where": "total", "source": ""}
     found = origin(compiled.plan, name)
     shown = value if isinstance(value, int | float | str) else getattr(value, "name", str(value))
     return {

@@ -12,7 +12,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 FORMATS = ("html", "pdf", "md", "json")
 
 
-def known(formats: Iterable[str]) -> tuple[str, ...]:
+def valid_formats(formats: Iterable[str]) -> tuple[str, ...]:
     """The formats, each once, in this order; SpecError for one that there is not."""
     names = tuple(dict.fromkeys(formats))
     there_are = f"there are {', '.join(FORMATS)}"
@@ -22,7 +22,7 @@ def known(formats: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def writable(folder: Path) -> None:
+def require_writable(folder: Path) -> None:
     """Raises OSError where a folder, or the nearest above it that exists, takes no new file; leaves nothing behind."""
     there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
     try:

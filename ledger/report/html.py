@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
-from ledger.report.typesetting.pictures import drops
-from ledger.report.views import filled
+from ledger.report.typesetting.pictures import drop_rules
+from ledger.report.views import filled_sections
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,18 +38,18 @@ def render(report: Report, *, screen: bool = True) -> str:
             screen=screen,
             title=plan.title,
             name=plan.name,
-            digest=short(plan.digest),
+            digest=short_digest(plan.digest),
             headline=report.compiled.verdict.headline,
-            sections=filled(report, screen=screen),
+            sections=filled_sections(report, screen=screen),
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
-            policy=policy(style, script),
+            policy=content_policy(style, script),
         )
     )
-    return shared_letters(page) if screen else page
+    return share_letters(page) if screen else page
 
 
-def short(digest: str) -> str:
+def short_digest(digest: str) -> str:
     """As much of a digest as people compare."""
     return digest.rpartition(":")[2][:12]
 
@@ -79,16 +79,16 @@ def coded(text: str) -> Markup:
 @cache
 def stylesheet() -> str:
     """Fonts, colours and rules, in one text so that one digest covers them."""
-    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css"), *drops()))
+    return "\n".join((assets.font_faces(), palette.stylesheet(), assets.text("style.css"), *drop_rules()))
 
 
-def policy(style: str, script: str) -> str:
+def content_policy(style: str, script: str) -> str:
     """A content security policy that allows exactly this style, this script and the fonts inside the page."""
     return "; ".join(
         (
             "default-src 'none'",
-            f"style-src '{digest(style)}'",
-            f"script-src '{digest(script)}'",
+            f"style-src '{policy_digest(style)}'",
+            f"script-src '{policy_digest(script)}'",
             "font-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -96,12 +96,12 @@ def policy(style: str, script: str) -> str:
     )
 
 
-def digest(text: str) -> str:
+def policy_digest(text: str) -> str:
     """What a policy calls a text inside the page."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def shared_letters(page: str) -> str:
+def share_letters(page: str) -> str:
     """The page with each letter of the formulas, and each line of one, drawn once.
 
     User text is escaped, so every symbol is our own.

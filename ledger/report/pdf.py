@@ -22,10 +22,10 @@ VARIANT = "pdf/ua-1"
 def pdf(report: Report) -> bytes:
     """The PDF with the plan as written attached."""
     plan = report.compiled.plan
-    return paper(render(report, screen=False), plan.name, plan.text)
+    return render_pdf(render(report, screen=False), plan.name, plan.text)
 
 
-def paper(page: str, name: str, spec: str) -> bytes:
+def render_pdf(page: str, name: str, spec: str) -> bytes:
     """A page set as a PDF, with the spec as written attached."""
     import weasyprint
     from weasyprint.urls import URLFetcher

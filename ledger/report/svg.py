@@ -56,7 +56,7 @@ class Box:
 
 def text_width(text: str, size: float = SIZE, weight: int = 400) -> float:
     """The length of a line of text in px."""
-    table, column = assets.widths(), 1 if weight >= SEMIBOLD else 0
+    table, column = assets.letter_widths(), 1 if weight >= SEMIBOLD else 0
     return size * sum(table[letter][column] if letter in table else UNKNOWN for letter in text)
 
 
@@ -149,21 +149,21 @@ def rectangle(box: Box, colour: str, tip: str = "") -> str:
     )
 
 
-Place = tuple[float, float]
+Position = tuple[float, float]
 
 
-def line(start: Place, end: Place, colour: str, width: float = 1.0, dashes: str = "") -> str:
+def line(start: Position, end: Position, colour: str, width: float = 1.0, dashes: str = "") -> str:
     """A straight line."""
     return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
 
 
-def circle(centre: Place, radius: float, colour: str, tip: str, opacity: float | None = None) -> str:
+def circle(centre: Position, radius: float, colour: str, tip: str, opacity: float | None = None) -> str:
     """A filled circle; `tip` is shown while the pointer rests on it."""
     title = element("title", escape(tip))
     return element("circle", title, cx=centre[0], cy=centre[1], r=radius, fill_opacity=opacity, **fill(colour))
 
 
-def path(points: Sequence[Place], colour: str, width: float = 1.5, dashes: str = "") -> str:
+def path(points: Sequence[Position], colour: str, width: float = 1.5, dashes: str = "") -> str:
     """An open line through the points."""
     steps = " ".join(f"{'L' if at else 'M'}{trimmed(x)} {trimmed(y)}" for at, (x, y) in enumerate(points))
     return element("path", d=steps, **stroke(colour, width, dashes or None))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ledger.report.contract import published
+from ledger.report.contract import show_record
 from ledger.report.files import replace_file
-from ledger.report.html import environment, render, short
+from ledger.report.html import environment, render, short_digest
 from ledger.report.pdf import pdf
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Alternative, Comparison, Report
@@ -44,12 +44,12 @@ def write_report(  # noqa: PLR0913 - what the report shows beside the plan is op
     return [path for path, _ in made]
 
 
-def html(report: Report) -> bytes:
+def as_html(report: Report) -> bytes:
     """The page."""
     return render(report).encode()
 
 
-def markdown(report: Report) -> bytes:
+def as_markdown(report: Report) -> bytes:
     """Verdict, numbers, memory and time in a page of Markdown."""
     plan = report.compiled.plan
     fit, duration = memory(report), time(report)
@@ -60,7 +60,7 @@ def markdown(report: Report) -> bytes:
         .render(
             title=plan.title,
             name=plan.name,
-            digest=short(plan.digest),
+            digest=short_digest(plan.digest),
             verdict=verdict(report),
             tables=[table for table in tables if table],
         )
@@ -68,11 +68,11 @@ def markdown(report: Report) -> bytes:
     return page.encode()
 
 
-def totals(report: Report) -> bytes:
+def as_json(report: Report) -> bytes:
     """The published form of the compiled plan, as `show --json` prints it."""
     compiled = report.compiled
-    text = json.dumps(published(compiled, compiled.plan.name), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(show_record(compiled, compiled.plan.name), indent=1, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 
-FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": html, "pdf": pdf, "md": markdown, "json": totals}
+FORMATS: Mapping[str, Callable[[Report], bytes]] = {"html": as_html, "pdf": pdf, "md": as_markdown, "json": as_json}

@@ -12,7 +12,7 @@ from ledger.books.results import Compiled
 from ledger.evidence.near_microbenchmarks import MOST, nearest_microbenchmarks
 from ledger.evidence.near_runs import nearby
 from ledger.evidence.nearby import Nearby
-from ledger.report.views.basis import NAPKIN, rests
+from ledger.report.views.basis import NAPKIN, basis_sentence
 
 SPECS = Path(__file__).parents[2] / "specs"
 BAND = 0.35  # the worst single point of a class whose mean error is a tenth
@@ -97,7 +97,7 @@ def test_a_parameter_count_has_no_kernels() -> None:
     """Nothing is priced, so nothing is near it, on a device with measurements too."""
     found = ledger.compile(SPECS / "8b.yaml", ["model={model: some, parameters: 8e9}", "expect=[]"])
     assert nearest_microbenchmarks(found) == () == nearby(found)
-    assert rests(found) == NAPKIN
+    assert basis_sentence(found) == NAPKIN
 
 
 def test_files_are_read_once(large: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ledger.evidence.near_runs import nearby
 from ledger.evidence.writing import head_text
 from ledger.lab.bench.plans import plan
 from ledger.lab.calibration.calibrate import fit_all
-from ledger.report.views.basis import nothing_near, rests
+from ledger.report.views.basis import basis_sentence, no_microbenchmarks_sentence
 
 NARROW = {
     "model.d_model": 256,
@@ -98,8 +98,8 @@ def test_measurements_that_are_gone_are_missed(tmp_path: Path, own: Compiled) ->
     moved = ledger.compile(tmp_path / "plan.yaml", [f"{key}={value}" for key, value in NARROW.items()])
     assert missing_files(moved.plan) == ("own.yaml",)
     assert nearest_microbenchmarks(moved) == () == nearby(moved)
-    assert "cite own.yaml, which is no longer there" in nothing_near(moved)
-    assert "single published figures" in rests(moved)
+    assert "cite own.yaml, which is no longer there" in no_microbenchmarks_sentence(moved)
+    assert "single published figures" in basis_sentence(moved)
 
 
 def test_a_data_sheet_alone_is_uncalibrated() -> None:
@@ -107,7 +107,7 @@ def test_a_data_sheet_alone_is_uncalibrated() -> None:
     compiled = ledger.compile(Path(__file__).parents[2] / "specs" / "8b.yaml", ["accelerator=l4"])
     assert compiled.verdict.evidence == "uncalibrated"
     assert compiled.verdict.by_data_sheet == basis(compiled).sheets == 1
-    assert rests(compiled).startswith("Uncalibrated: ")
+    assert basis_sentence(compiled).startswith("Uncalibrated: ")
 
 
 def test_shares_of_a_basis_sum_to_one(own: Compiled) -> None:

@@ -19,10 +19,10 @@ PLACES = [
 ]
 
 
-def stack(label: str, amounts: tuple[float, ...], *, marked: bool = False, group: str = "") -> memory.Stack:
+def stack(label: str, amounts: tuple[float, ...], *, marked: bool = False, group: str = "") -> memory.StackedBar:
     """A bar with these gigabytes."""
-    parts = (memory.Part(colour, colour, amount * GB) for colour, amount in zip(CATEGORIES, amounts, strict=False))
-    return memory.Stack(label, tuple(parts), marked, group)
+    parts = (memory.StackPart(colour, colour, amount * GB) for colour, amount in zip(CATEGORIES, amounts, strict=False))
+    return memory.StackedBar(label, tuple(parts), marked, group)
 
 
 STACKS = {
@@ -40,20 +40,22 @@ STACKS = {
     ],
 }
 SPANS = [
-    time.Bar("matrix products", 6.1, "compute"),
-    time.Bar("a very long name for a part of the step", 2.2, "network"),
+    time.TimeBar("matrix products", 6.1, "compute"),
+    time.TimeBar("a very long name for a part of the step", 2.2, "network"),
 ]
-BARS = [time.Bar("floor", 5.1, "bound"), time.Bar("estimate", 10.8, "estimate", 10.0, 11.6, strong=True)]
-EFFECTS = [time.Effect("devices", -0.93, "−0.93 %"), time.Effect("tokens of the run", 1.0, "+1.00 %")]
+BARS = [time.TimeBar("floor", 5.1, "bound"), time.TimeBar("estimate", 10.8, "estimate", 10.0, 11.6, strong=True)]
+EFFECTS = [time.EffectBar("devices", -0.93, "−0.93 %"), time.EffectBar("tokens of the run", 1.0, "+1.00 %")]
 ROOFS = [
     roofline.Roof("data sheet", 989.5e12, 3.35e12, "ink"),
     roofline.Roof("measured", 712e12, 2.4e12, "axis", "6 4"),
 ]
 POINTS = [
-    roofline.Point(f"decoder/part {at}, backward", 0.1 * 3.0**at, 3e11 * 2.4**at, 0.05 + 0.02 * at, "compute")
+    roofline.KernelPoint(f"decoder/part {at}, backward", 0.1 * 3.0**at, 3e11 * 2.4**at, 0.05 + 0.02 * at, "compute")
     for at in range(9)
 ]
-CHOICES = [scatter.Choice(f"tensor {at}, pipeline 2", (8 + 9 * at) * GB, 14.0 - at, at % 2 == 0) for at in range(9)]
+CHOICES = [
+    scatter.LayoutPoint(f"tensor {at}, pipeline 2", (8 + 9 * at) * GB, 14.0 - at, at % 2 == 0) for at in range(9)
+]
 
 
 def charts(width: float) -> Iterator[tuple[str, str]]:

@@ -10,9 +10,9 @@ import sympy
 
 from ledger.books.results import Account, Check, Compiled, Verdict
 from ledger.books.what_if.conditions import condition
-from ledger.report.causes import Cause
-from ledger.report.diff import Diff, Formula, Output, Turn, diff, trips
-from ledger.report.diff_views import FORMATS, because, text
+from ledger.report.causes import Attribution
+from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff, meets_condition
+from ledger.report.diff_views import FORMATS, as_text, attribution_text
 from ledger.spec.inputs import changes, mixed, unit, violations
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
@@ -58,7 +58,7 @@ def test_a_plan_does_not_differ_from_itself(base: Plan) -> None:
     """Nothing is reported where nothing changed, in every format."""
     found = diff(closed(base), closed(base), closed)
     assert found.empty
-    assert text(found) == "A\nNo difference.\n"
+    assert as_text(found) == "A\nNo difference.\n"
 
 
 def test_effects_are_shared_between_inputs(base: Plan) -> None:
@@ -66,9 +66,9 @@ def test_effects_are_shared_between_inputs(base: Plan) -> None:
     found = diff(closed(base), closed(other(base, 4, 10)), closed)
     (peak, step) = (next(row for row in found.outputs if row.key == key) for key in ("memory.peak", "time.step"))
     assert (peak.old, peak.new, peak.by, peak.relative) == (100, 400, 300, 3.0)
-    assert peak.causes == (Cause(("run.micro_batch",), 100, 200), Cause(("run.seq_len",), 100, 200))
+    assert peak.causes == (Attribution(("run.micro_batch",), 100, 200), Attribution(("run.seq_len",), 100, 200))
     assert peak.joint == 100
-    assert step.causes == (Cause(("run.micro_batch",), 2.0, 2.0),)
+    assert step.causes == (Attribution(("run.micro_batch",), 2.0, 2.0),)
     assert step.joint == 0
     assert "parameters" not in [row.key for row in found.outputs]
 
@@ -152,7 +152,7 @@ def test_many_inputs_are_not_attributed(base: Plan) -> None:
     found = diff(closed(base), closed(new), closed)
     assert found.notes == ("13 inputs changed: more than the 12 that changes are attributed to one by one",)
     assert not any(row.causes for row in found.outputs)
-    assert "jointly" not in text(found)
+    assert "jointly" not in as_text(found)
 
 
 @pytest.mark.parametrize(
@@ -175,15 +175,20 @@ def test_inputs_are_said_in_their_units(path: str, base: str) -> None:
 HAND = Diff(
     "A",
     "B",
-    (Turn("answer", "fits", "does not fit"),),
+    (VerdictChange("answer", "fits", "does not fit"),),
     (
-        Output("time.step", 2.0, 3.0, (Cause(("run.seq_len",), 0.75, 0.75), Cause(("run.micro_batch",), 0.2, 0.3))),
-        Output("cost.run", None, 5000000.0),
-        Output("mfu", 0.5, 0.4, (Cause(("run.seq_len",), -0.1, -0.1),)),
-        Output("memory.peak", 2 * 10**9, 10**9, (Cause(("recompute",), -(10**9), -(10**9)),)),
+        TotalChange(
+            "time.step",
+            2.0,
+            3.0,
+            (Attribution(("run.seq_len",), 0.75, 0.75), Attribution(("run.micro_batch",), 0.2, 0.3)),
+        ),
+        TotalChange("cost.run", None, 5000000.0),
+        TotalChange("mfu", 0.5, 0.4, (Attribution(("run.seq_len",), -0.1, -0.1),)),
+        TotalChange("memory.peak", 2 * 10**9, 10**9, (Attribution(("recompute",), -(10**9), -(10**9)),)),
     ),
     (),
-    (Formula("decoder/x", "hbm", "forward", "2*B", ""),),
+    (FormulaChange("decoder/x", "hbm", "forward", "2*B", ""),),
     ("A note",),
 )
 PRINTED = """\
@@ -210,8 +215,8 @@ A note.
 
 def test_the_text_is_what_its_numbers_say() -> None:
     """Three significant figures, signs, shares of each change, and columns that line up."""
-    assert [line.split() for line in text(HAND).splitlines()] == [line.split() for line in PRINTED.splitlines()]
-    table = text(HAND).split("\n\n")[1].splitlines()[1:]
+    assert [line.split() for line in as_text(HAND).splitlines()] == [line.split() for line in PRINTED.splitlines()]
+    table = as_text(HAND).split("\n\n")[1].splitlines()[1:]
     ends = {line.index("relative") + len("relative") for line in table[:1]}
     assert all(line[:end].endswith((" %", "–", "relative")) for line in table for end in ends)
 
@@ -251,23 +256,23 @@ def test_markup_is_escaped() -> None:
 def test_gates_compare_the_change(base: Plan, written: str, code: bool) -> None:
     """A gate is about new less old, or its share of old."""
     old, new = closed(base), closed(other(base, 4, 5))
-    assert trips(condition(written, new.totals, changes=True), old, new) is code
+    assert meets_condition(condition(written, new.totals, changes=True), old, new) is code
 
 
 def test_the_gate_on_fit_is_about_losing_it(base: Plan) -> None:
     """Only a plan that fitted can stop to fit."""
     small, large = closed(base), closed(other(base, 4, 10))
     gate = condition("fits", small.totals, changes=True)
-    assert trips(gate, small, large)
-    assert not trips(gate, large, large)
-    assert not trips(gate, large, small)
+    assert meets_condition(gate, small, large)
+    assert not meets_condition(gate, large, large)
+    assert not meets_condition(gate, large, small)
 
 
 def test_a_total_that_vanishes_trips_its_gate(base: Plan) -> None:
     """A limit on what is no longer counted would pass in silence."""
     old = closed(base)
     new = replace(old, totals={key: value for key, value in old.totals.items() if key != "time.step"})
-    assert trips(condition("time.step > 1 h", old.totals, changes=True), old, new)
+    assert meets_condition(condition("time.step > 1 h", old.totals, changes=True), old, new)
 
 
 def test_limits_keep_their_precision() -> None:
@@ -284,6 +289,6 @@ def test_limits_keep_their_precision() -> None:
 )
 def test_shares_are_of_first_and_last(by: int, said: str) -> None:
     """Two inputs share what they do together evenly, and none has a share of a change far smaller than its own."""
-    causes = tuple(Cause((name,), 100, 200) for name in ("run.micro_batch", "run.seq_len"))
-    row = Output("memory.peak", 100, 100 + by, causes)
-    assert because(row).replace("\u202f", " ") == said
+    causes = tuple(Attribution((name,), 100, 200) for name in ("run.micro_batch", "run.seq_len"))
+    row = TotalChange("memory.peak", 100, 100 + by, causes)
+    assert attribution_text(row).replace("\u202f", " ") == said

@@ -111,9 +111,9 @@ def test_what_is_no_formula_is_refused(text: str) -> None:
 def test_a_picture_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second time a formula comes from the user's cache, without the typesetter."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    drawn = pictures.cached("2 \\, B")
+    drawn = pictures.cached_picture("2 \\, B")
     monkeypatch.setattr(pictures, "draw", lambda expression: pytest.fail(f"drawn again: {expression}"))
-    assert pictures.cached("2 \\, B") == drawn
+    assert pictures.cached_picture("2 \\, B") == drawn
 
 
 def test_a_home_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_a_home_that_cannot_be_written_costs_time_only(tmp_path: Path, monkeypat
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    assert "<svg" in pictures.cached("3 \\, B")
+    assert "<svg" in pictures.cached_picture("3 \\, B")
 
 
 def test_pictures_are_sound_and_follow_the_ink(compiled: Compiled) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.report.typesetting.arranging import arranged
-from ledger.report.typesetting.lines import LINE, broken
-from ledger.report.typesetting.pictures import EXTENT, cached
-from ledger.report.typesetting.trees import added, factors, multiplied, parse, terms
+from ledger.report.typesetting.arranging import arrange
+from ledger.report.typesetting.lines import LINE, break_lines
+from ledger.report.typesetting.pictures import EXTENT, cached_picture
+from ledger.report.typesetting.trees import add_terms, factors, multiply_factors, parse, terms
 from ledger.report.typesetting.widths import width
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
@@ -61,7 +61,7 @@ def test_an_arranged_formula_has_the_value_of_the_written_one(formulas: set[str]
     """Letters put back for what they stand for, over distinct primes: equal, for every formula of two plans."""
     for formula in (LONG, CHAIN, *formulas):
         tree = parse(formula)
-        found, sizes = arranged(tree), primes(tree)
+        found, sizes = arrange(tree), primes(tree)
         for letter, meaning in found.definitions:
             sizes[letter] = value(meaning, sizes)
         assert value(found.tree, sizes) == value(tree, sizes), formula
@@ -69,20 +69,20 @@ def test_an_arranged_formula_has_the_value_of_the_written_one(formulas: set[str]
 
 def test_what_recurs_is_defined_once() -> None:
     """The divisor of five quotients gets a letter that no size has, and stands below the formula."""
-    found = broken(CHAIN)
+    found = break_lines(CHAIN)
     assert found.definitions == (r"n = \mathrm{dp} \cdot \mathrm{cp} ",)
     assert not any("cp" in line for line in found.lines)
 
 
 def test_a_formula_that_fits_stays_as_it_was_written() -> None:
     """Nothing is named or reordered without need."""
-    assert broken("2*B*S*D + 2*B*S*F").lines == (r"2 \, B \, S \, D + 2 \, B \, S \, F",)
+    assert break_lines("2*B*S*D + 2*B*S*F").lines == (r"2 \, B \, S \, D + 2 \, B \, S \, F",)
 
 
 def test_parentheses_close_where_they_open(formulas: set[str]) -> None:
     """A sum in parentheses may go on over lines, and all of them are closed in the end."""
     for formula in formulas:
-        text = "".join(broken(formula).lines)
+        text = "".join(break_lines(formula).lines)
         assert len(re.findall(r"(?<!left)\(", text)) == len(re.findall(r"(?<!right)\)", text))
 
 
@@ -92,9 +92,9 @@ def test_no_line_is_scaled_below_seven_tenths() -> None:
     compiled = ledger.compile(str(SPECS / "deepseek-v3.yaml"))
     longest = sorted({account.formula for account in compiled.accounts}, key=len)[-12:]
     for formula in longest:
-        found = broken(formula)
+        found = break_lines(formula)
         for line in (*found.lines, *found.definitions):
-            drawn = EXTENT.search(cached(line))
+            drawn = EXTENT.search(cached_picture(line))
             assert drawn
             assert float(drawn[2]) <= widest, line
 
@@ -102,7 +102,7 @@ def test_no_line_is_scaled_below_seven_tenths() -> None:
 @pytest.mark.parametrize("formula", ["2*B*S*D", "ceil(V/tp)*D + B", "3*B*S*H*E/2 + 4*D", "F_experts*X_experts"])
 def test_widths_are_close_to_what_is_drawn(formula: str) -> None:
     """Within a fifth, which a line of the table has to spare."""
-    drawn = EXTENT.search(cached(broken(formula).lines[0]))
+    drawn = EXTENT.search(cached_picture(break_lines(formula).lines[0]))
     assert drawn
     assert width(parse(formula)) == pytest.approx(float(drawn[2]), rel=0.2)
     assert width(parse(formula)) < LINE
@@ -112,5 +112,5 @@ def test_sums_and_products_come_apart_and_together() -> None:
     """Terms keep their signs."""
     tree = parse("a - b + c*d*e")
     assert [sign for sign, _ in terms(tree)] == ["+", "-", "+"]
-    assert ast.unparse(added(terms(tree))) == "a - b + c * d * e"
-    assert ast.unparse(multiplied(factors(parse("c*d*e")))) == "c * d * e"
+    assert ast.unparse(add_terms(terms(tree))) == "a - b + c * d * e"
+    assert ast.unparse(multiply_factors(factors(parse("c*d*e")))) == "c * d * e"

@@ -11,8 +11,8 @@ from ledger.books.results import Compiled
 from ledger.books.time import band
 from ledger.evidence.nearby import Nearby
 from ledger.report import html
-from ledger.report.views.basis import NAPKIN, rests
-from ledger.report.views.nearby import microbenchmarks, together, whole_runs
+from ledger.report.views.basis import NAPKIN, basis_sentence
+from ledger.report.views.nearby import measurement_classes, microbenchmarks, whole_runs
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import verdict
 
@@ -81,7 +81,7 @@ def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:
 
 def test_classes_come_in_the_order_of_the_step() -> None:
     """What takes most comes first; of a class the errors weigh by share, and are plain means where all is hidden."""
-    first, last = together((SMALL, LARGE, OTHER))
+    first, last = measurement_classes((SMALL, LARGE, OTHER))
     assert (first.what, last.what) == ("matmul.bf16", "all_reduce")
     assert first.absolute == pytest.approx((0.6 * 0.1 + 0.1 * 0.2) / 0.7)
     assert last.signed == pytest.approx(1.0)
@@ -113,10 +113,10 @@ def test_every_measurement_is_a_row_with_its_origin(compiled: Compiled) -> None:
 
 def test_what_prices_rest_on_sums_up(compiled: Compiled) -> None:
     """The verdict's word, then shares; a plan that prices nothing names the napkin."""
-    told = rests(compiled)
+    told = basis_sentence(compiled)
     assert told.startswith(compiled.verdict.evidence.capitalize())
     assert "data sheets" in told
-    assert rests(replace(compiled, roles=())) == NAPKIN
+    assert basis_sentence(replace(compiled, roles=())) == NAPKIN
 
 
 def _within_a_fifth(compiled: Compiled) -> Compiled:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.report.charts.roofline import named
-from ledger.report.views.choices import alternatives, front
+from ledger.report.charts.roofline import tick_names
+from ledger.report.views.choices import alternatives, pareto_front
 from ledger.report.views.evidence import assumptions, calibration_table, evidence
 from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
@@ -14,7 +14,7 @@ from ledger.report.views.parts import Alternative, Report, Table
 from ledger.report.views.plan import plan
 from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
-from ledger.report.views.work import communication, merged, roofline
+from ledger.report.views.work import communication, merge_points, roofline
 from ledger.spec.hardware import Curve
 
 
@@ -75,7 +75,7 @@ def test_kernels_that_coincide_are_one_circle_with_their_time_together(compiled:
     """Merging points loses no time."""
     kernels = [kernel for kernel in compiled.roles[0].kernels if kernel.flops and kernel.bytes]
     whole = sum(kernel.seconds * kernel.times for kernel in kernels)
-    points = merged(kernels, whole)
+    points = merge_points(kernels, whole)
     assert len(points) < len(kernels)
     assert sum(point.share for point in points) == pytest.approx(1.0)
 
@@ -167,7 +167,7 @@ def test_the_front_holds_what_nothing_beats(compiled: Compiled) -> None:
         name: Alternative({"x": name}, {"memory.reserved": held, "time.step": seconds})
         for name, (held, seconds) in layouts.items()
     }
-    assert [choice.changes["x"] for choice in front(tuple(made.values()))] == ["a", "b", "e"]
+    assert [choice.changes["x"] for choice in pareto_front(tuple(made.values()))] == ["a", "b", "e"]
 
 
 def test_this_plan_stands_among_its_alternatives(compiled: Compiled) -> None:
@@ -213,5 +213,5 @@ def test_fits_of_one_source_are_one_row() -> None:
 
 def test_names_at_a_logarithmic_axis_are_of_one_kind() -> None:
     """Powers of ten where every mark is one, else all written out."""
-    assert [name for _, name in named([100.0, 1000.0])] == ["100", "1\u202f000"]
-    assert [name for _, name in named([500.0, 1000.0])] == ["500", "1\u202f000"]
+    assert [name for _, name in tick_names([100.0, 1000.0])] == ["100", "1\u202f000"]
+    assert [name for _, name in tick_names([500.0, 1000.0])] == ["500", "1\u202f000"]

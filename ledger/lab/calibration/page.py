@@ -11,9 +11,9 @@ from markupsafe import Markup
 from ledger.evidence.microbenchmarks.sets import record_name
 from ledger.lab.calibration.table import case_names
 from ledger.report.charts.agreement import chart
-from ledger.report.charts.measured import Point
+from ledger.report.charts.measured import MeasuredPoint
 from ledger.report.files import replace_file
-from ledger.report.html import environment, policy, stylesheet
+from ledger.report.html import content_policy, environment, stylesheet
 
 if TYPE_CHECKING:
     from ledger.lab.calibration.calibrate import FittedDevice
@@ -50,7 +50,7 @@ def page(fitted: FittedDevice) -> str:
             panels=[panel(one) for one in fitted.calibrations if one.fit is not None],
             lone=[one.kind.what for one in fitted.calibrations if one.fit is None],
             style=Markup(style),  # noqa: S704 - the project's own file
-            policy=policy(style, ""),
+            policy=content_policy(style, ""),
         )
     )
 
@@ -70,7 +70,7 @@ def panel(one: Calibration) -> Panel:
         here = one.published_error[0]
         summary += f". Drawn is the price, a fit over {published.points} measurements: {here:.1%} on these"
     points = [
-        Point(record_name(record), sample.seconds, seconds)
+        MeasuredPoint(record_name(record), sample.seconds, seconds)
         for record, sample, seconds in zip(one.measured.records, one.samples, one.predicted, strict=True)
     ]
     drawn = chart(points, "s", f"{name}: predicted against measured seconds", WIDTH)

@@ -13,11 +13,11 @@ from markupsafe import Markup
 from ledger import numbers
 from ledger.lab.score.rows import ErrorSummary, Score, ScoreRow, SourceErrors
 from ledger.report import assets
-from ledger.report.charts.measured import Point
+from ledger.report.charts.measured import MeasuredPoint
 from ledger.report.charts.parity import chart
 from ledger.report.files import replace_file
-from ledger.report.html import environment, policy, stylesheet
-from ledger.report.views.parts import Cell, Column, Figure, Table, figure
+from ledger.report.html import content_policy, environment, stylesheet
+from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 
 LISTED = 200  # worst rows that are listed
 QUANTITIES = (("time", "Step time"), ("mem", "Peak memory"))  # by their keys in a score
@@ -62,7 +62,7 @@ def page(score: Score, runs: Path) -> str:
             skipped=skip_reasons(score.rows),
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own file
-            policy=policy(style, script),
+            policy=content_policy(style, script),
         )
     )
 
@@ -80,18 +80,20 @@ def headlines(score: Score) -> Iterator[tuple[str, str, str]]:
         yield "runs said not to fit", numbers.integer(count), f"of {numbers.integer(ran)} that ran"
 
 
-def figures(rows: Sequence[ScoreRow]) -> list[Figure]:
+def figures(rows: Sequence[ScoreRow]) -> list[Chart]:
     """Predicted over measured, of time and of memory, as far as there are any."""
     times = [
-        Point(row.id, row.measured_step, row.step) for row in rows if row.counts_time and row.measured_step and row.step
+        MeasuredPoint(row.id, row.measured_step, row.step)
+        for row in rows
+        if row.counts_time and row.measured_step and row.step
     ]
     peaks = [
-        Point(row.id, row.measured_memory, row.memory)
+        MeasuredPoint(row.id, row.measured_memory, row.memory)
         for row in rows
         if row.counts_memory and row.measured_memory and row.memory
     ]
     return [
-        figure(title, AXES, partial(chart, points, unit, title))
+        draw_chart(title, AXES, partial(chart, points, unit, title))
         for title, points, unit in (("Step time", times, "s"), ("Peak memory", peaks, "B"))
         if points
     ]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, placed
-from ledger.report.charts.scatter import along
+from ledger.report.charts.labels import SMALL, Mark, place_labels
+from ledger.report.charts.scatter import boxes_along
 from ledger.report.svg import Box, Scale, Text, element, fill, line, path, picture
 
 RADIUS = 4.5
@@ -22,7 +22,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Place:
+class CurvePoint:
     """A named point; one that is out of reach is drawn pale."""
 
     across: float
@@ -31,7 +31,7 @@ class Place:
     reached: bool = True
 
 
-def chart(places: Sequence[Place], across: Axis, up: Axis, title: str, width: float) -> str:
+def chart(places: Sequence[CurvePoint], across: Axis, up: Axis, title: str, width: float) -> str:
     """Points in the order given, joined; both axes begin at zero."""
     tall = min(0.45 * width, 280.0)
     x = Scale(0.0, 1.08 * max(place.across for place in places), 64.0, width - 12.0)
@@ -43,8 +43,8 @@ def chart(places: Sequence[Place], across: Axis, up: Axis, title: str, width: fl
         colour = "estimate" if place.reached else "bound"
         parts.append(element("circle", cx=middle[0], cy=middle[1], r=RADIUS, **fill(colour)))
         marks.append(Mark(place.label, Box(middle[0] - 6.0, middle[1] - 6.0, middle[0] + 6.0, middle[1] + 6.0)))
-    joined = along([(x(place.across), y(place.up)) for place in places])
-    parts += [text.draw() for text in placed(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
+    joined = boxes_along([(x(place.across), y(place.up)) for place in places])
+    parts += [text.draw() for text in place_labels(marks, joined, Box(x.start, y.end, width, y.start), len(marks))]
     return picture(width, tall + 72.0, title, parts)
 
 

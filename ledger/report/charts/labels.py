@@ -19,13 +19,13 @@ class Mark:
     box: Box
 
 
-def placed(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int) -> tuple[Text, ...]:
+def place_labels(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int) -> tuple[Text, ...]:
     """Names for the first marks, each where it touches no other name, mark or obstacle; none where there is no room."""
     taken = list(obstacles)
     names: list[Text] = []
     for mark in marks[:most]:
         others = [*taken, *(other.box for other in marks if other is not mark)]
-        places = ((text, text.box) for text in beside(mark))
+        places = ((text, text.box) for text in label_positions(mark))
         free = (
             (text, box)
             for text, box in places
@@ -37,7 +37,7 @@ def placed(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, most: int
     return tuple(names)
 
 
-def beside(mark: Mark) -> Iterator[Text]:
+def label_positions(mark: Mark) -> Iterator[Text]:
     """Places for a name, the best first: left, right, below, above, then farther off."""
     box = mark.box
     middle, centre = (box.top + box.bottom) / 2 + 0.35 * SMALL, (box.left + box.right) / 2

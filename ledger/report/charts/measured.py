@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.charts.labels import SMALL
-from ledger.report.svg import Place, Scale, Text, circle, line
+from ledger.report.svg import Position, Scale, Text, circle, line
 
 LEFT, BELOW, EDGE = 62.0, 42.0, 8.0  # around the plot
 
 
 @dataclass(frozen=True)
-class Point:
+class MeasuredPoint:
     """One case in words with what was measured and what is predicted, in the same unit."""
 
     name: str
@@ -26,7 +26,7 @@ class Point:
         return self.predicted / self.measured - 1
 
 
-def dot(point: Point, unit: str, centre: Place, radius: float) -> str:
+def draw_point(point: MeasuredPoint, unit: str, centre: Position, radius: float) -> str:
     """One case; the pointer finds its name and numbers."""
     tip = f"{point.name}: measured {numbers.tick(point.measured, unit)}, predicted {numbers.shift(point.error)}"
     return circle(centre, radius, "estimate", tip)

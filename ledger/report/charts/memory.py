@@ -18,7 +18,7 @@ BRACKET = 10.0  # px between a bracket and what is beside it
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """A category's share of a stack: the palette's name for it, its name in words, bytes."""
 
     colour: str
@@ -27,11 +27,11 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackedBar:
     """A bar: what it stands for, and its parts from the left; `marked` is the peak, `group` the pass it is part of."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[StackPart, ...]
     marked: bool = False
     group: str = ""
 
@@ -46,33 +46,33 @@ class Stack:
         return sum(part.amount for part in self.parts)
 
 
-def bars(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> str:
+def bars(stacks: Sequence[StackedBar], capacity: float, title: str, width: float) -> str:
     """Horizontal stacked bars, and the capacity as a line that none should cross."""
-    rows = Rows(width, tuple(stack.name for stack in stacks), totals(stacks), thickness=26.0)
+    rows = Rows(width, tuple(stack.name for stack in stacks), total_texts(stacks), thickness=26.0)
     scale = Scale(0.0, HEADROOM * max(capacity, *(stack.total for stack in stacks)), rows.left, rows.right)
-    return drawn(stacks, capacity, title, rows, scale)
+    return stacked_chart(stacks, capacity, title, rows, scale)
 
 
-def timeline(stacks: Sequence[Stack], capacity: float, title: str, width: float) -> str:
+def timeline(stacks: Sequence[StackedBar], capacity: float, title: str, width: float) -> str:
     """The same in the order of a step from above down, the peak in bold, moments of one pass in a bracket."""
     stacked = width < NARROW
     labels = tuple(stack.name if stacked else stack.label for stack in stacks)
     passes = max((text_width(stack.group) for stack in stacks), default=0.0)
     indent = passes + 2 * BRACKET if passes and not stacked else 0.0
-    rows = Rows(width, labels, totals(stacks), thickness=15.0, gap=6.0, indent=indent)
+    rows = Rows(width, labels, total_texts(stacks), thickness=15.0, gap=6.0, indent=indent)
     highest = max(stack.total for stack in stacks)
     far = 0 < highest < FAR * capacity
     reach = 1.1 * highest if far else HEADROOM * max(capacity, highest)
-    return drawn(stacks, capacity, title, rows, Scale(0.0, reach, rows.left, rows.right), detailed=False)
+    return stacked_chart(stacks, capacity, title, rows, Scale(0.0, reach, rows.left, rows.right), detailed=False)
 
 
-def totals(stacks: Sequence[Stack]) -> tuple[str, ...]:
+def total_texts(stacks: Sequence[StackedBar]) -> tuple[str, ...]:
     """What each holds, in words."""
     return tuple(numbers.size(stack.total) for stack in stacks)
 
 
-def drawn(  # noqa: PLR0913 - a chart's data, its frame and how much of it is said in words
-    stacks: Sequence[Stack],
+def stacked_chart(  # noqa: PLR0913 - a chart's data, its frame and how much of it is said in words
+    stacks: Sequence[StackedBar],
     capacity: float,
     title: str,
     rows: Rows,
@@ -111,7 +111,7 @@ def brackets(rows: Rows, groups: Sequence[str]) -> list[str]:
 
 
 def bar(  # noqa: PLR0913 - a bar's place, its parts and the wall it may cross
-    rows: Rows, row: int, stack: Stack, scale: Scale, capacity: float, *, detailed: bool
+    rows: Rows, row: int, stack: StackedBar, scale: Scale, capacity: float, *, detailed: bool
 ) -> list[str]:
     """One stacked bar; where `detailed`, a part carries its amount if there is room beside the line of capacity."""
     parts, reached, wall = [], 0.0, scale(capacity)
@@ -130,7 +130,7 @@ def bar(  # noqa: PLR0913 - a bar's place, its parts and the wall it may cross
     return parts
 
 
-def segment(box: Box, part: Part) -> str:
+def segment(box: Box, part: StackPart) -> str:
     """One part of a stack, with a hairline of paper around it."""
     hairline = 0.6
     inner = Box(box.left + hairline, box.top, max(box.right - hairline, box.left + hairline), box.bottom)
@@ -146,7 +146,7 @@ def capacity_mark(scale: Scale, capacity: float, rows: Rows) -> list[str]:
     return [*([] if far else rows.upright(x, "ink", 1.5)), name.draw()]
 
 
-def categories(stacks: Sequence[Stack]) -> list[tuple[str, str]]:
+def categories(stacks: Sequence[StackedBar]) -> list[tuple[str, str]]:
     """Every category that holds anything, in the order of the palette, for the legend."""
     held = {part.colour: part.name for stack in stacks for part in stack.parts if part.amount}
     return [(colour, held[colour]) for colour in COLOURS if colour in held]

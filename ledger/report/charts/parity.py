@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ledger import numbers
-from ledger.report.charts.measured import BELOW, EDGE, LEFT, Point, dot, grid
+from ledger.report.charts.measured import BELOW, EDGE, LEFT, MeasuredPoint, draw_point, grid
 from ledger.report.svg import Scale, path, picture
 
 RADIUS = 2.5
@@ -13,7 +13,7 @@ ROOM = 1.15  # around the values, as a factor
 BAND = 0.1  # the share off at which the thin lines run
 
 
-def chart(points: Sequence[Point], unit: str, title: str, width: float) -> str:
+def chart(points: Sequence[MeasuredPoint], unit: str, title: str, width: float) -> str:
     """Measured to the right, predicted upwards; on the line both are equal, between the thin ones a tenth apart."""
     values = [value for point in points for value in (point.measured, point.predicted)]
     low, high = min(values) / ROOM, max(values) * ROOM
@@ -24,7 +24,7 @@ def chart(points: Sequence[Point], unit: str, title: str, width: float) -> str:
     lines = grid(x, y, unit, levels, "measured to the right, predicted upwards")
     parts = [*lines, path([(x(low), y(low)), (x(high), y(high))], "axis", 1.25)]
     parts += [_apart(x, y, low, high, share) for share in (1 + BAND, 1 - BAND)]
-    parts += [dot(point, unit, (x(point.measured), y(point.predicted)), RADIUS) for point in points]
+    parts += [draw_point(point, unit, (x(point.measured), y(point.predicted)), RADIUS) for point in points]
     return picture(width, EDGE + tall + BELOW, title, parts)
 
 

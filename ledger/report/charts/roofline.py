@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, placed
+from ledger.report.charts.labels import SMALL, Mark, place_labels
 from ledger.report.charts.rows import legend
 from ledger.report.svg import Box, Scale, Text, circle, line, path, picture
 
@@ -38,7 +38,7 @@ class Roof:
 
 
 @dataclass(frozen=True)
-class Point:
+class KernelPoint:
     """A kernel: operations per byte, operations per second, its share of the step's time, and what limits it."""
 
     label: str
@@ -53,7 +53,7 @@ class Point:
         return max(LARGEST * math.sqrt(self.share), LEAST)
 
 
-def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: float) -> str:
+def chart(points: Sequence[KernelPoint], roofs: Sequence[Roof], title: str, width: float) -> str:
     """Kernels as circles on logarithmic axes under their roofs; the largest are named where there is room."""
     seen = [(bound, name) for bound, name in BOUNDS.items() if any(point.bound == bound for point in points)]
     keys, height = legend(seen, width)
@@ -67,16 +67,16 @@ def chart(points: Sequence[Point], roofs: Sequence[Roof], title: str, width: flo
         corners = (x.low, min(max(roof.compute / roof.bandwidth, x.low), x.high), x.high)
         parts.append(path([(x(i), y(roof.at(i))) for i in corners], roof.colour, 1.75, roof.dashes))
     ordered = sorted(points, key=lambda point: -point.share)
-    parts += [_dot(point, x, y) for point in ordered]
+    parts += [_draw_point(point, x, y) for point in ordered]
     discs = [Box.around(x(point.intensity), y(point.rate), point.radius, point.radius) for point in ordered]
     marks = [Mark(point.label, disc) for point, disc in zip(ordered, discs, strict=True)]
     plot = Box(x.start, y.end, x.end, y.start)
-    parts += [text.draw() for text in placed(marks, roof_boxes(roofs, x, y), plot, LABELLED)]
+    parts += [text.draw() for text in place_labels(marks, roof_boxes(roofs, x, y), plot, LABELLED)]
     return picture(width, height + tall + 64.0, title, parts)
 
 
 def scales(
-    points: Sequence[Point], roofs: Sequence[Roof], across: tuple[float, float], up: tuple[float, float]
+    points: Sequence[KernelPoint], roofs: Sequence[Roof], across: tuple[float, float], up: tuple[float, float]
 ) -> tuple[Scale, Scale]:
     """Axes that hold every kernel and the ridge of every roof, with room at each end."""
     ridges = [roof.compute / roof.bandwidth for roof in roofs]
@@ -91,7 +91,7 @@ def scales(
 def grid(x: Scale, y: Scale) -> list[str]:
     """Decades, named at the left and below."""
     parts = [line((x.start, y.start), (x.end, y.start), "axis"), line((x.start, y.start), (x.start, y.end), "axis")]
-    for value, name in named(x.ticks()):
+    for value, name in tick_names(x.ticks()):
         parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
         parts.append(Text(x(value), y.start + 16.0, name, SMALL, "middle", fill="muted").draw())
     for value in y.ticks():
@@ -104,7 +104,7 @@ def grid(x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def named(values: Sequence[float]) -> list[tuple[float, str]]:
+def tick_names(values: Sequence[float]) -> list[tuple[float, str]]:
     """Values at an axis with their names: powers of ten where all of them are, else written out."""
     names = [numbers.power_of_ten(value) for value in values]
     powers = all(name.startswith("10") for name in names)
@@ -120,7 +120,7 @@ def roof_key(roof: Roof, y: float) -> list[str]:
     return [line((0.0, y + 8.0), (24.0, y + 8.0), roof.colour, 1.75, roof.dashes), Text(31.0, y + 12.5, text).draw()]
 
 
-def _dot(point: Point, x: Scale, y: Scale) -> str:
+def _draw_point(point: KernelPoint, x: Scale, y: Scale) -> str:
     """One kernel."""
     tip = (
         f"{point.label}: {numbers.si(point.rate, 'FLOP/s')} at {numbers.intensity(point.intensity)}, "

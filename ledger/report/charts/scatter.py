@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.charts.labels import SMALL, Mark, placed
+from ledger.report.charts.labels import SMALL, Mark, place_labels
 from ledger.report.svg import Box, Scale, Text, circle, line, path, picture, text_width
 
 RADIUS = 5.0
@@ -15,7 +15,7 @@ LABELLED = 6
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutPoint:
     """A layout among others: bytes it needs, seconds it takes, and whether nothing beats it in both."""
 
     label: str
@@ -24,7 +24,7 @@ class Choice:
     best: bool
 
 
-def chart(choices: Sequence[Choice], capacity: float, title: str, width: float) -> str:
+def chart(choices: Sequence[LayoutPoint], capacity: float, title: str, width: float) -> str:
     """Memory to the right, time upwards; the layouts that nothing beats in both are joined."""
     tall = min(0.5 * width, 300.0)
     x = Scale(0.0, 1.06 * max(capacity, *(choice.memory for choice in choices)), 78.0, width - 8.0)
@@ -33,13 +33,13 @@ def chart(choices: Sequence[Choice], capacity: float, title: str, width: float) 
     name = Text(x(capacity) - 6.0, y.start - 8.0, f"capacity {numbers.size(capacity)}", SMALL, "end", 600)
     front = sorted((choice for choice in choices if choice.best), key=lambda choice: choice.memory)
     parts.append(path([(x(choice.memory), y(choice.seconds)) for choice in front], "estimate", 1.25, "4 3"))
-    parts += [_dot(choice, x, y) for choice in choices]
+    parts += [_draw_point(choice, x, y) for choice in choices]
     ordered = [*front, *(choice for choice in choices if not choice.best)]
     discs = [Box.around(x(choice.memory), y(choice.seconds), RADIUS, RADIUS) for choice in ordered]
     marks = [Mark(choice.label, disc) for choice, disc in zip(ordered, discs, strict=True)]
     wall = Box(x(capacity) - 1.0, y.end, x(capacity) + 1.0, y.start)
-    joined = along([(x(choice.memory), y(choice.seconds)) for choice in front])
-    labels = placed(marks, [name.box, wall, *joined], Box(x.start, y.end, width, y.start), LABELLED)
+    joined = boxes_along([(x(choice.memory), y(choice.seconds)) for choice in front])
+    labels = place_labels(marks, [name.box, wall, *joined], Box(x.start, y.end, width, y.start), LABELLED)
     parts += [text.draw() for text in (name, *labels)]
     return picture(width, tall + 52.0, title, parts)
 
@@ -62,13 +62,13 @@ def grid(x: Scale, y: Scale) -> list[str]:
     return parts
 
 
-def _dot(choice: Choice, x: Scale, y: Scale) -> str:
+def _draw_point(choice: LayoutPoint, x: Scale, y: Scale) -> str:
     """One layout."""
     tip = f"{choice.label}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
     return circle((x(choice.memory), y(choice.seconds)), RADIUS, "estimate" if choice.best else "bound", tip)
 
 
-def along(corners: Sequence[tuple[float, float]]) -> list[Box]:
+def boxes_along(corners: Sequence[tuple[float, float]]) -> list[Box]:
     """Small boxes along a line, so that names keep off it."""
     steps = [at / 40 for at in range(41)]
     points = [

@@ -11,7 +11,7 @@ from ledger.report.svg import Scale, line, picture, rectangle
 
 
 @dataclass(frozen=True)
-class Bar:
+class TimeBar:
     """A length with a name; `low` and `high` are its band, where it has one."""
 
     label: str
@@ -22,10 +22,10 @@ class Bar:
     strong: bool = False
 
 
-def waterfall(spans: Sequence[Bar], title: str, width: float) -> str:
+def waterfall(spans: Sequence[TimeBar], title: str, width: float) -> str:
     """Each part of the step begins where the one before it ends; the last row is their sum."""
     whole = sum(span.seconds for span in spans)
-    everything = (*spans, Bar("step", whole, "estimate", strong=True))
+    everything = (*spans, TimeBar("step", whole, "estimate", strong=True))
     rows, scale, parts = frame(everything, whole, width)
     reached = 0.0
     for row, span in enumerate(everything):
@@ -40,7 +40,7 @@ def waterfall(spans: Sequence[Bar], title: str, width: float) -> str:
     return picture(width, rows.bottom + 20.0, title, parts)
 
 
-def bounds(bars: Sequence[Bar], title: str, width: float) -> str:
+def bounds(bars: Sequence[TimeBar], title: str, width: float) -> str:
     """Bars from zero, one under another, with a whisker where a value has a band."""
     rows, scale, parts = frame(bars, max(max(bar.seconds, bar.high) for bar in bars), width)
     for row, bar in enumerate(bars):
@@ -58,7 +58,7 @@ def whisker(start: float, end: float, middle: float) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareBar:
     """A part of a whole: its name, how much of one it is, and its colour."""
 
     label: str
@@ -66,7 +66,7 @@ class Share:
     colour: str
 
 
-def shares(parts: Sequence[Share], title: str, width: float) -> str:
+def shares(parts: Sequence[ShareBar], title: str, width: float) -> str:
     """Bars from zero for parts of one whole; the first is set in bold."""
     texts = tuple(numbers.percent(share.part) for share in parts)
     rows = Rows(width, tuple(share.label for share in parts), texts, 4.0, 16.0)
@@ -80,7 +80,7 @@ def shares(parts: Sequence[Share], title: str, width: float) -> str:
     return picture(width, rows.bottom + 20.0, title, drawn)
 
 
-def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scale, list[str]]:
+def frame(bars: Sequence[TimeBar], longest: float, width: float) -> tuple[Rows, Scale, list[str]]:
     """Rows, scale, axis, labels and values that the charts of time share."""
     texts = tuple(numbers.duration(bar.seconds) for bar in bars)
     rows = Rows(width, tuple(bar.label for bar in bars), texts, 4.0, 18.0)
@@ -94,7 +94,7 @@ def frame(bars: Sequence[Bar], longest: float, width: float) -> tuple[Rows, Scal
 
 
 @dataclass(frozen=True)
-class Effect:
+class EffectBar:
     """What an input does to an output: its name, the elasticity, and the text beside the bar."""
 
     label: str
@@ -102,7 +102,7 @@ class Effect:
     text: str
 
 
-def tornado(effects: Sequence[Effect], title: str, width: float) -> str:
+def tornado(effects: Sequence[EffectBar], title: str, width: float) -> str:
     """Bars to the left where more of an input helps, to the right where it hurts."""
     rows = Rows(width, tuple(e.label for e in effects), tuple(e.text for e in effects), 4.0, 16.0)
     reach = max(abs(effect.elasticity) for effect in effects) * 1.05 or 1.0

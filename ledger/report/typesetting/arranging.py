@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ledger.report.typesetting.trees import Key, added, children, factors, is_sum, key, multiplied, rebuilt, terms
+from ledger.report.typesetting.trees import (
+    Key,
+    add_terms,
+    children,
+    factors,
+    is_sum,
+    key,
+    map_children,
+    multiply_factors,
+    terms,
+)
 from ledger.report.typesetting.widths import LETTER, width
 
 LETTERS = "nmgq"  # for what recurs; none of them is in the table of symbols
@@ -17,14 +27,14 @@ SHARED = 3  # terms that share a factor before it is written once
 
 
 @dataclass(frozen=True)
-class Arranged:
+class ArrangedFormula:
     """A formula over letters of its own, and what those stand for, in the order in which they were introduced."""
 
     tree: ast.expr
     definitions: tuple[tuple[str, ast.expr], ...]
 
 
-def arranged(tree: ast.expr) -> Arranged:
+def arrange(tree: ast.expr) -> ArrangedFormula:
     """The same value, shorter: what recurs is named, common factors come first, rounded quotients get a slash."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     definitions: list[tuple[str, ast.expr]] = []
@@ -35,7 +45,7 @@ def arranged(tree: ast.expr) -> Arranged:
         tree = _replaced(tree, key(found), ast.Name(letter))
         definitions.append((letter, found))
     named = tuple((letter, _slashed(_shortened(meaning))) for letter, meaning in definitions)
-    return Arranged(_slashed(_factored(_gathered(tree), SHARED)), named)
+    return ArrangedFormula(_slashed(_factored(_gathered(tree), SHARED)), named)
 
 
 # --- what recurs --------------------------------------------------------------------------------
@@ -63,7 +73,7 @@ def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
 def _replaced(node: ast.expr, found: Key, name: ast.Name) -> ast.expr:
     if key(node) == found:
         return name
-    return rebuilt(node, lambda child: _replaced(child, found, name))
+    return map_children(node, lambda child: _replaced(child, found, name))
 
 
 # --- what is shared -----------------------------------------------------------------------------
@@ -71,7 +81,7 @@ def _replaced(node: ast.expr, found: Key, name: ast.Name) -> ast.expr:
 
 def _gathered(node: ast.expr) -> ast.expr:
     """Sums inside products, quotients and brackets with what all their terms share before them."""
-    return rebuilt(node, lambda child: _gathered(child) if is_sum(node) else _shortened(child))
+    return map_children(node, lambda child: _gathered(child) if is_sum(node) else _shortened(child))
 
 
 def _shortened(node: ast.expr) -> ast.expr:
@@ -90,7 +100,7 @@ def _factored(tree: ast.expr, least: int) -> ast.expr:
         mine = [factors(term) for term in rest if name in _names(term)]
         rest = [term for term in rest if name not in _names(term)]
         groups.append(_group(name, mine))
-    return added([("+", part) for part in (*groups, *rest)])
+    return add_terms([("+", part) for part in (*groups, *rest)])
 
 
 def _names(term: ast.expr) -> set[str]:
@@ -109,9 +119,9 @@ def _group(name: str, mine: list[list[ast.expr]]) -> ast.expr:
     divisor = gcd(*(_number(parts) for parts in mine))
     first, *others = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in mine)
     common = [one for one in dict.fromkeys(first) if one == name or all(one in names for names in others)]
-    inside = [multiplied(_times(_number(parts) // divisor, _without(parts, common))) for parts in mine]
+    inside = [multiply_factors(_times(_number(parts) // divisor, _without(parts, common))) for parts in mine]
     before = _times(divisor, [ast.Name(one) for one in common])
-    return multiplied([*before, added([("+", part) for part in inside])])
+    return multiply_factors([*before, add_terms([("+", part) for part in inside])])
 
 
 def _number(parts: list[ast.expr]) -> int:
@@ -140,12 +150,12 @@ def _times(number: int, parts: list[ast.expr]) -> list[ast.expr]:
 
 def _slashed(node: ast.expr) -> ast.expr:
     """Quotients that are rounded get a slash, so that lines stay low; `a/b/c` is a over b and c."""
-    inner = rebuilt(node, _slashed)
+    inner = map_children(node, _slashed)
     match inner:
         case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(op=ast.Div()) as quotient]):
             above, below = _quotient(quotient)
             below = list(_cancelled(below))
-            return ast.Call(inner.func, [ast.Call(ast.Name("over"), [above, multiplied(below)], [])], [])
+            return ast.Call(inner.func, [ast.Call(ast.Name("over"), [above, multiply_factors(below)], [])], [])
         case _:
             return inner
 

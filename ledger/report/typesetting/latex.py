@@ -23,7 +23,7 @@ LATEX_CALLS = {
 
 
 @dataclass(frozen=True)
-class Written:
+class LatexText:
     """An expression in some notation, and how tightly it binds."""
 
     text: str
@@ -39,27 +39,27 @@ def latex(formula: str) -> str:
     return in_latex(parse(formula)).text
 
 
-def in_latex(node: ast.expr) -> Written:
+def in_latex(node: ast.expr) -> LatexText:
     """A tree in LaTeX."""
     match node:
         case ast.Constant(value=value):
-            return Written(number(value), ATOM)
+            return LatexText(number(value), ATOM)
         case ast.Name(id=name):
-            return Written(symbol(name), ATOM)
+            return LatexText(symbol(name), ATOM)
         case ast.UnaryOp(operand=operand):
-            return Written(f"-{in_latex(operand).within(PRODUCT)}", SUM)
+            return LatexText(f"-{in_latex(operand).within(PRODUCT)}", SUM)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             sign = "+" if isinstance(op, ast.Add) else "-"
             tail = in_latex(right).within(SUM if sign == "+" else PRODUCT)
-            return Written(f"{in_latex(left).text} {sign} {tail}", SUM)
+            return LatexText(f"{in_latex(left).text} {sign} {tail}", SUM)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return Written(product(left, right), PRODUCT)
+            return LatexText(product(left, right), PRODUCT)
         case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv() as op, right=right):
-            return Written(quotient(left, op, right), PRODUCT)
+            return LatexText(quotient(left, op, right), PRODUCT)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return Written(f"{in_latex(left).within(ATOM)}^{{{in_latex(right).text}}}", POWER)
+            return LatexText(f"{in_latex(left).within(ATOM)}^{{{in_latex(right).text}}}", POWER)
         case ast.Call(func=ast.Name(id="over"), args=[above, below]):
-            return Written(f"{in_latex(above).within(PRODUCT)} / {in_latex(below).within(POWER)}", PRODUCT)
+            return LatexText(f"{in_latex(above).within(PRODUCT)} / {in_latex(below).within(POWER)}", PRODUCT)
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return call(name, [in_latex(argument).text for argument in arguments])
     message = f"no notation for {ast.dump(node)}"
@@ -90,11 +90,11 @@ def quotient(left: ast.expr, op: ast.operator, right: ast.expr) -> str:
     return fraction if isinstance(op, ast.Div) else rf"\left\lfloor {fraction} \right\rfloor"
 
 
-def call(name: str, arguments: list[str]) -> Written:
+def call(name: str, arguments: list[str]) -> LatexText:
     """A function: rounding with its brackets, anything else by its name."""
     if name in LATEX_CALLS:
-        return Written(LATEX_CALLS[name].format(*arguments), ATOM)
-    return Written(rf"\operatorname{{{name.lower()}}}\left({', '.join(arguments)}\right)", ATOM)
+        return LatexText(LATEX_CALLS[name].format(*arguments), ATOM)
+    return LatexText(rf"\operatorname{{{name.lower()}}}\left({', '.join(arguments)}\right)", ATOM)
 
 
 def number(value: object) -> str:

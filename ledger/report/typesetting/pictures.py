@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ledger.report.files import replace_file
 from ledger.report.palette import light
-from ledger.report.typesetting.lines import broken
+from ledger.report.typesetting.lines import break_lines
 from ledger.report.typesetting.spoken import spoken
 
 VERSION = "1"  # of the typesetting; changes when the same formula is to look different
@@ -31,7 +31,7 @@ CACHED = 4096
 
 
 @dataclass(frozen=True)
-class Line:
+class LinePicture:
     """One line of a formula: its picture, and what it is called; further lines are called nothing."""
 
     svg: str
@@ -54,12 +54,12 @@ class Line:
     @property
     def address(self) -> str:
         """The picture as an address that holds it, in the ink and the size of paper."""
-        drawn = flattened(self.svg).replace('fill="black"', f'fill="{light("ink")}"')
+        drawn = inline_letters(self.svg).replace('fill="black"', f'fill="{light("ink")}"')
         drawn = EXTENT.sub(lambda found: f' {found[1]}="{float(found[2]) * PAPER:.2f}"', drawn, count=2)
         return "data:image/svg+xml;base64," + base64.b64encode(drawn.encode()).decode("ascii")
 
 
-def flattened(svg: str) -> str:
+def inline_letters(svg: str) -> str:
     """The picture without letters that are referred to: the PDF writer misplaces those of one that it draws again."""
     shapes = {name: (box.split(), shape) for name, box, shape in SHAPE.findall(svg)}
 
@@ -75,30 +75,30 @@ def flattened(svg: str) -> str:
 
 
 @dataclass(frozen=True)
-class Typeset:
+class TypesetFormula:
     """A formula line by line, and the lines of what its own letters stand for; the first has all in words."""
 
-    lines: tuple[Line, ...]
-    definitions: tuple[Line, ...] = ()
+    lines: tuple[LinePicture, ...]
+    definitions: tuple[LinePicture, ...] = ()
 
 
 @lru_cache(maxsize=CACHED)
-def typeset(formula: str) -> Typeset:
+def typeset(formula: str) -> TypesetFormula:
     """The formula as pictures; FormulaError where the text is not a formula."""
-    found = broken(formula)
-    first, *rest = map(cached, found.lines)
-    lines = (Line(first, spoken(formula)), *map(Line, rest))
-    return Typeset(lines, tuple(Line(cached(text)) for text in found.definitions))
+    found = break_lines(formula)
+    first, *rest = map(cached_picture, found.lines)
+    lines = (LinePicture(first, spoken(formula)), *map(LinePicture, rest))
+    return TypesetFormula(lines, tuple(LinePicture(cached_picture(text)) for text in found.definitions))
 
 
-def drops() -> Iterator[str]:
+def drop_rules() -> Iterator[str]:
     """A rule for every depth below the baseline; a policy that allows no style in an element allows a class."""
     for depth in range(DEEPEST + 1):
         yield f".drop-{depth}{{vertical-align:-{depth}px}}"
         yield f"@media print{{.drop-{depth}{{vertical-align:-{depth * PAPER:.1f}px}}}}"
 
 
-def cached(expression: str) -> str:
+def cached_picture(expression: str) -> str:
     """A picture of the LaTeX, from the user's cache where it has been drawn before."""
     key = hashlib.sha256(f"{VERSION}\n{POINTS}\n{expression}".encode()).hexdigest()
     place = cache_folder() / f"{key}.svg"

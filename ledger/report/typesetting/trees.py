@@ -51,7 +51,7 @@ def factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def added(parts: list[tuple[str, ast.expr]]) -> ast.expr:
+def add_terms(parts: list[tuple[str, ast.expr]]) -> ast.expr:
     """The sum of terms with signs; the first sign is a plus."""
     (_, whole), *rest = parts
     for sign, part in rest:
@@ -59,7 +59,7 @@ def added(parts: list[tuple[str, ast.expr]]) -> ast.expr:
     return whole
 
 
-def multiplied(parts: list[ast.expr]) -> ast.expr:
+def multiply_factors(parts: list[ast.expr]) -> ast.expr:
     """The product of factors; one where there are none."""
     if not parts:
         return ast.Constant(1)
@@ -82,7 +82,7 @@ def children(node: ast.expr) -> list[ast.expr]:
             return []
 
 
-def rebuilt(node: ast.expr, change: Callable[[ast.expr], ast.expr]) -> ast.expr:
+def map_children(node: ast.expr, change: Callable[[ast.expr], ast.expr]) -> ast.expr:
     """The node with its parts changed."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):

@@ -48,7 +48,7 @@ SECTIONS = (
 )
 
 
-def filled(report: Report, *, screen: bool = False) -> tuple[tuple[Section, object], ...]:
+def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Section, object], ...]:
     """The sections that have something to say, with their data; on paper without those that need a script."""
     pairs = ((section, section.view(report)) for section in SECTIONS if screen or not section.scripted)
     return tuple((section, data) for section, data in pairs if data is not None)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ledger import numbers
-from ledger.report.views.levers import freeing
-from ledger.report.views.parts import Report, share, worst
+from ledger.report.views.levers import applicable_levers
+from ledger.report.views.parts import Report, fullest_role, share
 
 WORTH = 0.005  # of a step: what another layout must save to be worth a word
 SAID = 2  # changes that free memory
@@ -15,17 +15,17 @@ def advice(report: Report) -> str:
     compiled = report.compiled
     if not compiled.roles or "time.step" not in compiled.totals:
         return ""
-    return faster(report) if compiled.verdict.fits else smaller(report)
+    return time_advice(report) if compiled.verdict.fits else memory_advice(report)
 
 
-def smaller(report: Report) -> str:
+def memory_advice(report: Report) -> str:
     """The changes that free most memory, each by itself."""
-    found = freeing(report.compiled.plan, worst(report.compiled).peak.parts)[:SAID]
+    found = applicable_levers(report.compiled.plan, fullest_role(report.compiled).peak.parts)[:SAID]
     told = [f"{lever.change} frees up to {numbers.size(freed)}" for lever, freed in found]
     return f"{', '.join(told)}." if told else ""
 
 
-def faster(report: Report) -> str:
+def time_advice(report: Report) -> str:
     """The fastest of the other layouts, if it is faster."""
     if not report.alternatives:
         return ""

@@ -16,7 +16,7 @@ NAPKIN = "No step is priced: what is said of its length is the napkin's, at the 
 LEAST = 0.0005  # a share that prints as nought is not told
 
 
-def rests(compiled: Compiled) -> str:
+def basis_sentence(compiled: Compiled) -> str:
     """The verdict's word for the evidence, and what shares of the step's kernels and transfers rest on what."""
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
@@ -41,7 +41,7 @@ def _joined(parts: list[str]) -> str:
     return ", ".join([first, *rest[:-1]]) + (f" and {rest[-1]}" if rest else "")
 
 
-def nothing_near(compiled: Compiled) -> str:
+def no_microbenchmarks_sentence(compiled: Compiled) -> str:
     """Why no microbenchmark can be shown beside the plan's kernels."""
     if compiled.plan.model.bare:
         return "No kernel follows from a parameter count."

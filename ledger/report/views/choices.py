@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.charts import scatter
 from ledger.report.charts import time as charts
-from ledger.report.views.parts import Alternative, Cell, Column, Figure, Report, Table, amount, figure
+from ledger.report.views.parts import Alternative, Cell, Chart, Column, Report, Table, amount, draw_chart
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
@@ -22,7 +22,7 @@ DRAWN, LEAST = 12, 0.005  # of the inputs, in the chart, and the smallest elasti
 class SensitivityView:
     """What 1 % of each input does to the length and the cost of the run."""
 
-    chart: Figure
+    chart: Chart
     table: Table
 
 
@@ -32,7 +32,7 @@ def sensitivity(report: Report) -> SensitivityView | None:
         return None
     ordered = sorted(report.sensitivities, key=lambda row: -abs(row[2]))
     seen = [row for row in ordered if abs(row[2]) >= LEAST] or ordered
-    effects = [charts.Effect(name, by, numbers.shift(by * PERCENT)) for _, name, by in seen[:DRAWN]]
+    effects = [charts.EffectBar(name, by, numbers.shift(by * PERCENT)) for _, name, by in seen[:DRAWN]]
     strongest = effects[0]
     alt = f"Change of the run’s length per 1 % more of each input. Strongest: {strongest.label}, {strongest.text}."
     values = report.compiled.totals
@@ -46,7 +46,7 @@ def sensitivity(report: Report) -> SensitivityView | None:
         Column("cost", "number"),
     )
     return SensitivityView(
-        figure(
+        draw_chart(
             "What 1 % more of each input does",
             "Change of the run’s length when one input grows by 1 %: blue shortens it, orange lengthens it.",
             lambda width: charts.tornado(effects, alt, width),
@@ -68,7 +68,7 @@ def effect_row(row: tuple[str, str, float], run: Number | None, cost: Number | N
 class AlternativesView:
     """Other layouts of the same run."""
 
-    chart: Figure
+    chart: Chart
     table: Table
 
 
@@ -78,14 +78,16 @@ def alternatives(report: Report) -> AlternativesView | None:
         return None
     here = Alternative({"": "this plan"}, report.compiled.totals)
     everyone = (here, *report.alternatives)
-    best = front(everyone)
+    best = pareto_front(everyone)
     choices = [
-        scatter.Choice(choice.label.strip(), float(needs(choice)), float(choice.totals["time.step"]), choice in best)
+        scatter.LayoutPoint(
+            choice.label.strip(), float(reserved_bytes(choice)), float(choice.totals["time.step"]), choice in best
+        )
         for choice in everyone
     ]
     capacity = float(report.compiled.totals["memory.capacity"])
     alt = f"{len(everyone)} layouts by memory and time of a step; {len(best)} of them are beaten by none in both."
-    rows = tuple(choice_row(choice, here, choice in best) for choice in sorted(everyone, key=slowness))
+    rows = tuple(choice_row(choice, here, choice in best) for choice in sorted(everyone, key=step_seconds))
     columns = (
         Column("layout"),
         Column("memory", "number"),
@@ -95,7 +97,7 @@ def alternatives(report: Report) -> AlternativesView | None:
         Column("front"),
     )
     return AlternativesView(
-        figure(
+        draw_chart(
             "Memory against time",
             "Each dot is a layout; the dashed line joins those that no other beats in both memory and time.",
             lambda width: scatter.chart(choices, capacity, alt, width),
@@ -104,25 +106,25 @@ def alternatives(report: Report) -> AlternativesView | None:
     )
 
 
-def needs(choice: Alternative) -> float:
+def reserved_bytes(choice: Alternative) -> float:
     """The bytes a layout needs on its fullest device."""
     return float(choice.totals["memory.reserved"])
 
 
-def slowness(choice: Alternative) -> float:
+def step_seconds(choice: Alternative) -> float:
     """The seconds of a step."""
     return float(choice.totals["time.step"])
 
 
-def front(choices: Sequence[Alternative]) -> tuple[Alternative, ...]:
+def pareto_front(choices: Sequence[Alternative]) -> tuple[Alternative, ...]:
     """Those that no other beats in one of memory and time without losing in the other."""
     return tuple(
         choice
         for choice in choices
         if not any(
-            needs(other) <= needs(choice)
-            and slowness(other) <= slowness(choice)
-            and (needs(other), slowness(other)) != (needs(choice), slowness(choice))
+            reserved_bytes(other) <= reserved_bytes(choice)
+            and step_seconds(other) <= step_seconds(choice)
+            and (reserved_bytes(other), step_seconds(other)) != (reserved_bytes(choice), step_seconds(choice))
             for other in choices
         )
     )
@@ -130,9 +132,20 @@ def front(choices: Sequence[Alternative]) -> tuple[Alternative, ...]:
 
 def choice_row(choice: Alternative, here: Alternative, best: bool) -> tuple[Cell, ...]:
     """One layout against this plan."""
-    relative = slowness(choice) / slowness(here) - 1
+    relative = step_seconds(choice) / step_seconds(here) - 1
     against = Cell("–", "0") if choice is here else Cell(numbers.change(relative), numbers.machine(relative))
     cost = amount(choice.totals["cost.run"], "USD") if "cost.run" in choice.totals else Cell("–")
-    over = needs(choice) > choice.totals["memory.capacity"]
-    memory = Cell(numbers.size(needs(choice)), numbers.machine(needs(choice)), note="does not fit" if over else "")
-    return Cell(choice.label.strip()), memory, amount(slowness(choice), "s"), against, cost, Cell("yes" if best else "")
+    over = reserved_bytes(choice) > choice.totals["memory.capacity"]
+    memory = Cell(
+        numbers.size(reserved_bytes(choice)),
+        numbers.machine(reserved_bytes(choice)),
+        note="does not fit" if over else "",
+    )
+    return (
+        Cell(choice.label.strip()),
+        memory,
+        amount(step_seconds(choice), "s"),
+        against,
+        cost,
+        Cell("yes" if best else ""),
+    )

@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Derivations:
+class DerivationsView:
     """`sentence` says against what the plan's derivations were checked, `table` every figure; None where none is."""
 
     sentence: str
@@ -39,14 +39,16 @@ class Derivations:
     command: str
 
 
-def derivations(report: Report) -> Derivations:
+def derivations(report: Report) -> DerivationsView:
     """The record of this very plan, else of its model in another layout; a plan without one says so."""
     plan = report.compiled.plan
     found = records.nearest(plan, records.folder())
     if found is None:
         told = "No record in the library has PyTorch as the judge of this model's derivations"
-        return Derivations(f"{told}; this makes one:", None, join(["ledger", "verify", _typed(plan), "--record"]))
-    return Derivations(_sentence(found, _subject(found, plan)), _table(found), found.origin.command)
+        return DerivationsView(
+            f"{told}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
+        )
+    return DerivationsView(_sentence(found, _subject(found, plan)), _table(found), found.origin.command)
 
 
 def _subject(found: Verification, plan: Plan) -> str:
@@ -58,7 +60,7 @@ def _subject(found: Verification, plan: Plan) -> str:
     return f"Derivations of this model in another plan ({found.name})"
 
 
-def _typed(plan: Plan) -> str:
+def _plan_as_typed(plan: Plan) -> str:
     """The plan as a command can name it: the file it was read from, else what it is called."""
     stated = plan.origins.get("plan")
     file = stated.where.file if stated else ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report.views.basis import rests
-from ledger.report.views.derivations import Derivations, derivations
+from ledger.report.views.basis import basis_sentence
+from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
-from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest
-from ledger.report.views.work import moved
+from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest_role
+from ledger.report.views.work import transfer_kinds
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -41,7 +41,7 @@ class EvidenceView:
     calibrations: Table | None
     uncalibrated: tuple[str, ...]
     rests: str
-    derivations: Derivations
+    derivations: DerivationsView
     runs: NearbyView
     kernels: NearbyView
 
@@ -49,26 +49,26 @@ class EvidenceView:
 def evidence(report: Report) -> EvidenceView:
     """What was checked and measured, and what was not."""
     compiled = report.compiled
-    open_kinds = uncalibrated(compiled)
+    open_kinds = uncalibrated_kinds(compiled)
     return EvidenceView(
         check_table(report),
-        calibration_table(used(compiled)),
+        calibration_table(usable_curves(compiled)),
         open_kinds,
-        rests(compiled),
+        basis_sentence(compiled),
         derivations(report),
         whole_runs(report),
         microbenchmarks(report),
     )
 
 
-def uncalibrated(compiled: Compiled) -> tuple[str, ...]:
+def uncalibrated_kinds(compiled: Compiled) -> tuple[str, ...]:
     """Kinds of kernel that only a data sheet prices."""
     if not compiled.roles:
         return ()
-    return tuple(sorted({kernel.kind for kernel in slowest(compiled).kernels if not kernel.calibrated}))
+    return tuple(sorted({kernel.kind for kernel in slowest_role(compiled).kernels if not kernel.calibrated}))
 
 
-def used(compiled: Compiled) -> tuple[Curve, ...]:
+def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     """The fits that can price a kernel of this plan."""
     kinds = {kernel.kind for role in compiled.roles for kernel in role.kernels}
     widths = {0, *(group.attention.head_dim for group in compiled.plan.model.groups)}
@@ -133,22 +133,22 @@ def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
     errors, biases = [curve.error for curve in curves], [curve.bias for curve in curves]
     return (
         Cell(first.what),
-        Cell(spanned([numbers.percent(error) for error in sorted(errors)]), numbers.machine(max(errors))),
-        Cell(spanned([numbers.change(bias) for bias in sorted(biases)]), numbers.machine(max(biases)))
+        Cell(span_text([numbers.percent(error) for error in sorted(errors)]), numbers.machine(max(errors))),
+        Cell(span_text([numbers.change(bias) for bias in sorted(biases)]), numbers.machine(max(biases)))
         if any(biases)
         else Cell("–"),
         Cell(REGIMES.get(first.regime, first.regime)),
-        Cell(places(curves)),
+        Cell(region_text(curves)),
         Cell(first.source, note=f"held out: {first.held_out}" if first.held_out else ""),
     )
 
 
-def spanned(ordered: Sequence[str]) -> str:
+def span_text(ordered: Sequence[str]) -> str:
     """The first and the last of texts in order, or the one that all are."""
     return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
-def places(curves: Sequence[Curve]) -> str:
+def region_text(curves: Sequence[Curve]) -> str:
     """Where the fits of one source hold: their regions, the numbers of ranks and the widths of heads together."""
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region))
     ranks = [numbers.integer(rank) for rank in sorted({curve.ranks for curve in curves if curve.ranks})]
@@ -160,7 +160,7 @@ def places(curves: Sequence[Curve]) -> str:
 
 def assumptions(report: Report) -> Table:
     """What nothing measured stands behind."""
-    stated = (row for row in assumed(report.compiled.plan) if row[1])
+    stated = (row for row in assumption_rows(report.compiled.plan) if row[1])
     rows = tuple(tuple(Cell(text) for text in row) for row in stated)
     return Table(
         "What nothing measured stands behind",
@@ -170,11 +170,11 @@ def assumptions(report: Report) -> Table:
     )
 
 
-def assumed(plan: Plan) -> tuple[tuple[str, str, str], ...]:
+def assumption_rows(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Every assumption with its value, empty where the plan makes none, and what it is used for."""
     given, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
     price = given.price
-    overlap, kinds = stack.overlap, moved(plan)
+    overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
         ("utilisation", numbers.percent(given.mfu), "the napkin estimate only"),
         ("price", f"{numbers.money(price.per_device_hour)} per device and hour" if price else "", "cost"),
@@ -183,15 +183,15 @@ def assumed(plan: Plan) -> tuple[tuple[str, str, str], ...]:
         ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
         *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
-        ("launch of a kernel", stated_time(stack.launch), "small kernels in eager mode"),
+        ("launch of a kernel", time_or_nothing(stack.launch), "small kernels in eager mode"),
         ("failures", f"{numbers.plain(failures * 86400)} per device and day" if failures else "", "goodput"),
-        ("checkpoint every", stated_time(given.checkpoint_interval), "goodput"),
-        ("a checkpoint takes", stated_time(given.checkpoint_cost), "goodput"),
-        ("a restart takes", stated_time(given.restart_time), "goodput"),
+        ("checkpoint every", time_or_nothing(given.checkpoint_interval), "goodput"),
+        ("a checkpoint takes", time_or_nothing(given.checkpoint_cost), "goodput"),
+        ("a restart takes", time_or_nothing(given.restart_time), "goodput"),
         ("power usage effectiveness", numbers.plain(given.power_usage_effectiveness), "energy"),
     )
 
 
-def stated_time(seconds: float | None) -> str:
+def time_or_nothing(seconds: float | None) -> str:
     """A duration that a plan may leave open."""
     return numbers.duration(seconds) if seconds else ""

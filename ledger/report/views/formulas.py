@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Formulas:
+class FormulasView:
     """`tables` one for each kind of resource; `covered` says what share of it the rows on paper are."""
 
     tables: tuple[Table, ...]
@@ -52,7 +52,7 @@ class Formulas:
 
 
 @dataclass(frozen=True)
-class Posted:
+class PostedAccount:
     """An account where it is largest; its formula holds on so many kinds of device, and at these moments."""
 
     account: Account
@@ -61,10 +61,10 @@ class Posted:
 
 
 @dataclass(frozen=True)
-class Row:
+class FormulaRow:
     """Accounts with one formula, one rule and one amount, largest first; stocks also with one number of times."""
 
-    posted: tuple[Posted, ...]
+    posted: tuple[PostedAccount, ...]
 
     @property
     def account(self) -> Account:
@@ -74,7 +74,7 @@ class Row:
     @property
     def times(self) -> Number:
         """How often a step has it; a stock, how many are held at once."""
-        return self.account.times if held(self.account) else sum(found.account.times for found in self.posted)
+        return self.account.times if is_stock(self.account) else sum(found.account.times for found in self.posted)
 
     @property
     def whole(self) -> Number:
@@ -95,15 +95,17 @@ class Row:
         return names
 
 
-def formulas(report: Report) -> Formulas | None:
+def formulas(report: Report) -> FormulasView | None:
     """A table for each kind of resource, largest rows first; None where there are no accounts."""
-    rows = sorted(together(alike(report.compiled.accounts)), key=lambda row: rank(row.account))
-    groups = [(KINDS[at][1], tuple(found)) for at, found in groupby(rows, key=lambda row: rank(row.account))]
+    rows = sorted(
+        group_by_formula(largest_of_roles(report.compiled.accounts)), key=lambda row: resource_rank(row.account)
+    )
+    groups = [(KINDS[at][1], tuple(found)) for at, found in groupby(rows, key=lambda row: resource_rank(row.account))]
     tables = tuple(formula_table(title, found) for title, found in groups)
-    return Formulas(tables, covered(tables)) if tables else None
+    return FormulasView(tables, covered_shares(tables)) if tables else None
 
 
-def covered(tables: Sequence[Table]) -> str:
+def covered_shares(tables: Sequence[Table]) -> str:
     """What share of each kind of flow the rows on paper are; a table's last column is its share."""
     flows = [table for table in tables if table.caption not in STOCKS]
     shares = [numbers.percent(sum(float(row[-1].sort) for row in table.paper)) for table in flows]
@@ -112,24 +114,24 @@ def covered(tables: Sequence[Table]) -> str:
     )
 
 
-def rank(account: Account) -> int:
+def resource_rank(account: Account) -> int:
     """Which kind of resource an account belongs to."""
     return next(at for at, (start, _) in enumerate(KINDS) if account.resource.startswith(start))
 
 
-def held(account: Account) -> bool:
+def is_stock(account: Account) -> bool:
     """Whether an account is a stock."""
-    return KINDS[rank(account)][1] in STOCKS
+    return KINDS[resource_rank(account)][1] in STOCKS
 
 
-def alike(accounts: Sequence[Account]) -> list[Posted]:
+def largest_of_roles(accounts: Sequence[Account]) -> list[PostedAccount]:
     """Accounts that differ only in the kind of device, and stocks in when they are held, as the largest of them."""
     found: dict[tuple[str, str, str, str], list[Account]] = {}
     for account in accounts:
-        when = "" if held(account) else account.when
+        when = "" if is_stock(account) else account.when
         found.setdefault((account.account, account.resource, when, account.formula), []).append(account)
     return [
-        Posted(
+        PostedAccount(
             max(group, key=lambda one: one.amount * one.times),
             len({account.role for account in group}),
             tuple(dict.fromkeys(account.when for account in group)),
@@ -138,18 +140,18 @@ def alike(accounts: Sequence[Account]) -> list[Posted]:
     ]
 
 
-def together(posted: Sequence[Posted]) -> list[Row]:
+def group_by_formula(posted: Sequence[PostedAccount]) -> list[FormulaRow]:
     """Accounts with one formula, rule and amount in one row, the most frequent first, else as the books have them."""
-    found: dict[tuple[str, str, str, Number, Number], list[Posted]] = {}
+    found: dict[tuple[str, str, str, Number, Number], list[PostedAccount]] = {}
     for one in posted:
         account = one.account
-        times = account.times if held(account) else 0
+        times = account.times if is_stock(account) else 0
         key = (account.resource, account.formula, account.basis, account.amount, times)
         found.setdefault(key, []).append(one)
-    return [Row(tuple(sorted(group, key=lambda one: -one.account.times))) for group in found.values()]
+    return [FormulaRow(tuple(sorted(group, key=lambda one: -one.account.times))) for group in found.values()]
 
 
-def formula_table(title: str, found: Sequence[Row]) -> Table:
+def formula_table(title: str, found: Sequence[FormulaRow]) -> Table:
     """The formulas of one kind of resource."""
     whole = 0 if title in STOCKS else sum(row.whole for row in found)
     ordered = sorted(found, key=lambda row: (-row.whole, row.account.account, row.account.when))
@@ -159,7 +161,7 @@ def formula_table(title: str, found: Sequence[Row]) -> Table:
     return Table(title, columns, rows, PRINTED) if title not in STOCKS else Table(title, columns[:-1], rows, STORED)
 
 
-def formula_row(row: Row, whole: Number, *, several: bool) -> tuple[Cell, ...]:
+def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell, ...]:
     """One row; `whole` is that of its table, `several` holds where the table has several resources."""
     account = row.account
     part = share(row.whole, whole)
@@ -175,20 +177,20 @@ def formula_row(row: Row, whole: Number, *, several: bool) -> tuple[Cell, ...]:
             note=f"largest of {roles}" if roles > 1 else "",
         ),
         Cell(numbers.integer(row.times), numbers.machine(row.times)),
-        *([] if held(account) else [Cell(numbers.percent(part), numbers.machine(part))]),
+        *([] if is_stock(account) else [Cell(numbers.percent(part), numbers.machine(part))]),
     )
 
 
-def names_cell(row: Row) -> Cell:
+def names_cell(row: FormulaRow) -> Cell:
     """The accounts of a row and their rule: all of them on the screen, the first few on paper."""
     account, names = row.account, row.passes
     if len(names) == 1:
         return Cell(account.account, note=account.basis)
-    lines = tuple(names) if held(account) else tuple(f"{name} ({', '.join(when)})" for name, when in names.items())
-    return Cell(shortened(tuple(names)), note=f"{len(row.posted)} accounts: {account.basis}", lines=lines)
+    lines = tuple(names) if is_stock(account) else tuple(f"{name} ({', '.join(when)})" for name, when in names.items())
+    return Cell(first_names(tuple(names)), note=f"{len(row.posted)} accounts: {account.basis}", lines=lines)
 
 
-def shortened(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """The first few of several names, those of one place in braces."""
     first = names[:NAMED]
     parts = []
@@ -198,9 +200,9 @@ def shortened(names: Sequence[str]) -> str:
     return ", ".join(parts) + (", …" if len(names) > NAMED else "")
 
 
-def when_cell(row: Row) -> Cell:
+def when_cell(row: FormulaRow) -> Cell:
     """The passes that post a flow; of a stock's moments the first, and how many others there are."""
-    if not held(row.account):
+    if not is_stock(row.account):
         return Cell(", ".join(row.moments).replace("..", " to "))
     more = len(row.moments) - 1
     return Cell(

@@ -23,7 +23,7 @@ class Lever:
     costs: str
 
 
-def spread_out(*categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
+def frees_by_sharding(*categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
     """What sharding categories over the data-parallel devices frees."""
 
     def freed(plan: Plan, parts: Mapping[str, int]) -> float:
@@ -33,7 +33,7 @@ def spread_out(*categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
     return freed
 
 
-def portion(part: float, *categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
+def frees_share(part: float, *categories: str) -> Callable[[Plan, Mapping[str, int]], float]:
     """A fixed part of what categories hold."""
     return lambda _, parts: part * sum(parts.get(category, 0) for category in categories)
 
@@ -42,61 +42,61 @@ LEVERS = (
     Lever(
         "parallelism.zero = 1",
         lambda plan: plan.parallelism.zero < 1,
-        spread_out("optimizer", "master"),
+        frees_by_sharding("optimizer", "master"),
         "a gather of the weights after each step",
     ),
     Lever(
         "parallelism.zero = 2",
         lambda plan: plan.parallelism.zero < 2,
-        spread_out("gradients"),
+        frees_by_sharding("gradients"),
         "a reduce-scatter per micro-batch instead of one reduction per step",
     ),
     Lever(
         "parallelism.zero = 3",
         lambda plan: plan.parallelism.zero < 3,
-        spread_out("weights"),
+        frees_by_sharding("weights"),
         "gathers of the weights in forward and backward",
     ),
     Lever(
         "recompute = selective",
         lambda plan: plan.recompute.policy == "none" and plan.kernels.attention in {"math", "eager"},
-        portion(1.0, "activations"),
+        frees_share(1.0, "activations"),
         "the attention core computed twice",
     ),
     Lever(
         "recompute = full",
         lambda plan: plan.recompute.policy != "full",
-        portion(1.0, "activations"),
+        frees_share(1.0, "activations"),
         "up to one more forward pass",
     ),
     Lever(
         "run.micro_batch halved",
         lambda plan: plan.run.micro_batch > 1,
-        portion(0.5, "activations", "logits"),
+        frees_share(0.5, "activations", "logits"),
         "smaller matrix products, more launches",
     ),
     Lever(
         "parallelism.context doubled",
         lambda plan: not plan.model.bare,
-        portion(0.5, "activations", "logits"),
+        frees_share(0.5, "activations", "logits"),
         "keys and values exchanged in every layer, twice the devices or half the data parallelism",
     ),
     Lever(
         "kernels.loss = fused",
         lambda plan: plan.kernels.loss == "eager",
-        portion(0.75, "logits"),
+        frees_share(0.75, "logits"),
         "nothing, where the fused kernel runs; the loss of each token is not kept",
     ),
     Lever(
         "kernels.optimizer = fused",
         lambda plan: plan.kernels.optimizer == "foreach",
-        portion(1.0, "workspace"),
+        frees_share(1.0, "workspace"),
         "nothing, where the fused kernel runs",
     ),
 )
 
 
-def freeing(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
+def applicable_levers(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
     """The changes that free any of what is alive, with the most that each can free, the largest first."""
     found = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
     return sorted(((lever, freed) for lever, freed in found if freed > 0), key=lambda pair: -pair[1])
@@ -104,7 +104,7 @@ def freeing(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
 
 def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
     """Changes that free memory at the peak, the largest first."""
-    ordered = freeing(compiled.plan, role.peak.parts)
+    ordered = applicable_levers(compiled.plan, role.peak.parts)
     columns = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
     rows = tuple((Cell(lever.change), amount(freed, "B"), Cell(lever.costs)) for lever, freed in ordered)
     title = "What would free memory" if compiled.verdict.fits else "What would make it fit"

@@ -11,7 +11,19 @@ from ledger.report.charts import memory as charts
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.host import host_table
 from ledger.report.views.levers import lever_table
-from ledger.report.views.parts import Cell, Column, Figure, Report, Table, Total, amount, figure, share, total, worst
+from ledger.report.views.parts import (
+    Cell,
+    Chart,
+    Column,
+    Report,
+    Table,
+    Total,
+    amount,
+    draw_chart,
+    fullest_role,
+    share,
+    total,
+)
 from ledger.report.views.states import state_table
 
 if TYPE_CHECKING:
@@ -46,8 +58,8 @@ class MemoryView:
     reserved: Total
     capacity: Total
     spare: str
-    roles: Figure
-    timeline: Figure
+    roles: Chart
+    timeline: Chart
     table: Table
     outside: Table | None
     states: Table | None
@@ -61,7 +73,7 @@ def memory(report: Report) -> MemoryView | None:
     compiled = report.compiled
     if not compiled.roles:
         return None
-    role, capacity = worst(compiled), compiled.totals["memory.capacity"]
+    role, capacity = fullest_role(compiled), compiled.totals["memory.capacity"]
     several = len(compiled.roles) > 1
     spare = capacity - role.reserved
     return MemoryView(
@@ -69,8 +81,8 @@ def memory(report: Report) -> MemoryView | None:
         compiled.plan.model.bare,
         role.name if several else "",
         role.peak.title,
-        known(compiled, "memory.peak", role.peak.total),
-        known(compiled, "memory.reserved", role.reserved),
+        total_or_own(compiled, "memory.peak", role.peak.total),
+        total_or_own(compiled, "memory.reserved", role.reserved),
         total(compiled, "memory.capacity"),
         numbers.size(max(spare, -spare)),
         role_figure(compiled),
@@ -84,56 +96,59 @@ def memory(report: Report) -> MemoryView | None:
     )
 
 
-def known(compiled: Compiled, key: str, value: int) -> Total:
+def total_or_own(compiled: Compiled, key: str, value: int) -> Total:
     """A total; the role's own value, under no key, where the plan is too bare to have it."""
     return total(compiled, key) if key in compiled.totals else Total("", numbers.size(value), numbers.machine(value))
 
 
-def stacked(moment: Moment) -> tuple[charts.Part, ...]:
+def stack_parts(moment: Moment) -> tuple[charts.StackPart, ...]:
     """What is alive, in the order of the palette, so that a category keeps its colour and its place everywhere."""
     return tuple(
-        charts.Part(key, CATEGORIES[key][0], moment.parts[key]) for key in MEMORY_ORDER if moment.parts.get(key)
+        charts.StackPart(key, CATEGORIES[key][0], moment.parts[key]) for key in MEMORY_ORDER if moment.parts.get(key)
     )
 
 
-def role_figure(compiled: Compiled) -> Figure:
+def role_figure(compiled: Compiled) -> Chart:
     """One bar per kind of device at its peak, with what lies outside the tensors."""
     stacks = [
-        charts.Stack(
+        charts.StackedBar(
             f"{role.name if len(compiled.roles) > 1 else 'every device'} ({numbers.integer(role.devices)})",
-            (*stacked(role.peak), charts.Part(OVERHEAD[0], OVERHEAD[1], max(role.reserved - role.peak.total, 0))),
+            (
+                *stack_parts(role.peak),
+                charts.StackPart(OVERHEAD[0], OVERHEAD[1], max(role.reserved - role.peak.total, 0)),
+            ),
         )
         for role in compiled.roles
     ]
-    capacity, most = float(compiled.totals["memory.capacity"]), worst(compiled)
+    capacity, most = float(compiled.totals["memory.capacity"]), fullest_role(compiled)
     alt = (
         f"Memory of each kind of device at its peak. The fullest needs {numbers.size(most.reserved)} "
         f"of {numbers.size(capacity)}."
     )
-    return figure(
+    return draw_chart(
         "Memory per device, at the fullest moment",
         "Blue persists from step to step, orange comes and goes within one, grey lies outside the tensors.",
         lambda width: charts.bars(stacks, capacity, alt, width),
     )
 
 
-def timeline_figure(role: RoleResult, capacity: float) -> Figure:
+def timeline_figure(role: RoleResult, capacity: float) -> Chart:
     """The moments of a step in their order."""
     peak = role.peak.name
     stacks = [
-        charts.Stack(label, stacked(moment), moment.name == peak, group)
+        charts.StackedBar(label, stack_parts(moment), moment.name == peak, group)
         for moment in role.moments
-        for group, label in [within_pass(moment)]
+        for group, label in [pass_and_label(moment)]
     ]
     alt = f"Memory over a step on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
-    return figure(
+    return draw_chart(
         "Memory over a step",
         "Tensors alive on the fullest device at each moment that can be the peak, in a step’s order; the peak is bold.",
         lambda width: charts.timeline(stacks, capacity, alt, width),
     )
 
 
-def within_pass(moment: Moment) -> tuple[str, str]:
+def pass_and_label(moment: Moment) -> tuple[str, str]:
     """The pass that a moment is part of, if it is, and what it is called within."""
     name = moment.name.split("/")[0]
     label = moment.title.removeprefix(f"{name}, ")

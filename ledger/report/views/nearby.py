@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.books.time import band
 from ledger.evidence.citations import CITED
-from ledger.report.views.basis import nothing_near
+from ledger.report.views.basis import no_microbenchmarks_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class NearbyView:
 
 
 @dataclass(frozen=True)
-class Together:
+class MeasurementClass:
     """Several measurements of one class: what the plan's kernels like them take of the step, and weighed errors."""
 
     what: str
@@ -59,14 +59,16 @@ def whole_runs(report: Report) -> NearbyView:
     """The measured runs nearest to this plan, and what they say of the band around the estimate."""
     found = report.runs
     if not found:
-        return NearbyView(near(report), (), None)
+        return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [one for one in found if one.what == STEP]
-    notes = (within(report.compiled, timed), made_of(report.compiled)) if timed else ()
-    rows = tuple((*_case(one), *_figures(one), Cell(one.origin)) for one in found)
-    return NearbyView(near(report), notes, Table("Measured runs nearest to this plan", RUNS, rows, PRINTED))
+    notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
+    rows = tuple((*_case_cells(one), *_error_cells(one), Cell(one.origin)) for one in found)
+    return NearbyView(
+        nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUNS, rows, PRINTED)
+    )
 
 
-def near(report: Report) -> str:
+def nearest_runs_sentence(report: Report) -> str:
     """The errors on the measured steps nearest to the plan."""
     if STEP not in report.compiled.totals:
         return "No step is predicted, so none that was measured is held against it."
@@ -76,14 +78,14 @@ def near(report: Report) -> str:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
         told = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
-        return " ".join((told, *beyond(report.compiled, timed), *none_of(timed)))
+        return " ".join((told, *_beyond_band(report.compiled, timed), *_lacking(timed)))
     middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
     ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
     told = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
-    return " ".join((told, *beyond(report.compiled, timed), *none_of(timed)))
+    return " ".join((told, *_beyond_band(report.compiled, timed), *_lacking(timed)))
 
 
-def beyond(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
+def _beyond_band(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
     """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     missed = [step * one.measured / one.predicted for one in timed]
@@ -92,14 +94,14 @@ def beyond(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
         yield f"With errors like theirs, which go beyond the estimate's own band, a step takes between {ends}."
 
 
-def none_of(timed: Sequence[Nearby]) -> Iterator[str]:
+def _lacking(timed: Sequence[Nearby]) -> Iterator[str]:
     """What the plan does and no measured run near it did."""
     lacking = [what for what in timed[0].lacks if all(what in one.lacks for one in timed)]
     if lacking:
         yield f"This plan {' and '.join(lacking)}, which none of them does."
 
 
-def within(compiled: Compiled, timed: Sequence[Nearby]) -> str:
+def _within_band(compiled: Compiled, timed: Sequence[Nearby]) -> str:
     """How many of the measured steps lie within the band of this plan's estimate."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     count = sum(low <= step * one.measured / one.predicted <= high for one in timed)
@@ -108,7 +110,7 @@ def within(compiled: Compiled, timed: Sequence[Nearby]) -> str:
     return f"{count} of {len(timed)} measured {_steps(len(timed))} {lies} within this estimate's band, {ends}."
 
 
-def made_of(compiled: Compiled) -> str:
+def _band_parts(compiled: Compiled) -> str:
     """What the band stands for."""
     stack, prices = (numbers.percent(part) for part in band(compiled.totals))
     return (
@@ -129,37 +131,37 @@ def microbenchmarks(report: Report) -> NearbyView:
     """The microbenchmarks nearest to the kernels of this plan, weighed by what those take of the step."""
     found = report.microbenchmarks
     if not found:
-        return NearbyView(nothing_near(report.compiled), (), None)
-    classes = together(found)
+        return NearbyView(no_microbenchmarks_sentence(report.compiled), (), None)
+    classes = measurement_classes(found)
     whole = sum(one.share for one in classes)
     weighed = numbers.percent(sum(one.absolute * one.share for one in classes) / whole) if whole else ""
-    told = f"{_counted(found)} near kernels that take {numbers.percent(whole)} of the step"
+    told = f"{_count_text(found)} near kernels that take {numbers.percent(whole)} of the step"
     told += f"; each weighing its share, predictions are off by {weighed}." if whole else ", all of them hidden."
-    notes = (*_largest(classes), *_seen(found, classes), *_levelled(report, found))
+    notes = (*_largest_class(classes), *_in_sample(found, classes), *_matmul_level(report, found))
     title = "Microbenchmarks nearest to this plan's kernels"
-    rows = tuple(_kernel(one) for one in found)
+    rows = tuple(_kernel_row(one) for one in found)
     return NearbyView(told, notes, Table(title, KERNELS, rows, PRINTED))
 
 
-def together(found: Sequence[Nearby]) -> tuple[Together, ...]:
+def measurement_classes(found: Sequence[Nearby]) -> tuple[MeasurementClass, ...]:
     """The measurements by class of kernel, the one that takes most of the step first."""
     classes: dict[str, list[Nearby]] = {}
     for one in found:
         classes.setdefault(one.what, []).append(one)
-    summed = (_together(what, ones) for what, ones in classes.items())
+    summed = (_measurement_class(what, ones) for what, ones in classes.items())
     return tuple(sorted(summed, key=lambda one: -one.share))
 
 
-def _together(what: str, ones: Sequence[Nearby]) -> Together:
+def _measurement_class(what: str, ones: Sequence[Nearby]) -> MeasurementClass:
     share = sum(one.share for one in ones)
     weights = [one.share / share if share else 1 / len(ones) for one in ones]
     errors = [one.error for one in ones]
     pairs = list(zip(weights, errors, strict=True))
     absolute, signed = sum(w * abs(e) for w, e in pairs), sum(w * e for w, e in pairs)
-    return Together(what, share, absolute, signed, (min(errors), max(errors)))
+    return MeasurementClass(what, share, absolute, signed, (min(errors), max(errors)))
 
 
-def _largest(classes: Sequence[Together]) -> Iterator[str]:
+def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """The error of what matters most."""
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
@@ -169,7 +171,7 @@ def _largest(classes: Sequence[Together]) -> Iterator[str]:
         yield f"What matters most is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
 
 
-def _seen(found: Sequence[Nearby], classes: Sequence[Together]) -> Iterator[str]:
+def _in_sample(found: Sequence[Nearby], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {one.what: one.unseen for one in found if one.unseen is not None}
     if unseen:
@@ -180,7 +182,7 @@ def _seen(found: Sequence[Nearby], classes: Sequence[Together]) -> Iterator[str]
         yield f"{which} in sample: the price was fitted on the file; {erred}."
 
 
-def _levelled(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
+def _matmul_level(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
     if level != 1 and any(one.what.startswith("matmul") for one in found):
@@ -188,28 +190,28 @@ def _levelled(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
         yield f"In the step itself matmuls get {rate}, as in training on this stack (`matmul_level`)."
 
 
-def _kernel(one: Nearby) -> tuple[Cell, ...]:
+def _kernel_row(one: Nearby) -> tuple[Cell, ...]:
     return (
-        *_case(one),
+        *_case_cells(one),
         Cell(numbers.percent(one.share), numbers.machine(one.share)),
-        *_figures(one),
+        *_error_cells(one),
         Cell("–") if one.unseen is None else Cell(numbers.percent(one.unseen), numbers.machine(one.unseen)),
-        Cell(_file(one.origin)),
+        Cell(_file_name(one.origin)),
     )
 
 
-def _file(origin: str) -> str:
+def _file_name(origin: str) -> str:
     """The file of a measurement, whose publication stands beside the price that was fitted on it."""
     named = CITED.findall(origin)
     return named[-1] if named else origin
 
 
-def _case(one: Nearby) -> tuple[Cell, Cell]:
+def _case_cells(one: Nearby) -> tuple[Cell, Cell]:
     notes = (f"on {one.device}, whose measurements price this" if one.device else "", one.differs)
     return Cell(one.what), Cell(one.name, note="; ".join(filter(None, notes)))
 
 
-def _figures(one: Nearby) -> tuple[Cell, Cell, Cell]:
+def _error_cells(one: Nearby) -> tuple[Cell, Cell, Cell]:
     return (
         Cell(numbers.written(one.predicted, one.unit), numbers.machine(one.predicted)),
         Cell(numbers.written(one.measured, one.unit), numbers.machine(one.measured)),
@@ -217,5 +219,5 @@ def _figures(one: Nearby) -> tuple[Cell, Cell, Cell]:
     )
 
 
-def _counted(found: Sequence[Nearby]) -> str:
+def _count_text(found: Sequence[Nearby]) -> str:
     return f"{len(found)} microbenchmark{' is' if len(found) == 1 else 's are'}"

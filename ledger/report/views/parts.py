@@ -14,7 +14,7 @@ from ledger.units import unit_of
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
     from ledger.evidence.nearby import Nearby
-    from ledger.report.typesetting.pictures import Typeset
+    from ledger.report.typesetting.pictures import TypesetFormula
 
 SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
@@ -93,7 +93,7 @@ class Cell:
     sort: str = ""
     total: Total | None = None
     note: str = ""
-    picture: Typeset | None = None
+    picture: TypesetFormula | None = None
     status: str = ""
     colour: str = ""
     lines: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Chart:
     """A chart for wide and for narrow pages, with what it shows."""
 
     title: str
@@ -157,17 +157,17 @@ def amount(value: Number, unit: str) -> Cell:
     return Cell(numbers.written(value, unit), numbers.machine(value))
 
 
-def figure(title: str, caption: str, draw: Callable[[float], str]) -> Figure:
+def draw_chart(title: str, caption: str, draw: Callable[[float], str]) -> Chart:
     """A chart drawn at both widths."""
-    return Figure(title, caption, Markup(draw(WIDE)), Markup(draw(NARROW)))  # noqa: S704 - svg.py escapes all text
+    return Chart(title, caption, Markup(draw(WIDE)), Markup(draw(NARROW)))  # noqa: S704 - svg.py escapes all text
 
 
-def worst(compiled: Compiled) -> RoleResult:
+def fullest_role(compiled: Compiled) -> RoleResult:
     """The kind of device that needs most memory."""
     return max(compiled.roles, key=lambda role: (role.reserved, role.peak.total))
 
 
-def slowest(compiled: Compiled) -> RoleResult:
+def slowest_role(compiled: Compiled) -> RoleResult:
     """The kind of device whose kernels take longest."""
     return max(compiled.roles, key=lambda role: sum(kernel.seconds * kernel.times for kernel in role.kernels))
 

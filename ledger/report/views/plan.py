@@ -86,7 +86,7 @@ def plan(report: Report) -> PlanView:
     found = [
         (path, value, origin)
         for path, origin in ordered
-        if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed(path, chosen))
+        if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed_value(path, chosen))
     ]
     sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
     columns = (
@@ -117,7 +117,7 @@ def source_cell(origin: Origin, sources: tuple[str, ...]) -> Cell:
     return Cell(f"source {number}", str(number))
 
 
-def at(whole: object, path: str) -> object:
+def value_at(whole: object, path: str) -> object:
     """The value at a dotted path through attributes, keys, indices and names; None where the path ends early."""
     found: object | None = whole
     for name in path.split("."):
@@ -131,20 +131,20 @@ def at(whole: object, path: str) -> object:
     return found
 
 
-def typed(path: str, chosen: Plan) -> str:
+def typed_value(path: str, chosen: Plan) -> str:
     """A value of the plan as a person would type it; empty for what is no single value."""
     known = next((path.replace(start, name, 1) for start, name in SPELT if path.startswith(start)), path)
-    value = at(chosen, known)
+    value = value_at(chosen, known)
     if is_dataclass(value):
         return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float | Fraction):
-        return quantity(known, value)
+        return typed_quantity(known, value)
     return value if isinstance(value, str) else ""
 
 
-def quantity(path: str, value: float | Fraction) -> str:
+def typed_quantity(path: str, value: float | Fraction) -> str:
     """A number of the plan in the unit that its path implies."""
     unit = "FLOP/s" if ".peak." in path else next((unit for end, unit in UNITS if path.endswith(end)), "")
     if unit in {"B/s", "FLOP/s", "B", "W"}:

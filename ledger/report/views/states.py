@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ledger.report.views.parts import Cell, Column, Report, Table, amount, worst
+from ledger.report.views.parts import Cell, Column, Report, Table, amount, fullest_role
 from ledger.spec.optimizer import DEFAULT
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def state_table(report: Report) -> Table | None:
 
 
 def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
-    plan, role = compiled.plan, worst(compiled).name
+    plan, role = compiled.plan, fullest_role(compiled).name
     held = [row for row in compiled.accounts if row.role == role and row.resource.startswith("memory.")]
     hosted = plan.parallelism.updates_on_host
     if hosted:
@@ -46,7 +46,7 @@ def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
             of = f"{name.replace('_', ' ')} ({rule.title}{', in host memory' if hosted else ''})"
             yield (
                 Cell(of),
-                Cell(_kinds(left & {*rule.weights}, state)),
+                Cell(_weight_kinds(left & {*rule.weights}, state)),
                 Cell(_shapes(state)),
                 Cell(_format(state, plan)),
                 bytes_held,
@@ -77,7 +77,7 @@ def _sum(held: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
     return amount(sum(found), "B")
 
 
-def _kinds(updated: set[str], state: State) -> str:
+def _weight_kinds(updated: set[str], state: State) -> str:
     listed = [kind for kind in KINDS if kind in updated and kind in state.shapes]
     return "every weight" if len(listed) == len(KINDS) else ", ".join(KINDS[kind] for kind in listed)
 

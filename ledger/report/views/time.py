@@ -10,7 +10,7 @@ from ledger import numbers
 from ledger.books.counts import peak
 from ledger.books.repricing import LIMITS
 from ledger.report.charts import time as charts
-from ledger.report.views.parts import Cell, Column, Figure, Report, Table, figure, share, total_cell
+from ledger.report.views.parts import Cell, Chart, Column, Report, Table, draw_chart, share, total_cell
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -73,9 +73,9 @@ class TimeView:
     `bought` is what 1 % more of what limits the step takes off it.
     """
 
-    waterfall: Figure | None
-    pace: Figure | None
-    bounds: Figure | None
+    waterfall: Chart | None
+    pace: Chart | None
+    bounds: Chart | None
     run: Table
     conventions: Table | None
     bottleneck: str
@@ -89,7 +89,7 @@ def time(report: Report) -> TimeView:
     compiled = report.compiled
     values = compiled.totals
     ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
-    paces = set_by(compiled)
+    paces = pace_shares(compiled)
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
         pace_figure(paces) if paces else None,
@@ -103,41 +103,45 @@ def time(report: Report) -> TimeView:
     )
 
 
-def colour(name: str) -> str:
+def span_colour(name: str) -> str:
     """The colour of a span, by what its name begins with; compute where nothing else is said."""
     return next((chosen for start, chosen in COLOURS if name.startswith(start)), "compute")
 
 
-def waterfall_figure(compiled: Compiled) -> Figure:
+def waterfall_figure(compiled: Compiled) -> Chart:
     """The parts of a step on the critical path; what takes no time is left out."""
-    spans = [charts.Bar(span.title, span.seconds, colour(span.name)) for span in compiled.waterfall if span.seconds > 0]
+    spans = [
+        charts.TimeBar(span.title, span.seconds, span_colour(span.name))
+        for span in compiled.waterfall
+        if span.seconds > 0
+    ]
     longest = max(spans, key=lambda span: span.seconds)
     whole = sum(span.seconds for span in spans)
     alt = (
         f"A step takes {numbers.duration(whole)}. Its largest part is {longest.label}, "
         f"{numbers.percent(share(longest.seconds, whole))}."
     )
-    return figure(
+    return draw_chart(
         "Where a step’s time goes",
         "Seconds on the critical path; communication counts only where nothing hides it.",
         lambda width: charts.waterfall(spans, alt, width),
     )
 
 
-def set_by(compiled: Compiled) -> tuple[charts.Share, ...]:
+def pace_shares(compiled: Compiled) -> tuple[charts.ShareBar, ...]:
     """What sets the pace of a step, most of it first; what has no part in it is left out."""
     found = [
-        charts.Share(name, float(compiled.totals[key]), PACES[key])
+        charts.ShareBar(name, float(compiled.totals[key]), PACES[key])
         for key, name in LIMITS.items()
         if compiled.totals.get(key, 0) >= LEAST
     ]
     return tuple(sorted(found, key=lambda one: -one.part))
 
 
-def pace_figure(paces: Sequence[charts.Share]) -> Figure:
+def pace_figure(paces: Sequence[charts.ShareBar]) -> Chart:
     """What the seconds of a step wait for: the verdict's limit comes first."""
     alt = "; ".join(f"{one.label} {numbers.percent(one.part)}" for one in paces)
-    return figure(
+    return draw_chart(
         "What sets the pace",
         "Per cent of a step that goes with each resource, as under Sensitivity. Where a transfer lasts longer than the"
         " kernels that hide it, the step waits for all of the transfer and not for them; a pipeline’s bubble waits for"
@@ -146,11 +150,11 @@ def pace_figure(paces: Sequence[charts.Share]) -> Figure:
     )
 
 
-def bounds_figure(compiled: Compiled) -> Figure:
+def bounds_figure(compiled: Compiled) -> Chart:
     """Bounds, estimate with its band, and the napkin's step."""
     values = compiled.totals
     bars = [
-        charts.Bar(
+        charts.TimeBar(
             label,
             float(values[key]),
             shade,
@@ -163,9 +167,9 @@ def bounds_figure(compiled: Compiled) -> Figure:
     ]
     if values.get("time.run"):
         napkin = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
-        bars.append(charts.Bar("napkin", napkin, "idle"))
+        bars.append(charts.TimeBar("napkin", napkin, "idle"))
     alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
-    return figure(
+    return draw_chart(
         "A step between its bounds",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
         + "; napkin: 6 × parameters × tokens at the assumed utilisation. The whisker is the estimate’s band.",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ledger import numbers
 from ledger.report.views.advice import advice
-from ledger.report.views.basis import rests
-from ledger.report.views.nearby import near
+from ledger.report.views.basis import basis_sentence
+from ledger.report.views.nearby import nearest_runs_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
@@ -68,18 +68,18 @@ def verdict(report: Report) -> VerdictView:
         known,
         compiled.verdict.fits,
         answer,
-        sentence(report),
+        fit_sentence(report),
         compiled.verdict.bottleneck,
         compiled.verdict.evidence,
-        rests(compiled),
-        tuple(Headline(totals(compiled, [key])[0], title, against(report, key)) for key, title in present),
+        basis_sentence(compiled),
+        tuple(Headline(totals(compiled, [key])[0], title, comparison_note(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
         advice(report),
-        near(report) if report.compiled.totals.get("time.step") else "",
+        nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
     )
 
 
-def sentence(report: Report) -> str:
+def fit_sentence(report: Report) -> str:
     """The verdict in a sentence, in the same figures as everywhere else."""
     compiled = report.compiled
     values = compiled.totals
@@ -94,7 +94,7 @@ def sentence(report: Report) -> str:
     return f"{'; '.join(parts)}."
 
 
-def against(report: Report, key: str) -> str:
+def comparison_note(report: Report, key: str) -> str:
     """What a number is to be held against."""
     values, assumptions = report.compiled.totals, report.compiled.plan.assumptions
     if key == "memory.reserved" and values.get("memory.capacity"):

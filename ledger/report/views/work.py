@@ -14,14 +14,14 @@ from ledger.model import dtypes
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
     Cell,
+    Chart,
     Column,
-    Figure,
     Report,
     Table,
     amount,
-    figure,
+    draw_chart,
     share,
-    slowest,
+    slowest_role,
     total_cell,
 )
 
@@ -46,7 +46,7 @@ KERNEL_COLUMNS = (
 class RooflineView:
     """The chart, the table of kernels, and how much of the time is priced by data sheets alone."""
 
-    chart: Figure | None
+    chart: Chart | None
     table: Table
     ridge: str
     uncalibrated: str
@@ -57,62 +57,62 @@ def roofline(report: Report) -> RooflineView | None:
     compiled = report.compiled
     if not any(role.kernels for role in compiled.roles):
         return None
-    role, plan = slowest(compiled), compiled.plan
+    role, plan = slowest_role(compiled), compiled.plan
     kernels = [kernel for kernel in role.kernels if not kernel.payload and kernel.seconds]
-    whole = seconds(kernels)
+    whole = total_seconds(kernels)
     return RooflineView(
         roofline_figure(kernels, plan, whole),
         kernel_table(kernels, whole, role.name if len(compiled.roles) > 1 else ""),
         numbers.intensity(peak(plan) / plan.accelerator.bandwidth),
-        numbers.percent(share(seconds(k for k in kernels if not k.calibrated), whole)),
+        numbers.percent(share(total_seconds(k for k in kernels if not k.calibrated), whole)),
     )
 
 
-def seconds(kernels: Iterable[KernelTime]) -> float:
+def total_seconds(kernels: Iterable[KernelTime]) -> float:
     """What kernels take in all, one after another."""
     return sum(kernel.seconds * kernel.times for kernel in kernels)
 
 
-def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> Figure | None:
+def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> Chart | None:
     """Kernels that compute and move something; the others have no place on these axes."""
-    points = merged([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
+    points = merge_points([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
     if not points:
         return None
-    roofs = roofs_of(plan.accelerator, dtypes.rate(plan.precision.multiplies))
+    roofs = device_roofs(plan.accelerator, dtypes.rate(plan.precision.multiplies))
     alt = (
         f"Roofline of {plan.accelerator.title}: {len(kernels)} kernels; most time goes to "
         f"{max(points, key=lambda point: point.share).label}."
     )
-    return figure(
+    return draw_chart(
         "Kernels under the roof",
         "Each circle is a kernel, or several that coincide; its area is the share of time.",
         lambda width: charts.chart(points, roofs, alt, width),
     )
 
 
-def merged(kernels: Sequence[KernelTime], whole: float) -> list[charts.Point]:
+def merge_points(kernels: Sequence[KernelTime], whole: float) -> list[charts.KernelPoint]:
     """One point per place on the axes; it is named after the longest of the kernels that coincide there."""
     places: dict[tuple[float, float, str], list[KernelTime]] = {}
     for kernel in sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times):
         place = (round(math.log10(kernel.flops / kernel.bytes), 2), round(math.log10(kernel.flops / kernel.seconds), 2))
         places.setdefault((*place, kernel.bound), []).append(kernel)
-    return [point(group, whole) for group in places.values()]
+    return [kernel_point(group, whole) for group in places.values()]
 
 
-def point(group: Sequence[KernelTime], whole: float) -> charts.Point:
+def kernel_point(group: Sequence[KernelTime], whole: float) -> charts.KernelPoint:
     """The kernels of one place, at the values of the first."""
     first = group[0]
     name = f"{first.account.partition('/')[2] or first.account}, {first.when}"
-    return charts.Point(
+    return charts.KernelPoint(
         f"{name}, and {len(group) - 1} more" if len(group) > 1 else name,
         first.flops / first.bytes,
         first.flops / first.seconds,
-        share(seconds(group), whole),
+        share(total_seconds(group), whole),
         first.bound,
     )
 
 
-def roofs_of(accelerator: Accelerator, dtype: str) -> tuple[charts.Roof, ...]:
+def device_roofs(accelerator: Accelerator, dtype: str) -> tuple[charts.Roof, ...]:
     """The data sheet's roof, and the measured one where there is a fit for this dtype."""
     limit, bandwidth = accelerator.peak[dtype], accelerator.bandwidth
     datasheet = charts.Roof("data sheet", limit, bandwidth, "ink")
@@ -171,7 +171,7 @@ def communication(report: Report) -> CommunicationView | None:
     hosted = sorted(key for key in compiled.totals if key.startswith("host_link."))
     if not (names or hosted) or not compiled.roles:
         return None
-    kernels = [kernel for kernel in slowest(compiled).kernels if kernel.payload]
+    kernels = [kernel for kernel in slowest_role(compiled).kernels if kernel.payload]
     rows = tuple(collective_row(report, name, [k for k in kernels if k.kind == name]) for name in names)
     rows += tuple(host_row(report, key, [k for k in kernels if f"{k.kind}.bytes" == key]) for key in hosted)
     columns = (
@@ -185,7 +185,7 @@ def communication(report: Report) -> CommunicationView | None:
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
     table = Table("Communication of a device in a step", columns, rows)
     return CommunicationView(
-        table, overlap_table(compiled.plan), numbers.duration(exposed), numbers.duration(seconds(kernels))
+        table, overlap_table(compiled.plan), numbers.duration(exposed), numbers.duration(total_seconds(kernels))
     )
 
 
@@ -194,13 +194,13 @@ def overlap_table(plan: Plan) -> Table:
     rows = tuple(
         (Cell(row.kind), Cell(row.choice), Cell(row.transfers), Cell(row.behind, note=row.source))
         for row in said(plan.stack.overlap)
-        if row.kind in moved(plan)
+        if row.kind in transfer_kinds(plan)
     )
     columns = (Column("kind"), Column("rule"), Column("these transfers"), Column("may run behind"))
     return Table("What may hide behind what", columns, rows, sortable=False)
 
 
-def moved(plan: Plan) -> frozenset[str]:
+def transfer_kinds(plan: Plan) -> frozenset[str]:
     """The kinds of transfers that a plan has, as its stack's rules of overlap call them."""
     mesh = plan.parallelism
     found = {kind for kind in ("tensor", "pipeline", "context", "expert") if getattr(mesh, kind) > 1}
@@ -217,7 +217,7 @@ def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[C
         Cell("to host memory" if key == "host_link.down.bytes" else "from host memory"),
         Cell(numbers.integer(sum(kernel.times for kernel in kernels)) if kernels else "–"),
         total_cell(report.compiled, key),
-        amount(seconds(kernels), "s") if kernels else Cell("–"),
+        amount(total_seconds(kernels), "s") if kernels else Cell("–"),
         amount(waited, "s") if kernels else Cell("–"),
     )
 
@@ -231,6 +231,6 @@ def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> 
         Cell(axis),
         total_cell(report.compiled, f"comm.{name}.count"),
         total_cell(report.compiled, f"comm.{name}.bytes"),
-        amount(seconds(kernels), "s") if kernels else Cell("–"),
+        amount(total_seconds(kernels), "s") if kernels else Cell("–"),
         amount(sum(hidden), "s") if kernels else Cell("–"),
     )
