@@ -130,7 +130,7 @@ def _start(typical: float) -> Parameter:
 
 FLOPS = {"flops": "FLOPs that it runs"}
 BYTES = {"bytes": "bytes that it moves"}
-PEAK_SHARE = "share of the dense peak that the largest reach"
+PEAK_SHARE = "share of the dense peak that the largest shapes reach"
 # `b` of matmuls that memory limits: 0.69 to 0.80 on A100, H100, H200, B200 and GB200, by shapes of fewer than 512 rows.
 _MATMUL_PARAMETERS = (
     _share("e", PEAK_SHARE, 0.8),
@@ -152,14 +152,15 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         _MATMUL_PARAMETERS,
         _MATMUL_SIZES,
         _matmul,
-        "t0 + max(flops / (e peak) (1 + k0 / k) (1 + c multiprocessors 128 256 / (m n)), bytes / (b bandwidth))",
+        "t0 + max(flops / (e * peak) * (1 + k0 / k) * (1 + c * multiprocessors * 128 * 256 / (m * n)),"
+        " bytes / (b * bandwidth))",
         timed_with_others="casting",
     ),
     "casting": PriceForm(
         (*_MATMUL_PARAMETERS, Parameter("d", "1", "times the bytes of casts over full bandwidth", 1.5, strays=FAR)),
         {**_MATMUL_SIZES, "beside": "bytes of the casts of its operands"},
         _casting,
-        "matmul + d beside / bandwidth",
+        "matmul + d * beside / bandwidth",
         priced=False,
     ),
     "grouped": PriceForm(
@@ -171,40 +172,40 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         ),
         {**FLOPS, **BYTES, "group": "rows of one group", "kernels": "grouped products that are timed as one"},
         _grouped,
-        "t0 kernels + max(flops / (e peak) (1 + m0 / group), bytes / (b bandwidth))",
+        "t0 * kernels + max(flops / (e * peak) * (1 + m0 / group), bytes / (b * bandwidth))",
     ),
     "attention": PriceForm(
         _ATTENTION_PARAMETERS,
         {**FLOPS, "seq": "tokens of a sequence"},
         _attention,
-        "t0 + flops (1 + s0 / seq) / (e peak)",
+        "t0 + flops * (1 + s0 / seq) / (e * peak)",
         timed_with_others="module",
     ),
     "module": PriceForm(
         (*_ATTENTION_PARAMETERS, Parameter("c", "1", "times the bytes beside it over full bandwidth", 1.0, strays=FAR)),
         {**FLOPS, "seq": "tokens of a sequence", "beside": "bytes of the memory-bound kernels beside it"},
         _attention_module,
-        "attention + c beside / bandwidth",
+        "attention + c * beside / bandwidth",
         priced=False,
     ),
     "bandwidth": PriceForm(
         (_share("b", "share of the memory's bandwidth", 0.7), _start(3e-6)),
         BYTES,
         _bandwidth,
-        "t0 + bytes / (b bandwidth)",
+        "t0 + bytes / (b * bandwidth)",
     ),
     "typical": PriceForm(
         (_share("e", "share of the peak", 0.65), _share("b", "share of the memory's bandwidth", 0.87)),
         {**FLOPS, **BYTES},
         _data_sheet,
-        "max(flops / (e peak), bytes / (b bandwidth))",
+        "max(flops / (e * peak), bytes / (b * bandwidth))",
         priced=False,
     ),
     "collective": PriceForm(
         (_LATENCY, Parameter("B", "B/s", "bandwidth of the bus", 2e11, positive=True)),
         {"bus_bytes": "bytes over a link: payload x 2(n-1)/n of an all-reduce, (n-1)/n of the others"},
         _collective,
-        "a + bus_bytes / B + sqrt(a bus_bytes / B)",
+        "a + bus_bytes / B + sqrt(a * bus_bytes / B)",
     ),
     "send": PriceForm(
         (_LATENCY, Parameter("B", "B/s", "bandwidth of the link", 5e10, positive=True)),

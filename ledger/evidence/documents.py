@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ledger.evidence.microbenchmarks.checks import benchmark_problems
+from ledger.evidence.microbenchmarks.checks import benchmark_problems, published_fit_problems
 from ledger.evidence.microbenchmarks.series import PlacedRecord, Record, series_records
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
 from ledger.evidence.verdict_records import DERIVATION, verdict, verdict_problems
@@ -156,7 +156,7 @@ def _checked(document: Document) -> Evidence:
     ran = {kind: [one for one in kinds[kind] if "error" not in one.fields] for kind in (STEP, FIT)}
     problems += [*benchmark_problems(benchmarks), *verdict_problems(kinds[DERIVATION])]
     problems += [problem for kind, records in ran.items() for problem in run_problems(records, kind)]
-    problems += _without_plan(ran, node)
+    problems += [*_without_plan(ran, node), *published_fit_problems(node)]
     if problems:
         raise SpecError(problems)
     plan = plan_of_runs(node.fields.get(PLAN), document.path.parent)

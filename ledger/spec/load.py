@@ -15,6 +15,7 @@ from ledger.spec.library import Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
+from ledger.spec.price_lists import price_findings
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
@@ -139,6 +140,7 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     """The plan, if schema and rules find nothing; a part that is broken hides only the rules that read it."""
     node, unsized = evaluated(whole.node)
     found = [*findings(node, "plan"), *(Finding(path, problem) for path, problem in unsized), *faults(node)]
+    found += price_findings(node)
     unsound = frozenset(str(finding.path[0]) for finding in found if finding.path and not finding.harmless)
     built = build.parts(node, whole.names, whole.failed | unsound)
     at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
@@ -193,6 +195,7 @@ def _held(part: Part, kind: str, make: Callable[[View, str], Built], library: Li
         *findings(whole.fields[kind], kind),
         *(Finding(path, problem) for path, problem in unsized),
         *faults(whole),
+        *price_findings(whole),
     ]
     problems: list[Problem] = [finding.problem for finding in found]
     if all(finding.harmless for finding in found):

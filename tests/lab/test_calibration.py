@@ -196,6 +196,7 @@ def test_a_processor_is_held_against_no_gpu(tmp_path: Path) -> None:
         ("records:\n  - {what: copy, unit: us, bytes: 1000}\n", 7, "no `value`"),
         ("records:\n  - {what: copy, unit: parsec, bytes: 1000, value: 3}\n", 7, "`parsec` is unknown"),
         ("records:\n  - {what: matmull.fp32, unit: us, m: 1, n: 1, k: 1, value: 3}\n", 7, "is named `matmull.fp32`"),
+        ("records:\n  - {what: matmul.bf61, unit: us, m: 1, n: 1, k: 1, value: 3}\n", 7, "is named `matmul.bf61`"),
         ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e+300}\n", 7, "beyond reason"),
         ("records:\n  - {what: copy, unit: us, bytes: 1000, value: 1.0e-30}\n", 7, "beyond reason"),
         ("records:\n  - {what: copy, unit: us, bytes: 1.0e+30, value: 3}\n", 7, "`bytes` is 1e+30, beyond reason"),
@@ -210,6 +211,53 @@ def test_what_is_wrong_in_a_file_is_told_with_its_place(tmp_path: Path, body: st
         read_all([path])
     told = {problem.where.line: problem.message for problem in caught.value.problems}
     assert message in told[line]
+
+
+def test_a_published_fit_has_the_parameters_of_its_form(tmp_path: Path) -> None:
+    """Units, names and ranges of a fit over a whole publication are those of the table; all problems are told at once.
+
+    A share may pass 1, as that of a cache does over the memory's bandwidth.
+    """
+    body = """series:
+  - what: copy
+    unit: us
+    whole: {points: 9, error: 4 %, held_out: "none: in sample", parameters: {b: 2.9, t0: 3 /s, e: 0.5}}
+    columns: [bytes, value]
+    rows: |
+      1000 3
+  - what: send
+    unit: us
+    whole: {points: 9, error: 4 %, held_out: "none: in sample", parameters: {a: -3 us}}
+    columns: [bytes, value]
+    rows: |
+      1000 3
+"""
+    path = _write(tmp_path / "bad.yaml", "h100-sxm", body)
+    with pytest.raises(SpecError) as caught:
+        read_all([path])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pointed = [
+        (lines[problem.where.line - 1][problem.where.column - 1 :].rstrip("}"), problem.message)
+        for problem in caught.value.problems
+    ]
+    assert pointed == [
+        ("3 /s, e: 0.5", "copy: `t0`: `3 /s` is a frequency, not a time"),
+        ("e: 0.5", "copy: form bandwidth has no parameter `e`"),
+        ("{a: -3 us", "send: form send lacks `B`"),
+        ("-3 us", "send: `a` cannot be -3 us"),
+    ]
+
+
+def test_a_rate_above_the_data_sheet_is_priced_by_the_data_sheet(tmp_path: Path) -> None:
+    """Copies at 1.1 times the bandwidth that is stated: the price takes the share 1, and its spec is valid."""
+    h100 = load_accelerator("h100-sxm")
+    path = _write(tmp_path / "fast.yaml", "h100-sxm", f"series:\n{_copies(1.1 * h100.bandwidth)}\n")
+    (fitted,) = fit_all(read_all([path]))
+    assert fitted.calibrations[0].fit is not None
+    assert fitted.calibrations[0].fit.parameters["b"] == pytest.approx(1.1, rel=0.02)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(fitted.spec, encoding="utf-8")
+    assert next(one.parameters["b"] for one in load_accelerator(spec).calibration if one.what == "copy") == 1.0
 
 
 def test_another_version_of_the_language_is_refused(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ CASES = [
                 "parameters: {a: 10 us, B: 50 GB/s}, error: 3 %, source: somebody}]}"
             )
         ],
-        "host_link: form collective, but a copy to the host takes a + bytes/B",
+        "host_link is priced by the form send, not collective",
     ),
     (["parallelism.interleave=2"], "interleave = 2 without a pipeline"),
     (["parallelism.schedule=gpipe"], "schedule = gpipe without a pipeline"),

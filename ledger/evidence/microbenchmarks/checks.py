@@ -7,15 +7,18 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ledger.evidence.microbenchmarks.identity import identity
-from ledger.evidence.microbenchmarks.samples import needed_sizes
+from ledger.evidence.microbenchmarks.samples import fitted_form, is_with_others, needed_sizes
 from ledger.evidence.microbenchmarks.series import PlacedRecord
 from ledger.spec.kernel_families import measured_classes
 from ledger.spec.near import nearest
+from ledger.spec.price_lists import parameter_problems
 from ledger.spec.problems import Location, Problem
+from ledger.spec.reader import Node
 
 UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
 CREDIBLE = (1e-6, 1e12)  # of a value in its own unit: from a picosecond to eleven days, from a MFLOP/s on
 LARGEST_SIZE = 1e15  # a petabyte, far beyond any tensor
+BEYOND = 10.0  # a parameter of a published fit may be so many times the greatest of its range
 QUARTILES = ("low", "value", "high")  # about a median
 
 
@@ -24,6 +27,20 @@ def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
     for record in records:
         yield from _record_problems(record)
     yield from _repeated(records)
+
+
+def published_fit_problems(document: Node) -> Iterator[Problem]:
+    """What is wrong with the parameters that tables state of a fit over a whole publication.
+
+    A share may be above 1 there: what a cache serves is faster than the memory (L40S). A price takes 1 then.
+    """
+    series = document.fields.get("series")
+    for table in series.items if series else ():
+        stated = table.fields["whole"].fields.get("parameters") if "whole" in table.fields else None
+        shared = {key: node.value for key, node in table.fields.items()}
+        what = str(shared["what"])
+        if stated and (form := fitted_form(what, with_others=is_with_others(shared))):
+            yield from parameter_problems(what, form, stated, beyond=BEYOND)
 
 
 def _record_problems(record: PlacedRecord) -> Iterator[Problem]:

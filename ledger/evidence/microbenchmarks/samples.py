@@ -48,6 +48,17 @@ def needed_sizes(what: str) -> tuple[str, ...]:
     return reader(form).needs if form else ()
 
 
+def fitted_form(what: str, *, with_others: bool) -> str:
+    """The form that is fitted to timings of a kernel class, where other kernels are timed with it and where none is."""
+    form = form_of(what)
+    return (with_others and PRICE_FORMS[form].timed_with_others) or form
+
+
+def is_with_others(record: Record) -> bool:
+    """Whether a timing has other kernels inside."""
+    return bool(record.get("module") or record.get("casts"))
+
+
 def reader(form: str) -> RecordReader:
     """How records give the sizes of a form: by its row in READERS, else they state these sizes as they are."""
     stated = tuple(PRICE_FORMS[form].sizes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ledger import numbers
 from ledger.evidence.documents import Evidence, citation
-from ledger.evidence.microbenchmarks.samples import Record
+from ledger.evidence.microbenchmarks.samples import Record, fitted_form, is_with_others
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.plan import Accelerator
@@ -62,8 +62,7 @@ class MeasurementKind:
     @property
     def form(self) -> str:
         """The form that is fitted to such records."""
-        form = form_of(self.what)
-        return (self.with_others and PRICE_FORMS[form].timed_with_others) or form
+        return fitted_form(self.what, with_others=self.with_others)
 
     @property
     def price(self) -> tuple[str, str, int, int]:
@@ -139,7 +138,7 @@ def _kind(record: Record, stated: str) -> MeasurementKind:
         causal=bool(record.get("causal", True)),
         dtype=str(record.get("dtype", "")) if form_of(what) == "attention" else "",
         kernel=str(record.get("kernel", "")),
-        with_others=bool(record.get("module") or record.get("casts")),
+        with_others=is_with_others(record),
     )
 
 

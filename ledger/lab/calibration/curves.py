@@ -13,8 +13,8 @@ from ledger.lab.calibration.fitting import FormFit, fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_families import form_of, passes_of
 from ledger.spec.plan import Accelerator, Curve
+from ledger.spec.price_lists import DIGITS
 
-DIGITS = 4  # of a parameter
 SCATTERED = 1.0  # a fit that errs by more on what it has not seen says less than the library's typical share does
 EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in the order a region names them
 

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ledger.price_forms import PRICE_FORMS
 from ledger.spec.plan import Curve
-
-# How a parameter of a unit is written: what it is multiplied by, and the unit behind it.
-WRITTEN: Mapping[str, tuple[float, str]] = {"s": (1e6, " us"), "B/s": (1e-9, " GB/s"), "1": (1.0, "")}
+from ledger.spec.price_lists import written
 
 
 def based_spec(base: str, title: str, curves: Iterable[Curve]) -> str:
@@ -49,12 +47,6 @@ def _lines(curve: Curve) -> Iterator[str]:
     if curve.region:
         yield f"    region: {quoted(curve.region)}"
     yield f"    source: {quoted(curve.source)}"
-
-
-def written(value: float, base: str) -> str:
-    """A parameter with the unit that it is read with."""
-    scale, unit = WRITTEN[base]
-    return f"{float(f'{value * scale:.4g}'):g}{unit}"
 
 
 def percent(share: float) -> str:

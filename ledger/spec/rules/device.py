@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Kernels, Model, Precision, Stack
@@ -14,15 +14,6 @@ FLASH_DTYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")  # Dao, FlashAttention-2
 FLASH_HEAD_DIM = 256  # Dao, FlashAttention-2, README: "All head dimensions up to 256"
 CPU_ATTENTION = ("flash", "math", "eager")  # torch, aten/src/ATen/native/native_functions.yaml: operators with CPU rows
 SAME = 0.01  # two data sheets of one device differ by rounding only
-# The constants of each form, as its formula uses them.
-FORMS: Mapping[str, tuple[str, ...]] = {
-    "matmul": ("e", "t0", "b", "k0", "c"),
-    "grouped": ("e", "t0", "b", "m0"),
-    "attention": ("e", "s0", "t0"),
-    "bandwidth": ("b", "t0"),
-    "collective": ("a", "B"),
-    "send": ("a", "B"),
-}
 
 
 def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Places) -> Iterator[Problem]:
@@ -93,16 +84,6 @@ def pools_hold_what_is_allocated(stack: Stack, at: Places) -> Iterator[Problem]:
     if stack.fragmentation < 1:
         message = f"fragmentation = {stack.fragmentation:g}: less would be reserved than is allocated"
         yield Problem(at("stack.allocator.fragmentation"), message, "reserved over allocated, 1 or more")
-
-
-def curves_are_complete(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
-    """A fitted price has the constants of its form."""
-    for index, curve in enumerate(accelerator.calibration):
-        missing = [name for name in FORMS[curve.form] if name not in curve.parameters]
-        if missing:
-            message = f"{curve.what}: form {curve.form} lacks {', '.join(f'`{name}`' for name in missing)}"
-            where = at(f"accelerator.calibration.{index}.parameters")
-            yield Problem(where, message, f"it has {', '.join(FORMS[curve.form])}")
 
 
 def fp16_is_risky(precision: Precision, at: Places) -> Iterator[Problem]:

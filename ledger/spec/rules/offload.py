@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Model, Parallelism, Recompute, Run
+from ledger.spec.plan import Model, Parallelism, Recompute, Run
 from ledger.spec.problems import Problem
 
 OFFLOAD = "parallelism.offload"
@@ -57,14 +57,6 @@ def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Pl
     if parallelism.offload and model.bare:
         message = f"offload of {parallelism.offload} with a bare parameter count: nothing moves in it"
         yield Problem(at(OFFLOAD), message, "leave `offload` out, or give the model its layers")
-
-
-def host_links_are_sends(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
-    """A copy over the link to the host has a start and a bandwidth."""
-    for index, curve in enumerate(accelerator.calibration):
-        if curve.what.startswith("host_link") and curve.form != "send":
-            message = f"{curve.what}: form {curve.form}, but a copy to the host takes a + bytes/B"
-            yield Problem(at(f"accelerator.calibration.{index}.form"), message, "`form: send`")
 
 
 def host_updates_take_time(parallelism: Parallelism, at: Places) -> Iterator[Problem]:

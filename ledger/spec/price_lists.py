@@ -1,0 +1,97 @@
+"""The fitted prices of an accelerator as they are written, held to the tables of price forms and kernel classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ledger.price_forms import PRICE_FORMS, Parameter
+from ledger.spec.explain import Finding
+from ledger.spec.kernel_families import form_of, price_classes
+from ledger.spec.near import nearest
+from ledger.spec.problems import Problem
+from ledger.spec.quantities import QuantityError, parse, write
+from ledger.spec.reader import Node
+
+DIGITS = 4  # of a parameter
+# How a parameter of a unit is written: what it is multiplied by, and the unit behind it.
+WRITTEN: Mapping[str, tuple[float, str]] = {"s": (1e6, " us"), "B/s": (1e-9, " GB/s"), "1": (1.0, "")}
+
+
+def priced_forms() -> tuple[str, ...]:
+    """The forms that a price list may have."""
+    return tuple(name for name, form in PRICE_FORMS.items() if form.priced)
+
+
+def price_findings(root: Node) -> Iterator[Finding]:
+    """What is wrong with the prices of a document's accelerator; types of values are left to the schema."""
+    calibration = root.fields.get("accelerator", root).fields.get("calibration", root)
+    for index, price in enumerate(calibration.items):
+        path = ("accelerator", "calibration", index)
+        yield from (Finding(path, problem, harmless=True) for problem in _class_problems(price))
+        what, parameters = _text(price, "what"), price.fields.get("parameters")
+        form = form_of(what) or _text(price, "form")
+        if parameters is not None and form in priced_forms():
+            yield from (Finding(path, problem) for problem in parameter_problems(what, form, parameters))
+
+
+def _class_problems(price: Node) -> Iterator[Problem]:
+    """A class that nothing is priced as, a form that there is not, or another than that of the class."""
+    what, form = _text(price, "what"), _text(price, "form")
+    if what and what not in price_classes():
+        yield Problem(price.fields["what"].where, f"no kernel class is named `{what}`", nearest(what, price_classes()))
+    if form and form not in priced_forms():
+        yield Problem(price.fields["form"].where, f"no price form is named `{form}`", nearest(form, priced_forms()))
+    elif form and form != (due := form_of(what) or form):
+        message = f"{what} is priced by the form {due}, not {form}"
+        yield Problem(price.fields["form"].where, message, f"`form: {due}`, which is {PRICE_FORMS[due].formula}")
+
+
+def _text(price: Node, key: str) -> str:
+    value = price.fields[key].value if key in price.fields else ""
+    return value if isinstance(value, str) else ""
+
+
+def parameter_problems(what: str, form: str, parameters: Node, beyond: float = 1.0) -> Iterator[Problem]:
+    """What is missing from a class's parameters, is none of its form, of another unit, or out of range.
+
+    `beyond`: how many times the greatest value of its range a parameter may be.
+    """
+    row = PRICE_FORMS[form]
+    known = {parameter.name: parameter for parameter in row.parameters}
+    if missing := [f"`{name}`" for name in known if name not in parameters.fields]:
+        message = f"{what}: form {form} lacks {', '.join(missing)}"
+        yield Problem(parameters.where, message, f"it has {', '.join(known)}: {row.formula}")
+    for name, node in parameters.fields.items():
+        if name not in known:
+            message = f"{what}: form {form} has no parameter `{name}`"
+            yield Problem(parameters.keys.get(name, node.where), message, nearest(name, list(known)))
+        elif isinstance(node.value, str | int | float) and not isinstance(node.value, bool):
+            fault, help_text = _fault(known[name], node.value, beyond)
+            if fault:
+                yield Problem(node.where, f"{what}: `{name}`{fault}", help_text)
+
+
+def _fault(parameter: Parameter, stated: str | float, beyond: float) -> tuple[str, str]:
+    """What is wrong with a value, empty where nothing is, and what to write instead."""
+    example = written(parameter.typical, parameter.unit)
+    help_text = f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
+    try:
+        value = parse(str(stated), parameter.unit)
+    except QuantityError as error:
+        return f": {error.message}", error.help if error.help.startswith("did you mean") else help_text
+    outside = value < parameter.least or value > parameter.most * beyond or (parameter.positive and value == 0)
+    return f" cannot be {stated}" if outside else "", help_text
+
+
+def range_of(parameter: Parameter) -> str:
+    """The range of a parameter in words: `above 0 and at most 1`, `from 0 to 1 s`, `0 or more`."""
+    most = write(parameter.most, parameter.unit) if parameter.most < float("inf") else ""
+    if parameter.positive:
+        return f"above {parameter.least:g}" + (f" and at most {most}" if most else "")
+    return f"from {parameter.least:g} to {most}" if most else f"{parameter.least:g} or more"
+
+
+def written(value: float, unit: str) -> str:
+    """A parameter with the unit that it is read with."""
+    scale, name = WRITTEN[unit]
+    return f"{float(f'{value * scale:.{DIGITS}g}'):g}{name}"
