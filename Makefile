@@ -49,8 +49,8 @@ constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the pu
 worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
 	@$(python) -m ledger.lab.score worth
 
-calibration: $(runnable) ## print the error of every fit of specs/evidence, and write the table into docs/accuracy.md
-	@$(python) -m ledger.lab.calibration docs/accuracy.md
+calibration: $(runnable) ## print the error of every fit of specs/evidence, and write it and the price forms into docs
+	@$(python) -m ledger.lab.calibration docs/accuracy.md docs/measuring.md
 	@$(bin)/ledger calibrate --table specs/evidence/*.yaml
 
 fix: $(testable) ## format, and mend what lint can mend

@@ -18,7 +18,7 @@ from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evid
 from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key
 from ledger.lab.calibration.device import find_device
 from ledger.lab.calibration.fitting import relative_errors
-from ledger.lab.calibration.table import AT_OR_UNDER, NO_PRICE, rows, with_table
+from ledger.lab.calibration.table import AT_OR_UNDER, FITS, NO_PRICE, rows, section
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
@@ -358,7 +358,7 @@ def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[
     """docs/accuracy.md is written by `make calibration`, not by hand; a machine may round a percentage otherwise."""
     document = Path(__file__).parents[2] / "docs" / "accuracy.md"
     text = document.read_text(encoding="utf-8")
-    assert PERCENT.sub("%", with_table(text, rows(library))) == PERCENT.sub("%", text)
+    assert PERCENT.sub("%", FITS.put_into(text, section(rows(library)))) == PERCENT.sub("%", text)
 
 
 def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDevice, ...]) -> None:

@@ -1,21 +1,31 @@
-"""Rewrites the table of fits in a document: `python -m ledger.lab.calibration docs/accuracy.md`."""
+"""Makes tables of documents anew, of fits and of price forms: `python -m ledger.lab.calibration docs/accuracy.md`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ledger.lab.calibration.calibrate import fit_all, library_evidence
-from ledger.lab.calibration.table import rows, with_table
+from ledger.lab.calibration.form_table import FORMS, form_lines
+from ledger.lab.calibration.table import FITS, rows, section
+from ledger.lab.markdown import MadeSection
+
+SECTIONS: Mapping[MadeSection, Callable[[], Iterable[str]]] = {
+    FITS: lambda: section(rows(fit_all(library_evidence()))),
+    FORMS: form_lines,
+}
 
 
 def main() -> None:
-    """Writes the document only where its table has changed, and prints nothing."""
-    path = Path(sys.argv[1])
-    before = path.read_text(encoding="utf-8")
-    after = with_table(before, rows(fit_all(library_evidence())))
-    if after != before:
-        path.write_text(after, encoding="utf-8")
+    """Writes the documents only where a table of theirs has changed, and prints nothing."""
+    for path in map(Path, sys.argv[1:]):
+        before = after = path.read_text(encoding="utf-8")
+        for place, lines in SECTIONS.items():
+            if place.stands_in(after):
+                after = place.put_into(after, lines())
+        if after != before:
+            path.write_text(after, encoding="utf-8")
 
 
 if __name__ == "__main__":

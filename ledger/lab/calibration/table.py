@@ -12,13 +12,14 @@ from ledger.evidence.microbenchmarks.sets import MeasurementKind, PublishedFit
 from ledger.lab.calibration.calibrate import FittedDevice
 from ledger.lab.calibration.curves import Calibration
 from ledger.lab.calibration.fitting import relative_errors
-from ledger.lab.verification.accuracy import table
+from ledger.lab.markdown import MadeSection, table
 from ledger.spec.kernel_families import form_of
 from ledger.spec.plan import Accelerator
 
 SCHEMA = "ledger-calibration/1"
-BEGIN = "<!-- calibration: made by `make calibration` from specs/evidence -->"
-END = "<!-- end of calibration -->"
+FITS = MadeSection(
+    "<!-- calibration: made by `make calibration` from specs/evidence -->", "<!-- end of calibration -->"
+)
 HEAD = ("kernel class", "points", "error", "bias", "in sample", "over the whole publication", "")
 EQUAL = 5e-4  # half of the last digit that is printed
 AT_OR_UNDER = "at or under"
@@ -127,15 +128,6 @@ def cells(row: SetRow) -> tuple[str, ...]:
 
 def _share(value: float | None, *, signed: bool = False) -> str:
     return "–" if value is None else f"{value:+.1%}" if signed else f"{value:.1%}"
-
-
-def with_table(document: str, found: Sequence[SetRow]) -> str:
-    """The document with its table made anew; ValueError where it has no place for it."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the document has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{begin}\n\n" + "\n".join(section(found)) + f"\n{end}{after}"
 
 
 def section(found: Sequence[SetRow]) -> Iterator[str]:

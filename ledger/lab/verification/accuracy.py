@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ledger.evidence.verdicts import UNCHECKED, Verdict
 from ledger.evidence.verification import Verification
+from ledger.lab.markdown import MadeSection, table
 
-BEGIN = "<!-- derivations: made by `make accuracy` from specs/evidence/derivations -->"
-END = "<!-- end of derivations -->"
+DERIVATIONS = MadeSection(
+    "<!-- derivations: made by `make accuracy` from specs/evidence/derivations -->", "<!-- end of derivations -->"
+)
 COUNTS = ("parameters", "flops.", "saved.", "comm.")
 PEAKS = ("memory.static", "memory.after_forward", "memory.forward", "memory.backward", "memory.optimizer")
 HEAD = ("plan", "counts", "static", "after forward", "forward peak", "backward peak", "optimizer peak", "in the layers")
@@ -16,16 +18,12 @@ HEAD = ("plan", "counts", "static", "after forward", "forward peak", "backward p
 
 def rewritten(document: str, found: Sequence[Verification]) -> str:
     """The document with its section made anew; ValueError where it has no place for it."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the document has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{begin}\n\n{section(found)}\n{end}{after}"
+    return DERIVATIONS.put_into(document, section(found))
 
 
-def section(found: Sequence[Verification]) -> str:
+def section(found: Sequence[Verification]) -> Iterator[str]:
     """A line for each plan, then what differences are called and how large they get, then what was not checked."""
-    return "\n".join([*_summary(found), *_plans(found), *_causes(found), *_open(found)])
+    yield from (*_summary(found), *_plans(found), *_causes(found), *_open(found))
 
 
 def _summary(found: Sequence[Verification]) -> Iterator[str]:
@@ -95,10 +93,3 @@ def _open(found: Sequence[Verification]) -> Iterator[str]:
         ("disagrees", "figure", "predicted", "found", "left over"),
         ([name, v.account, f"{v.predicted:,}", f"{v.found:,}", f"{-v.unexplained:+,}"] for name, v in wrong),
     )
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table, or nothing where it has no rows."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    if lines:
-        yield from (f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines, "")
