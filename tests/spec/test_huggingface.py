@@ -170,11 +170,10 @@ MADE_UP = Family(
     architecture="MadeUpForCausalLM",
     fields={
         **decoder(width=96, layers=4, heads=6, positions=64, vocabulary=211),
-        "made_up_width": fields.size(128),
-        "made_up_act": fields.activation("relu"),
-        "made_up_window": fields.size(16),
-        "layer_types": fields.layer_types(),
-        "tie_word_embeddings": fields.flag(True),
+        **fields.sizes(made_up_width=128, made_up_window=16),
+        **fields.activations(made_up_act="relu"),
+        **fields.layer_types(*fields.SLIDING)(layer_types=None),
+        **fields.flags(tie_word_embeddings=True),
     },
     terms=(
         *(*terms.OUTSIDE, *terms.norms("layer", "post")),

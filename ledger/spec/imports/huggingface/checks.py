@@ -27,11 +27,11 @@ def problems(family: Family, config: Node) -> list[Problem]:
 def _misfits(family: Family, config: Node) -> Iterator[Problem]:
     for key, node in config.fields.items():
         where, name = config.keys[key], family.aliases.get(key, key)
-        known = family.fields.get(name) or FIXED.get(name)
+        known = None if key in family.ignored else family.fields.get(name) or FIXED.get(name)
         if name != key and name in config.fields:
             yield Problem(where, f"`{key}` and `{name}` are one field of {family.config}", "keep one of them")
-        elif known and not known.accepts(node.plain()):
-            yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.must}")
+        elif known and not known.kind.accepts(node.plain()):
+            yield Problem(where, f"`{key}` is {_shown(node)}", f"understood is: {known.kind.must}")
         elif not known and key not in WITHOUT_EFFECT | family.ignored:
             yield Problem(where, f"`{key}` is no known field of {family.config}", _meant(family, key))
 

@@ -26,104 +26,45 @@ CHUNKED = ("full_attention", "chunked_attention")
 
 
 @dataclass(frozen=True)
-class ConfigField:
-    """A field that shapes the model; `default` is what its configuration class puts where it is absent."""
+class FieldKind:
+    """What fields of a kind may hold."""
 
-    default: Any
     accepts: Callable[[Any], bool]
     must: str
 
-    def or_null(self) -> ConfigField:
-        """The same field where null is a value too."""
-        return ConfigField(self.default, lambda value: value is None or self.accepts(value), f"{self.must}, or null")
+    def __call__(self, **defaults: Any) -> dict[str, ConfigField]:
+        """Fields of these names, each with what its configuration class puts where it is absent."""
+        return {name: ConfigField(default, self) for name, default in defaults.items()}
+
+    def or_null(self) -> FieldKind:
+        """The same where null is a value too."""
+        return FieldKind(lambda value: value is None or self.accepts(value), f"{self.must}, or null")
 
 
-def whole(default: int | None, least: int = 0, most: int | None = None) -> ConfigField:
-    """A whole number from `least` to `most`."""
+@dataclass(frozen=True)
+class ConfigField:
+    """A field that shapes the model, and its value where a file does not have it."""
+
+    default: Any
+    kind: FieldKind
+
+
+def wholes(least: int = 0, most: int | None = None) -> FieldKind:
+    """Whole numbers from `least` to `most`."""
     must = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-    return ConfigField(default, lambda value: _is_whole(value) and least <= value <= (most or LARGEST), must)
+    return FieldKind(lambda value: _is_whole(value) and least <= value <= (most or LARGEST), must)
 
 
-def size(default: int) -> ConfigField:
-    """A whole number of at least 1."""
-    return whole(default, 1)
-
-
-def size_or_null(default: int | None) -> ConfigField:
-    """A whole number of at least 1, or null."""
-    return whole(default, 1).or_null()
-
-
-def depth(default: int) -> ConfigField:
-    """How many layers there are."""
-    return whole(default, 1, DEEPEST)
-
-
-def flag(default: bool) -> ConfigField:
-    """Either true or false."""
-    return ConfigField(default, lambda value: isinstance(value, bool), "true or false")
-
-
-def flag_or_count(default: bool) -> ConfigField:
-    """True, false, or a whole number that stands for true unless it is 0."""
-    must = "true, false or a whole number"
-    return ConfigField(default, lambda value: isinstance(value, bool) or whole(0).accepts(value), must)
-
-
-def dropout(default: float) -> ConfigField:
-    """A probability below 1; null is 0."""
-    must = "0 or more and below 1"
-    return ConfigField(default, lambda value: value is None or (_is_number(value) and 0 <= value < 1), must)
-
-
-def cap(default: float | None) -> ConfigField:
-    """A number above 0, or null."""
-    return ConfigField(default, lambda value: _is_number(value) and value > 0, "a number above 0").or_null()
-
-
-def share(default: float) -> ConfigField:
-    """A number from 0 to 1."""
-    return ConfigField(default, lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
-
-
-def activation(default: str) -> ConfigField:
-    """One of the activations that model specs know."""
-    must = f"one of {', '.join(ACTIVATIONS)}"
-    return ConfigField(default, lambda value: isinstance(value, str) and value in ACTIVATIONS, must)
-
-
-def layer_types(known: tuple[str, ...] = SLIDING) -> ConfigField:
+def layer_types(*known: str) -> FieldKind:
     """The kind of every layer, or null."""
 
     def accepts(value: Any) -> bool:
         return value is None or (isinstance(value, list) and all(kind in known for kind in value))
 
-    return ConfigField(None, accepts, f"a list of {' and '.join(known)}")
+    return FieldKind(accepts, f"a list of {' and '.join(known)}")
 
 
-def layers_or_null() -> ConfigField:
-    """A list of layers, counted from 0, or null."""
-
-    def accepts(value: Any) -> bool:
-        return isinstance(value, list) and all(whole(0).accepts(layer) for layer in value)
-
-    return ConfigField(None, accepts, "a list of layers, counted from 0").or_null()
-
-
-def only(*values: object) -> ConfigField:
-    """A field of which these values are understood, the first being that of an absent one."""
-    spelt = " or ".join(json.dumps(value) for value in values)
-    return ConfigField(
-        values[0], lambda given: any(type(given) is type(value) and given == value for value in values), spelt
-    )
-
-
-def anything(default: Any = None) -> ConfigField:
-    """A field that shapes no parameter by itself."""
-    return ConfigField(default, lambda _: True, "anything")
-
-
-def rotary_parameters(partial: bool = False) -> ConfigField:
+def rotary_parameters(*, partial: bool = False) -> FieldKind:
     """Rotary positions of any type: they hold no parameter; `partial` allows a share of the head to be rotated."""
 
     def accepts(value: Any) -> bool:
@@ -133,7 +74,7 @@ def rotary_parameters(partial: bool = False) -> ConfigField:
         known = known and all(isinstance(one, dict) and _is_number(one.get("rope_theta", 1)) for one in of_kinds)
         return value is None or (isinstance(value, dict) and known)
 
-    return ConfigField(None, accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
+    return FieldKind(accepts, "null or a mapping" + ("" if partial else ", its partial_rotary_factor 1"))
 
 
 def _is_whole(value: Any) -> bool:
@@ -142,6 +83,40 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+sizes = wholes(1)
+sizes_or_null = sizes.or_null()
+depths = wholes(1, DEEPEST)
+flags = FieldKind(_is_flag, "true or false")
+flags_or_counts = FieldKind(  # a count stands for true unless it is 0
+    lambda value: _is_flag(value) or wholes().accepts(value), "true, false or a whole number"
+)
+dropouts = FieldKind(  # null is 0
+    lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
+)
+shares = FieldKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
+caps = FieldKind(lambda value: _is_number(value) and value > 0, "a number above 0").or_null()
+activations = FieldKind(
+    lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
+)
+layer_lists = FieldKind(
+    lambda value: isinstance(value, list) and all(map(wholes().accepts, value)), "a list of layers, counted from 0"
+).or_null()
+of_any_kind = FieldKind(lambda _: True, "anything")
+
+
+def only(*values: object) -> ConfigField:
+    """A field of which these values are understood, the first being that of an absent one."""
+
+    def accepts(given: Any) -> bool:
+        return any(type(given) is type(value) and given == value for value in values)
+
+    return ConfigField(values[0], FieldKind(accepts, " or ".join(json.dumps(value) for value in values)))
 
 
 # Fields of every class that would make another model than a decoder with one head over its vocabulary.

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from ledger.spec.imports.huggingface.families.dense import DENSE
 from ledger.spec.imports.huggingface.families.experts import EXPERTS
+from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.family import Family
 
-FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS}
+FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT}
 # Models of text and more: where the decoder's own configuration is, and what it is.
 WRAPPED: Mapping[str, tuple[str, str]] = {
     "gemma3": ("text_config", "gemma3_text"),

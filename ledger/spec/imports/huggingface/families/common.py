@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from ledger.spec.imports.huggingface.fields import (
-    ConfigField,
-    activation,
-    depth,
-    dropout,
-    flag,
-    only,
-    rotary_parameters,
-    size,
-    size_or_null,
-)
+from ledger.spec.imports.huggingface import fields
+from ledger.spec.imports.huggingface.fields import ConfigField
 
 ROTARY = {
-    "rope_parameters": rotary_parameters(),
-    "rope_scaling": rotary_parameters(),
-    "partial_rotary_factor": only(1.0, 1),
+    **fields.rotary_parameters()(rope_parameters=None, rope_scaling=None),
+    "partial_rotary_factor": fields.only(1.0, 1),
 }
-PARTLY_ROTARY = dict.fromkeys(("rope_parameters", "rope_scaling"), rotary_parameters(partial=True))
+PARTLY_ROTARY = fields.rotary_parameters(partial=True)(rope_parameters=None, rope_scaling=None)
 UNSHAPED = frozenset({"is_llama_config", "max_sequence_length", "rms_norm_eps", "rope_interleaved", "rope_theta"})
 
 
 def decoder(width: int, layers: int, heads: int, positions: int, vocabulary: int) -> dict[str, ConfigField]:
     """The fields that every decoder has."""
     return {
-        "hidden_size": size(width),
-        "num_hidden_layers": depth(layers),
-        "num_attention_heads": size(heads),
-        "max_position_embeddings": size(positions),
-        "vocab_size": size(vocabulary),
+        **fields.sizes(hidden_size=width, num_attention_heads=heads),
+        **fields.depths(num_hidden_layers=layers),
+        **fields.sizes(max_position_embeddings=positions, vocab_size=vocabulary),
     }
 
 
@@ -43,10 +31,9 @@ def grouped(
     """
     return {
         **ROTARY,
-        "num_key_value_heads": size_or_null(heads),
-        "head_dim": size_or_null(head_dim),
-        "intermediate_size": size(d_ff),
-        "hidden_act": activation(act),
-        "attention_dropout": dropout(0.0),
-        "tie_word_embeddings": flag(tied),
+        **fields.sizes_or_null(num_key_value_heads=heads, head_dim=head_dim),
+        **fields.sizes(intermediate_size=d_ff),
+        **fields.activations(hidden_act=act),
+        **fields.dropouts(attention_dropout=0.0),
+        **fields.flags(tie_word_embeddings=tied),
     }

@@ -10,15 +10,12 @@ from ledger.spec.imports.huggingface.family import Family
 
 # What the second and third Gemma have in common.
 GEMMA_FIELDS = {
-    "num_key_value_heads": fields.size(4),
-    "head_dim": fields.size(256),
-    "intermediate_size": fields.size(9216),
-    "hidden_activation": fields.activation("gelu_pytorch_tanh"),
-    "attention_bias": fields.flag(False),
-    "attention_dropout": fields.dropout(0.0),
-    "sliding_window": fields.size_or_null(4096),
-    "layer_types": fields.layer_types(),
-    "tie_word_embeddings": fields.flag(True),
+    **fields.sizes(num_key_value_heads=4, head_dim=256, intermediate_size=9216),
+    **fields.activations(hidden_activation="gelu_pytorch_tanh"),
+    **fields.flags(attention_bias=False, tie_word_embeddings=True),
+    **fields.dropouts(attention_dropout=0.0),
+    **fields.sizes_or_null(sliding_window=4096),
+    **fields.layer_types(*fields.SLIDING)(layer_types=None),
 }
 GEMMA = (
     *terms.OUTSIDE,
@@ -35,10 +32,10 @@ CAPPED = (
 QWEN = {
     **decoder(width=4096, layers=32, heads=32, positions=32768, vocabulary=151936),
     **grouped(32, 22016),
-    "use_sliding_window": fields.flag(False),
-    "sliding_window": fields.size_or_null(4096),
-    "max_window_layers": fields.whole(28),
-    "layer_types": fields.layer_types(),
+    **fields.flags(use_sliding_window=False),
+    **fields.sizes_or_null(sliding_window=4096),
+    **fields.wholes()(max_window_layers=28),
+    **fields.layer_types(*fields.SLIDING)(layer_types=None),
 }
 INNER_WIDTH = terms.Term(
     ("mlp.d_ff",), lambda values: values["n_inner"] or 4 * values["hidden_size"], lambda width: {"n_inner": width}
@@ -53,12 +50,10 @@ DENSE: Mapping[str, Family] = {
         architecture="GPT2LMHeadModel",
         fields={
             **decoder(width=768, layers=12, heads=12, positions=1024, vocabulary=50257),
-            "n_inner": fields.size_or_null(None),
-            "activation_function": fields.activation("gelu_new"),
-            "resid_pdrop": fields.dropout(0.1),
-            "embd_pdrop": fields.dropout(0.1),
-            "attn_pdrop": fields.dropout(0.1),
-            "tie_word_embeddings": fields.flag(True),
+            **fields.sizes_or_null(n_inner=None),
+            **fields.activations(activation_function="gelu_new"),
+            **fields.dropouts(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1),
+            **fields.flags(tie_word_embeddings=True),
             "reorder_and_upcast_attn": fields.only(False),  # true computes scores in fp32
         },
         terms=(
@@ -93,14 +88,11 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=6144, layers=44, heads=64, positions=2048, vocabulary=50432),
             **PARTLY_ROTARY,
-            "intermediate_size": fields.size(24576),
-            "hidden_act": fields.activation("gelu"),
-            "attention_bias": fields.flag(True),
-            "attention_dropout": fields.dropout(0.0),
-            "hidden_dropout": fields.dropout(0.0),
-            "tie_word_embeddings": fields.flag(False),
-            "use_parallel_residual": fields.flag(True),
-            "rotary_pct": fields.share(0.25),
+            **fields.sizes(intermediate_size=24576),
+            **fields.activations(hidden_act="gelu"),
+            **fields.flags(attention_bias=True, tie_word_embeddings=False, use_parallel_residual=True),
+            **fields.dropouts(attention_dropout=0.0, hidden_dropout=0.0),
+            **fields.shares(rotary_pct=0.25),
         },
         terms=(
             *terms.OUTSIDE,
@@ -120,8 +112,7 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=32000),
             **grouped(None, 11008),
-            "attention_bias": fields.flag(False),
-            "mlp_bias": fields.flag(False),
+            **fields.flags(attention_bias=False, mlp_bias=False),
         },
         terms=(*LLAMA, terms.BIASES, terms.DROPOUT, *terms.mlp("gated"), terms.same("mlp_bias", "mlp.bias")),
         ignored=UNSHAPED,
@@ -133,7 +124,7 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=4096, layers=32, heads=32, positions=131072, vocabulary=32000),
             **grouped(8, 14336),
-            "sliding_window": fields.size_or_null(4096),
+            **fields.sizes_or_null(sliding_window=4096),
         },
         terms=(*LLAMA, terms.WINDOW, terms.DROPOUT, *terms.mlp("gated")),
         ignored=UNSHAPED,
@@ -160,9 +151,8 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=3072, layers=28, heads=16, positions=8192, vocabulary=256000),
             **grouped(16, 24576, act="gelu_pytorch_tanh", tied=True),
-            "num_key_value_heads": fields.size(16),
-            "head_dim": fields.size(256),
-            "attention_bias": fields.flag(False),
+            **fields.sizes(num_key_value_heads=16, head_dim=256),
+            **fields.flags(attention_bias=False),
         },
         terms=(
             *(*GEMMA, *terms.fixed("", norms="pre")),
@@ -178,8 +168,7 @@ DENSE: Mapping[str, Family] = {
             **decoder(width=2304, layers=26, heads=8, positions=8192, vocabulary=256000),
             **GEMMA_FIELDS,
             **ROTARY,
-            "attn_logit_softcapping": fields.cap(50.0),
-            "final_logit_softcapping": fields.cap(30.0),
+            **fields.caps(attn_logit_softcapping=50.0, final_logit_softcapping=30.0),
         },
         terms=(*GEMMA, terms.BIASES, *CAPPED, terms.DROPOUT, *terms.of("local", terms.WINDOW)),
         patterns=(patterns.EVERY_OTHER_IF_ANY,),
@@ -189,7 +178,7 @@ DENSE: Mapping[str, Family] = {
         config="Qwen3Config",
         architecture="Qwen3ForCausalLM",
         divides=False,
-        fields={**QWEN, "head_dim": fields.size(128), "attention_bias": fields.flag(False)},
+        fields={**QWEN, **fields.sizes(head_dim=128), **fields.flags(attention_bias=False)},
         terms=(
             *(*LLAMA, terms.BIASES, *terms.fixed("attention", qk_norm="head"), terms.DROPOUT),
             *(*terms.of("local", terms.WINDOW), *terms.mlp("gated")),
@@ -203,13 +192,10 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=2304, layers=26, heads=8, positions=131072, vocabulary=262208),
             **GEMMA_FIELDS,
-            "rope_parameters": fields.rotary_parameters(),
-            "rope_scaling": fields.anything(),
-            "rope_theta": fields.anything(1_000_000.0),
-            "rope_local_base_freq": fields.anything(10_000.0),
-            "attn_logit_softcapping": fields.cap(None),
-            "final_logit_softcapping": fields.cap(None),
-            "sliding_window_pattern": fields.size(6),
+            **fields.rotary_parameters()(rope_parameters=None),
+            **fields.of_any_kind(rope_theta=1_000_000.0, rope_local_base_freq=10_000.0),
+            **fields.caps(attn_logit_softcapping=None, final_logit_softcapping=None),
+            **fields.sizes(sliding_window_pattern=6),
         },
         terms=(
             *GEMMA,
@@ -219,7 +205,7 @@ DENSE: Mapping[str, Family] = {
             *(*terms.of("local", terms.WINDOW), terms.DROPOUT),
         ),
         patterns=(patterns.ALL_BUT_EVERY,),
-        ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar"},
+        ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar", "rope_scaling"},
     ),
     "phi": Family(
         config="PhiConfig",
@@ -227,14 +213,12 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=2048, layers=24, heads=32, positions=2048, vocabulary=51200),
             **PARTLY_ROTARY,
-            "num_key_value_heads": fields.size_or_null(None),
-            "intermediate_size": fields.size(8192),
-            "hidden_act": fields.activation("gelu_new"),
-            "attention_dropout": fields.dropout(0.0),
-            "resid_pdrop": fields.dropout(0.0),
-            "embd_pdrop": fields.dropout(0.0),
-            "tie_word_embeddings": fields.flag(False),
-            "partial_rotary_factor": fields.share(0.5),
+            **fields.sizes_or_null(num_key_value_heads=None),
+            **fields.sizes(intermediate_size=8192),
+            **fields.activations(hidden_act="gelu_new"),
+            **fields.dropouts(attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0),
+            **fields.flags(tie_word_embeddings=False),
+            **fields.shares(partial_rotary_factor=0.5),
             "qk_layernorm": fields.only(False),
         },
         terms=(
@@ -254,7 +238,7 @@ DENSE: Mapping[str, Family] = {
         fields={
             **decoder(width=4096, layers=32, heads=32, positions=2048, vocabulary=50304),
             **{name: field for name, field in grouped(None, 11008).items() if name != "head_dim"},
-            "attention_bias": fields.flag(False),
+            **fields.flags(attention_bias=False),
         },
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms", "post", wide=True)),
