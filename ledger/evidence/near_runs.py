@@ -39,7 +39,7 @@ WORDS = {
 }
 
 
-def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
+def nearest_runs(compiled: Compiled) -> tuple[Nearby, ...]:
     """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan.
 
     Predictions of runs that the library carries are read; steps of a device of one's own are compiled.
@@ -48,17 +48,17 @@ def nearby(compiled: Compiled) -> tuple[Nearby, ...]:
     if plan.model.bare:
         return ()
     own = {step.run.id: step for step in own_steps(plan, {run.id for run in published_runs()})}
-    found = neighbours(plan, (*(step.run for step in own.values()), *published_runs()))
-    return tuple(one for run in found for one in _told(own[run.id].predicted() if run.id in own else run, plan))
+    runs = neighbours(plan, (*(step.run for step in own.values()), *published_runs()))
+    predicted = (own[run.id].predicted() if run.id in own else run for run in runs)
+    return tuple(measurement for run in predicted for measurement in _measurements(run, plan))
 
 
 def neighbours(plan: Plan, runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     """The nearest of the runs on the plan's device."""
-    near = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
-    wide = abs(log2(plan.model.d_model))
-    close = [(far, run) for far, run in near if far <= FAR and abs(log2(run.d_model) - wide) <= WIDTH]
+    distances = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
+    near = [(far, run) for far, run in distances if far <= FAR and abs(log2(run.d_model / plan.model.d_model)) <= WIDTH]
     kinds: dict[tuple[object, ...], PublishedRun] = {}
-    for _, run in sorted(close, key=lambda pair: (pair[0], pair[1].id)):
+    for _, run in sorted(near, key=lambda pair: (pair[0], pair[1].id)):
         kind = (run.model, run.stack, run.dtype, run.recompute, run.zero, *(getattr(run, size) for size in WEIGHTS))
         kinds.setdefault(kind, run)  # the same run of several releases says the same
     return list(kinds.values())[:MOST]
@@ -66,9 +66,9 @@ def neighbours(plan: Plan, runs: Iterable[PublishedRun]) -> list[PublishedRun]:
 
 def distance(run: PublishedRun, plan: Plan) -> float:
     """Doublings between a run and the plan, weighed, and what is of another kind."""
-    own = sizes(plan)
-    doublings = sum(weight * abs(log2(getattr(run, name) / own[name])) for name, weight in WEIGHTS.items())
-    return doublings + UNLIKE * sum(1 for _ in unlike(run, plan))
+    of_plan = sizes(plan)
+    doublings = sum(weight * abs(log2(getattr(run, name) / of_plan[name])) for name, weight in WEIGHTS.items())
+    return doublings + UNLIKE * sum(1 for _ in differences_in_kind(run, plan))
 
 
 def sizes(plan: Plan) -> dict[str, int]:
@@ -86,7 +86,7 @@ def sizes(plan: Plan) -> dict[str, int]:
     }
 
 
-def unlike(run: PublishedRun, plan: Plan) -> Iterator[str]:
+def differences_in_kind(run: PublishedRun, plan: Plan) -> Iterator[str]:
     """In what kind a run differs, in words."""
     if run.dtype != plan.precision.multiplies:
         yield f"{run.dtype} matmuls"
@@ -100,7 +100,7 @@ def unlike(run: PublishedRun, plan: Plan) -> Iterator[str]:
         yield f"{run.experts} experts a layer" if run.experts else "no experts"
 
 
-def lacks(run: PublishedRun, plan: Plan) -> Iterator[str]:
+def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
     """What the plan does and the run did not: mechanisms of whose cost the run says nothing."""
     mesh = plan.parallelism
     if experts_per_layer(plan) and not run.experts:
@@ -117,14 +117,14 @@ def lacks(run: PublishedRun, plan: Plan) -> Iterator[str]:
         yield f"multiplies in {plan.precision.multiplies}"
 
 
-def _told(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
+def _measurements(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
     """What was measured of a run, each beside its prediction."""
-    own = sizes(plan)
-    said = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != own[name]]
-    differs = ", ".join((*said, *unlike(run, plan)))
+    of_plan = sizes(plan)
+    other_sizes = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != of_plan[name]]
+    differs = ", ".join((*other_sizes, *differences_in_kind(run, plan)))
     name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
     if run.step and run.measured_step:
-        lacking = tuple(lacks(run, plan))
+        lacking = tuple(mechanisms_not_run(run, plan))
         yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
     if run.memory and run.measured_memory:
         yield Nearby(run.memory_total, name, run.memory, run.measured_memory, "B", run.source, differs)

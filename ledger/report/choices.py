@@ -33,11 +33,11 @@ def supplements(compiled: Compiled, formats: Iterable[str]) -> dict[str, Any]:
     if not {"html", "pdf"} & set(formats):
         return {}
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
-    from ledger.evidence.near_runs import nearby
+    from ledger.evidence.near_runs import nearest_runs
 
     return {
         "sensitivities": sensitivities(compiled),
         "alternatives": alternatives(compiled.plan),
         "microbenchmarks": nearest_microbenchmarks(compiled),
-        "runs": nearby(compiled),
+        "runs": nearest_runs(compiled),
     }

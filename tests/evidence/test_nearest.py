@@ -10,7 +10,7 @@ import pytest
 import ledger
 from ledger.books.results import Compiled
 from ledger.evidence.near_microbenchmarks import MOST, nearest_microbenchmarks
-from ledger.evidence.near_runs import nearby
+from ledger.evidence.near_runs import nearest_runs
 from ledger.evidence.nearby import Nearby
 from ledger.report.views.basis import NAPKIN, basis_sentence
 
@@ -96,7 +96,7 @@ def test_a_device_without_evidence_has_none() -> None:
 def test_a_parameter_count_has_no_kernels() -> None:
     """Nothing is priced, so nothing is near it, on a device with measurements too."""
     found = ledger.compile(SPECS / "8b.yaml", ["model={model: some, parameters: 8e9}", "expect=[]"])
-    assert nearest_microbenchmarks(found) == () == nearby(found)
+    assert nearest_microbenchmarks(found) == () == nearest_runs(found)
     assert basis_sentence(found) == NAPKIN
 
 

@@ -13,7 +13,7 @@ from ledger.evidence.basis import basis
 from ledger.evidence.citations import missing_files
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
-from ledger.evidence.near_runs import nearby
+from ledger.evidence.near_runs import nearest_runs
 from ledger.evidence.writing import head_text
 from ledger.lab.bench.plans import plan
 from ledger.lab.calibration.calibrate import fit_all
@@ -83,7 +83,7 @@ def test_prices_lead_to_the_measurements_they_were_fitted_on(own: Compiled) -> N
 
 def test_a_step_of_the_device_is_a_run_near_the_plan(own: Compiled) -> None:
     """Measured in the same file, compiled under the same prices: this very plan, so the predictions are equal."""
-    (found,) = nearby(own)
+    (found,) = nearest_runs(own)
     assert found.measured == SECONDS
     assert found.predicted == pytest.approx(float(own.totals["time.step"]), rel=1e-9)
     assert found.differs == ""
@@ -97,7 +97,7 @@ def test_measurements_that_are_gone_are_missed(tmp_path: Path, own: Compiled) ->
         (tmp_path / name).write_text((beside.parent / name).read_text(encoding="utf-8"), encoding="utf-8")
     moved = ledger.compile(tmp_path / "plan.yaml", [f"{key}={value}" for key, value in NARROW.items()])
     assert missing_files(moved.plan) == ("own.yaml",)
-    assert nearest_microbenchmarks(moved) == () == nearby(moved)
+    assert nearest_microbenchmarks(moved) == () == nearest_runs(moved)
     assert "cite own.yaml, which is no longer there" in no_microbenchmarks_sentence(moved)
     assert "single published figures" in basis_sentence(moved)
 

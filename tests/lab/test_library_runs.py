@@ -9,7 +9,15 @@ from statistics import fmean
 import pytest
 
 from ledger.books import compile_plan
-from ledger.evidence.near_runs import FAR, MOST, distance, lacks, nearby, neighbours, unlike
+from ledger.evidence.near_runs import (
+    FAR,
+    MOST,
+    differences_in_kind,
+    distance,
+    mechanisms_not_run,
+    nearest_runs,
+    neighbours,
+)
 from ledger.evidence.published_runs import PublishedRun, published_runs, run_of_plan
 from ledger.lab.score import matmul_level
 from ledger.lab.score.library_runs import library_rows, library_runs, runs_of_files, table_text
@@ -61,17 +69,17 @@ def test_a_run_like_the_plan_is_at_distance_nought() -> None:
     assert distance(same, PLAN) == 0
     wider, longer = (distance(replace(same, **{name: 2 * getattr(same, name)}), PLAN) for name in ("d_model", "layers"))
     assert wider > longer > 0
-    assert list(unlike(replace(same, dtype="fp8", zero=1), PLAN)) == ["fp8 matmuls", "ZeRO 1"]
-    assert list(unlike(replace(same, experts=8), PLAN)) == ["8 experts a layer"]
+    assert list(differences_in_kind(replace(same, dtype="fp8", zero=1), PLAN)) == ["fp8 matmuls", "ZeRO 1"]
+    assert list(differences_in_kind(replace(same, experts=8), PLAN)) == ["8 experts a layer"]
 
 
 def test_what_a_run_says_nothing_of_is_told() -> None:
     """A dense run without splits says nothing of experts, stages or split tensors, and all of a plan like it."""
-    assert list(lacks(_like_the_plan(), PLAN)) == []
+    assert list(mechanisms_not_run(_like_the_plan(), PLAN)) == []
     mixtral = load_plan(str(SPECS / "mixtral-8x7b.yaml"))
-    assert "routes tokens to experts" in list(lacks(replace(_like_the_plan(), zero=3), mixtral))
+    assert "routes tokens to experts" in list(mechanisms_not_run(replace(_like_the_plan(), zero=3), mixtral))
     staged = replace(PLAN, parallelism=replace(PLAN.parallelism, pipeline=4, tensor=2))
-    assert list(lacks(_like_the_plan(), staged)) == ["splits tensors over devices", "runs as a pipeline"]
+    assert list(mechanisms_not_run(_like_the_plan(), staged)) == ["splits tensors over devices", "runs as a pipeline"]
 
 
 def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:
@@ -94,7 +102,7 @@ def test_a_plan_without_evidence_has_no_neighbours() -> None:
 def test_a_neighbour_tells_its_error_and_how_it_differs() -> None:
     """Each measurement stands beside what the compiler says of that very run."""
     stored = {one.id: one for one in published_runs()}
-    for told in nearby(compile_plan(PLAN)):
+    for told in nearest_runs(compile_plan(PLAN)):
         run = stored[told.name.rpartition("(")[2].rstrip(")")]
         predicted, measured = {
             "time.step": (run.step, run.measured_step),

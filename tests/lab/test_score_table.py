@@ -13,7 +13,8 @@ from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.facts import COLUMNS, NEEDED, Facts, facts
 from ledger.lab.score.predictions import measured_step, predict_rows
-from ledger.lab.score.row_plans import SkippedError, by_compute, row_plan
+from ledger.lab.score.row_layout import SkippedError, stages_by_compute
+from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.rows import summarise
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
@@ -226,7 +227,7 @@ def test_the_first_stages_of_nanotron_hold_what_its_logs_say(tmp_path: Path) -> 
     """
     one = facts(read_table(written(tmp_path, NANOTRON), NEEDED)[0])
     for stages, published in ((2, 940e6), (4, 604e6), (8, 470e6)):
-        layers = list(by_compute(one, stages))
+        layers = list(stages_by_compute(one, stages))
         assert sum(layers) == 16
         assert 268_435_456 + layers[0] * 67_112_960 == pytest.approx(published, rel=2e-3)
 

@@ -9,7 +9,7 @@ import pytest
 from ledger.evidence.tables import read_table
 from ledger.lab.score.facts import NEEDED, Facts, facts
 from ledger.lab.score.row_plans import row_plan
-from ledger.lab.score.sources import software
+from ledger.lab.score.sources import software_of
 from ledger.spec.library import default_library
 from ledger.spec.load import load_stack
 from tests.lab.published_rows import TORCHTITAN, written
@@ -40,7 +40,7 @@ def typed(folder: Path, **changes: str) -> Facts:
 def test_a_row_names_its_stack(tmp_path: Path, cells: dict[str, str], stack: str) -> None:
     """The publication, and what the row says of itself, choose; nothing else does."""
     row = typed(tmp_path, **cells)
-    made = software(row)
+    made = software_of(row)
     assert made is not None
     assert (made.compiled if row.torch_compile and made.compiled else made.stack) == stack
 

@@ -68,7 +68,7 @@ NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "v
 LARGEST = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-KINDS = {
+EXPECTED = {
     "int | None": f"a whole number from 1 to {LARGEST}",
     "float | None": "a number above 0",
     "bool | None": "true or false",
@@ -81,18 +81,18 @@ class UnreadableError(ValueError):
 
 def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for field in fields(Facts):
         if str(field.type) == "str | None":  # a column that the table may do without
-            found[field.name] = _grade(row, field.name)
+            cells[field.name] = _grade(row, field.name)
             continue
         text = row.text(field.name)
         try:
-            found[field.name] = READERS[str(field.type)](text) if text or field.type == "str" else None
+            cells[field.name] = READERS[str(field.type)](text) if text or field.type == "str" else None
         except (ValueError, OverflowError, KeyError):
-            wanted = KINDS[str(field.type)]
-            raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {wanted}") from None
-    return Facts(**found)
+            expected = EXPECTED[str(field.type)]
+            raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {expected}") from None
+    return Facts(**cells)
 
 
 def _grade(row: TableRow, name: str) -> str | None:

@@ -17,7 +17,8 @@ from ledger.evidence.tables import TableRow
 from ledger.lab.replay.step import replayed
 from ledger.lab.score.facts import Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
-from ledger.lab.score.row_plans import RowPlan, SkippedError, document_text, row_plan
+from ledger.lab.score.row_layout import SkippedError
+from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
 from ledger.lab.score.sources import ALLOCATED, DRIVER
 from ledger.model.schedule import roles

@@ -76,47 +76,49 @@ MEGATRON = Software(
 )
 
 
-def software(row: Facts) -> Software | None:
+def software_of(row: Facts) -> Software | None:
     """The software of a row; None where its publication is not known."""
-    made = SOFTWARE.get(row.source_id or row.source)
-    changed = OTHERWISE.get(row.source_id)
-    return changed(row, made) if made and changed else made
+    software = SOFTWARE.get(row.source_id or row.source)
+    change = BY_ROW.get(row.source_id)
+    return change(row, software) if software and change else software
 
 
-def _torchao(row: Facts, made: Software) -> Software:
+def _torchao(row: Facts, software: Software) -> Software:
     """pytorch/ao docs/source/workflows/training.md: H100 in April 2025 (PyTorch 2.6, before the loss was compiled).
 
     B200 and MI300X in August 2025 (pytorch/ao pull request 2777), after torchtitan wrapped embedding and head apart.
     """
     if "workflows/training.md" not in row.source:
-        return made
+        return software
     if "H100" in row.hardware:
-        return replace(made, compiled="torchtitan-compile-2024")
-    return replace(made, compiled="torchtitan-rocm-2025" if "MI300X" in row.hardware else "torchtitan-blackwell-2025")
+        return replace(software, compiled="torchtitan-compile-2024")
+    return replace(
+        software, compiled="torchtitan-rocm-2025" if "MI300X" in row.hardware else "torchtitan-blackwell-2025"
+    )
 
 
-def _torchtitan(row: Facts, made: Software) -> Software:
+def _torchtitan(row: Facts, software: Software) -> Software:
     """Rows that say in their notes that tensor parallelism is asynchronous, which needs torch.compile.
 
     fp8 was compiled as well (pytorch/torchtitan docs/float8.md), whether a row says so or not.
     """
     if "AsyncTP" in row.notes or "Async TP" in row.notes:
-        return replace(made, compiled=f"{made.compiled}-async", stack=f"{made.compiled}-async")
-    return replace(made, stack=made.compiled) if row.dtype.startswith("fp8") else made
+        return replace(software, compiled=f"{software.compiled}-async", stack=f"{software.compiled}-async")
+    return replace(software, stack=software.compiled) if row.dtype.startswith("fp8") else software
 
 
-def _llm_foundry(row: Facts, made: Software) -> Software:
+def _llm_foundry(row: Facts, software: Software) -> Software:
     """scripts/train/benchmarking/sweep.py: from 128 devices on, these models ran flash-attn, all others Triton's."""
     flash = (row.n_gpus or 0) >= LARGE_SCALE and row.model_name.removeprefix("mpt-") in {"1b", "3b", "7b", "70b"}
-    return replace(made, stack="llm-foundry-flash-2023") if flash else made
+    return replace(software, stack="llm-foundry-flash-2023") if flash else software
 
 
-def _internevo(row: Facts, made: Software) -> Software:
+def _internevo(row: Facts, software: Software) -> Software:
     """doc/en/train_performance.md tests FSDP beside the framework's own ZeRO, which updates one flat tensor."""
-    return replace(made, stack="internevo-fsdp-2023") if row.data_parallel_kind.startswith("fsdp") else made
+    return replace(software, stack="internevo-fsdp-2023") if row.data_parallel_kind.startswith("fsdp") else software
 
 
-def _nanotron(row: Facts, made: Software) -> Software:
+def _nanotron(row: Facts, software: Software) -> Software:
     """Runs whose script had hosts compare collectives, which shows in their own tests of transfers.
 
     A node sums at 425 GB/s in those, at 459 GB/s in the others (columns `AR Intra-node (GB/s)` and `job_id` of the copy
@@ -126,13 +128,13 @@ def _nanotron(row: Facts, made: Software) -> Software:
     devices, stages = row.n_gpus or 0, row.pp or 1
     piped = stages > 1 and (devices > NODE or row.data_parallel_kind != "ddp")
     several = stages == 1 and devices in (4 * NODE, 8 * NODE) and (row.micro_batch or 1) > 1 and (row.tp or 1) < 32
-    return replace(made, stack="nanotron-2025-checked") if piped or several else made
+    return replace(software, stack="nanotron-2025-checked") if piped or several else software
 
 
 NODE = 8  # devices
 LARGE_SCALE = 128  # devices; the section "Large Scale" of llm-foundry's table
 # Publications whose rows were made at different times or in different ways.
-OTHERWISE: Mapping[str, Callable[[Facts, Software], Software]] = {
+BY_ROW: Mapping[str, Callable[[Facts, Software], Software]] = {
     "torchao": _torchao,
     "torchtitan-202412": _torchtitan,
     "torchtitan-202506": _torchtitan,
