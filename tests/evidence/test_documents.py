@@ -52,11 +52,64 @@ def test_the_evidence_of_the_library_is_sound(name: str) -> None:
         ("{what: matmul.bf16, m: 512, n: 512, value: 3, unit: us}", "matmul.bf16 has no `k`"),
         ("{what: all_reduce, bytes: 512, value: 3, unit: us}", "all_reduce has no `ranks`"),
         ("{bytes: 512, value: 3, unit: us}", "a record says no kernel class"),
+        ("{what: norm.forwards, bytes: 512, value: 3, unit: us}", "no kernel class is named `norm.forwards`"),
+        (
+            "{what: grouped.bf16, tokens: 64, TOP_K: 2, experts: 8, width: 4, d_ff: 8, value: 3, unit: us}",
+            "grouped.bf16 has no `top_k`",
+        ),
+        (
+            "{what: matmul.bf16, m: 8, n: 8, k: 8, result: bf61, value: 3, unit: us}",
+            "matmul.bf16: no number format is named `bf61`",
+        ),
+        (
+            "{what: matmul.bf16, m: 8, n: 8, k: 8, batch: two, value: 3, unit: us}",
+            "matmul.bf16: `batch` of a record must be a number, not 'two'",
+        ),
+        (
+            "{what: attention.flash, batch: 2, heads: 2, seq: 8, head_dim: 8, value: 3, unit: us}",
+            "attention.flash: no `causal` says whether a mask leaves out half",
+        ),
+        (
+            "{what: all_reduce, ranks: 8, bytes: 512, value: 3, unit: TFLOP/s}",
+            "all_reduce: its form counts no flops, so it has no rate in TFLOP/s",
+        ),
     ],
 )
 def test_a_faulty_record_is_told_with_its_line(tmp_path: Path, record: str, said: str) -> None:
     """The record in line 8, after a good one."""
     assert _problems(tmp_path, f"{HEAD}{COPY}  - {record}\n") == [f"8: {said}"]
+
+
+TABLES = """spec: ledger/1
+evidence: a device
+device: h100-sxm
+source: a test of the reader
+origin: {method: none}
+series:
+  - what: matmul.bf61
+    unit: us
+    columns: [m, n, k, value]
+    rows: |
+      512 512 512 100
+      512 512 1024 100
+  - what: attention.flash
+    unit: us
+    causal: true
+    head_dim: {a: 1}
+    columns: [batch, seq, value]
+    rows: |
+      1 512 100
+      2 512 100
+"""
+
+
+def test_what_all_rows_of_a_table_lack_is_told_once(tmp_path: Path) -> None:
+    """At what they share, or at the names of their columns: a hundred rows are no hundred problems."""
+    assert _problems(tmp_path, TABLES) == [
+        "7: no kernel class is named `matmul.bf61`",
+        "16: attention.flash: `head_dim` is no number: {'a': 1}",
+        "17: attention.flash has no `heads`",
+    ]
 
 
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ledger.evidence.microbenchmarks.samples import samples
+from ledger.evidence.microbenchmarks.samples import RecordError, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import is_priced
 from ledger.spec.kernel_families import form_of
 
@@ -27,6 +27,14 @@ def test_causal_attention_counts_half_of_each_matmul(what: str, matmuls: int) ->
     assert sample.seconds == pytest.approx(1e-3)
 
 
+def test_passes_that_were_timed_as_one_share_its_flops() -> None:
+    """Two products of seven are forward's, five backward's; a pass or a matmul timed by itself has all of its own."""
+    both = {"attention.cudnn.forward": 2 / 7, "attention.cudnn.backward": 5 / 7}
+    assert pass_shares("attention.cudnn") == pytest.approx(both)
+    assert pass_shares("attention.cudnn.backward") == {"attention.cudnn.backward": 1.0}
+    assert pass_shares("matmul.bf16") == {"matmul.bf16": 1.0}
+
+
 def test_a_ring_passes_an_all_reduce_twice() -> None:
     """8 ranks: 7/8 of the payload for a reduce-scatter, twice that for an all-reduce."""
     sizes = {"bytes": 1e6, "ranks": 8, "value": 10, "unit": "us"}
@@ -46,7 +54,7 @@ def test_kernel_classes_without_a_form_of_their_own_move_bytes() -> None:
 
 def test_a_size_that_is_no_number_is_refused() -> None:
     """A quoted size would silently compare as text."""
-    with pytest.raises(TypeError, match="`bytes` of a record must be a number"):
+    with pytest.raises(RecordError, match="`bytes` of a record must be a number"):
         samples([{"what": "copy", "bytes": "1 GB", "value": 1, "unit": "us"}])
 
 

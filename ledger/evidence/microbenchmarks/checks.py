@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ledger.evidence.microbenchmarks.identity import identity
-from ledger.evidence.microbenchmarks.samples import fitted_form, is_with_others, needed_sizes
+from ledger.evidence.microbenchmarks.samples import RecordError, fitted_form, is_with_others, needed_sizes, sample
 from ledger.evidence.microbenchmarks.series import PlacedRecord
-from ledger.spec.kernel_families import measured_classes
+from ledger.spec.kernel_families import form_of, measured_classes
 from ledger.spec.near import nearest
 from ledger.spec.price_lists import parameter_problems
 from ledger.spec.problems import Location, Problem
@@ -57,9 +57,21 @@ def _record_problems(record: PlacedRecord) -> Iterator[Problem]:
         if unit not in UNITS:
             message = f"{what}: the unit `{unit}` is unknown" if "unit" in record.fields else f"{what} has no unit"
             yield Problem(record.place("unit"), message, f"one of {', '.join(UNITS)}")
-        yield from _not_above_zero(record, ("value", *needed_sizes(what)))
-        yield from _incredible(record)
-        yield from _outside_quartiles(record)
+        problems = (
+            *_not_above_zero(record, ("value", *needed_sizes(record.fields))),
+            *_incredible(record),
+            *_outside_quartiles(record),
+        )
+        yield from problems if problems or unit not in UNITS else _without_sample(record)
+
+
+def _without_sample(record: PlacedRecord) -> Iterator[Problem]:
+    """A record that gives no sample of its kernel class."""
+    try:
+        if form_of(record.fields["what"]):
+            sample(record.fields)
+    except RecordError as error:
+        yield Problem(record.place(error.key), f"{record.fields['what']}: {error}", error.help)
 
 
 def _not_above_zero(record: PlacedRecord, needed: tuple[str, ...]) -> Iterator[Problem]:
@@ -67,7 +79,7 @@ def _not_above_zero(record: PlacedRecord, needed: tuple[str, ...]) -> Iterator[P
     what = record.fields["what"]
     for name in needed:
         if name not in record.fields:
-            yield Problem(record.where, f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
+            yield Problem(record.place(name), f"{what} has no `{name}`", f"it needs {', '.join(needed)}")
     for name, value in record.fields.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             if name in needed:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from ledger.evidence.microbenchmarks.series import Record
 from ledger.price_forms import PRICE_FORMS
 from ledger.spec.kernel_families import NUMBER_FORMATS, form_of, passes_of
-
-Record = Mapping[str, object]
+from ledger.spec.near import nearest
 
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
 # Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
 ATTENTION_MATMULS = {"forward": (1, 1), "backward": (3, 2)}
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
+GROUPS = ("groups", "rows", "n", "k")  # of grouped products, and of a whole layer of experts
+EXPERTS = ("tokens", "top_k", "experts", "width", "d_ff")
 TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -31,21 +33,29 @@ SizesAndGroup = tuple[dict[str, float], str]
 
 @dataclass(frozen=True)
 class RecordReader:
-    """How the sizes of a form are found in a record, and the numbers that a record needs for them."""
+    """How the sizes of a form are found in a record, and the numbers that a record needs for them: one of `needs`."""
 
-    needs: tuple[str, ...]
     read: Callable[[Record], SizesAndGroup]
+    needs: tuple[tuple[str, ...], ...]
+
+
+class RecordError(ValueError):
+    """A record does not say what its kernel class needs, at `key`; `help` says what to write."""
+
+    def __init__(self, key: str, message: str, help_text: str) -> None:
+        super().__init__(message)
+        self.key, self.help = key, help_text
 
 
 def samples(records: Iterable[Record]) -> tuple[TimedSample, ...]:
-    """One sample per record; raises KeyError where a record lacks a size that its kernel class needs."""
-    return tuple(_sample(record) for record in records)
+    """One sample per record; raises RecordError where a record does not say what its kernel class needs."""
+    return tuple(map(sample, records))
 
 
-def needed_sizes(what: str) -> tuple[str, ...]:
-    """The numbers beside its value that a record of a kernel class needs."""
-    form = form_of(what)
-    return reader(form).needs if form else ()
+def needed_sizes(record: Record) -> tuple[str, ...]:
+    """The numbers beside its value that a record needs: of the ways to state its sizes, that of which it has most."""
+    form = form_of(str(record["what"]))
+    return max(reader(form).needs, key=lambda names: sum(name in record for name in names)) if form else ()
 
 
 def fitted_form(what: str, *, with_others: bool) -> str:
@@ -62,7 +72,7 @@ def is_with_others(record: Record) -> bool:
 def reader(form: str) -> RecordReader:
     """How records give the sizes of a form: by its row in READERS, else they state these sizes as they are."""
     stated = tuple(PRICE_FORMS[form].sizes)
-    return READERS.get(form) or RecordReader(stated, lambda record: _stated(record, stated))
+    return READERS.get(form) or RecordReader(lambda record: _stated(record, stated), (stated,))
 
 
 def pass_shares(what: str) -> dict[str, float]:
@@ -73,12 +83,15 @@ def pass_shares(what: str) -> dict[str, float]:
     return {name: count / sum(products.values()) for name, count in products.items()}
 
 
-def _sample(record: Record) -> TimedSample:
+def sample(record: Record) -> TimedSample:
+    """What a record gives a fit; raises RecordError."""
     sizes, group = reader(form_of(str(record["what"]))).read(record)
     unit, value = str(record["unit"]), _number(record, "value")
     if unit in TIMES:
         return TimedSample(value * TIMES[unit], sizes, group)
     amount, scale = RATES[unit]
+    if amount not in sizes:
+        raise RecordError("unit", f"its form counts no {amount}, so it has no rate in {unit}", "us, ms or s")
     return TimedSample(sizes[amount] / (value * scale), sizes, group)
 
 
@@ -98,7 +111,10 @@ def _matmul(record: Record) -> SizesAndGroup:
 def _widths(record: Record) -> tuple[float, float]:
     """Bytes of an element of the operands, and of the result, both ways where it is accumulated."""
     operand = NUMBER_FORMATS[str(record["what"]).partition(".")[2]]
-    result = NUMBER_FORMATS[str(record["result"])] if "result" in record else max(RESULT, operand)
+    name = str(record.get("result", ""))
+    if name and name not in NUMBER_FORMATS:
+        raise RecordError("result", f"no number format is named `{name}`", nearest(name, list(NUMBER_FORMATS)))
+    result = NUMBER_FORMATS[name] if name else max(RESULT, operand)
     return operand, result * (2 if record.get("accumulate") else 1)
 
 
@@ -106,12 +122,11 @@ def _grouped(record: Record) -> SizesAndGroup:
     """One product a group; of a whole gated feed-forward layer of experts, three, with every expert's weights."""
     operand, result = _widths(record)
     if "groups" in record:
-        groups, rows, n, k = (_number(record, name) for name in ("groups", "rows", "n", "k"))
+        groups, rows, n, k = (_number(record, name) for name in GROUPS)
         moved = groups * (operand * (rows * k + k * n) + result * rows * n)
         sizes = {"group": rows, "flops": 2 * groups * rows * n * k, "bytes": moved, "kernels": 1.0}
         return sizes, f"{groups:.0f} x {n:.0f} x {k:.0f}"
-    names = ("tokens", "top_k", "experts", "width", "d_ff")
-    tokens, top_k, experts, width, d_ff = (_number(record, name) for name in names)
+    tokens, top_k, experts, width, d_ff = (_number(record, name) for name in EXPERTS)
     rows = tokens * top_k
     moved = 3 * operand * experts * width * d_ff + result * rows * (2 * width + 4 * d_ff)
     sizes = {"group": rows / experts, "flops": 6 * rows * width * d_ff, "bytes": moved, "kernels": 3.0}
@@ -129,7 +144,9 @@ def _attention(record: Record) -> SizesAndGroup:
     products = _attention_products(str(record["what"])).values()
     flops = 2 * sum(of_keys * width + of_values * values for of_keys, of_values in products) * batch * heads * seq * seq
     beside = batch * seq * width * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
-    sizes = {"seq": seq, "flops": flops / 2 if record["causal"] else flops, "beside": beside}
+    if not isinstance(causal := record.get("causal"), bool):
+        raise RecordError("causal", "no `causal` says whether a mask leaves out half", "`causal: true` or `false`")
+    sizes = {"seq": seq, "flops": flops / 2 if causal else flops, "beside": beside}
     return sizes, f"{batch:.0f} x {seq:.0f}"
 
 
@@ -151,16 +168,17 @@ def _stated(record: Record, names: Iterable[str]) -> SizesAndGroup:
 
 
 def _number(record: Record, name: str) -> float:
-    value = record.get(name, 1) if name == "batch" else record[name]
+    value = record.get(name, 1 if name == "batch" else None)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"`{name}` of a record must be a number, not {value!r}")
+        message = f"`{name}` of a record must be a number, not {value!r}" if name in record else f"it has no `{name}`"
+        raise RecordError(name, message, "write 512 or 43.6")
     return float(value)
 
 
 # Records of a form that is not here state the form's sizes themselves.
 READERS: Mapping[str, RecordReader] = {
-    "matmul": RecordReader(("m", "n", "k"), _matmul),
-    "grouped": RecordReader((), _grouped),  # of a product, or of a whole layer
-    "attention": RecordReader(("batch", "heads", "seq", "head_dim"), _attention),
-    "collective": RecordReader(("ranks", "bytes"), _collective),
+    "matmul": RecordReader(_matmul, (("m", "n", "k"),)),
+    "grouped": RecordReader(_grouped, (GROUPS, EXPERTS)),
+    "attention": RecordReader(_attention, (("batch", "heads", "seq", "head_dim"),)),
+    "collective": RecordReader(_collective, (("ranks", "bytes"),)),
 }

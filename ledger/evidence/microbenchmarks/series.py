@@ -16,15 +16,19 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PlacedRecord:
-    """A record as plain values, with its place, and that of each key; a row of a table has one place for all."""
+    """A record as plain values, with its place, and that of each key; numbers of a row have the place of the row.
+
+    `columns`: of a row of a table, where its numbers are named, so that what no row has is told once.
+    """
 
     fields: Record
     where: Location
     keys: Mapping[str, Location] = field(default_factory=dict)
+    columns: Location | None = None
 
     def place(self, key: str) -> Location:
-        """Where the key is written, or the record where it is not."""
-        return self.keys.get(key, self.where)
+        """Where the key is written, or where it is to be written."""
+        return self.keys.get(key, self.where if key in self.fields else self.columns or self.where)
 
 
 def series_records(document: Node) -> tuple[list[PlacedRecord], list[Problem]]:
@@ -38,7 +42,8 @@ def series_records(document: Node) -> tuple[list[PlacedRecord], list[Problem]]:
 def _rows(table: Node) -> Iterator[PlacedRecord | Problem]:
     """The rows of one table, or what is wrong with them."""
     columns = [str(item.value) for item in table.fields[COLUMNS].items]
-    shared = {key: node.value for key, node in table.fields.items() if key not in OWN}
+    stated = {key: node.plain() for key, node in table.fields.items() if key not in OWN}
+    shared = PlacedRecord(stated, table.where, {key: table.keys[key] for key in stated}, table.keys[COLUMNS])
     text = table.fields[ROWS]
     for offset, line in enumerate(lines(str(text.value)), 1):
         where = replace(text.where, line=text.where.line + offset, column=1)
@@ -46,9 +51,7 @@ def _rows(table: Node) -> Iterator[PlacedRecord | Problem]:
             yield _row(words, columns, shared, where)
 
 
-def _row(
-    words: Sequence[str], columns: Sequence[str], shared: Mapping[str, object], where: Location
-) -> PlacedRecord | Problem:
+def _row(words: Sequence[str], columns: Sequence[str], shared: PlacedRecord, where: Location) -> PlacedRecord | Problem:
     """One row with what its table shares."""
     if len(words) != len(columns):
         help_text = f"columns: {' '.join(columns)}"
@@ -57,7 +60,7 @@ def _row(
     wrong = [word for word, value in zip(words, values, strict=True) if value is None]
     if wrong:
         return Problem(where, f"`{wrong[0]}` is no number", "every value of a row is a number such as 512 or 43.6")
-    return PlacedRecord({**shared, **dict(zip(columns, values, strict=True))}, where)
+    return replace(shared, fields={**shared.fields, **dict(zip(columns, values, strict=True))}, where=where)
 
 
 def _number(word: str) -> float | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ledger import numbers
 from ledger.evidence.documents import Evidence, citation
-from ledger.evidence.microbenchmarks.samples import Record, fitted_form, is_with_others
+from ledger.evidence.microbenchmarks.samples import fitted_form, is_with_others
+from ledger.evidence.microbenchmarks.series import Record
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.plan import Accelerator

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.evidence.documents import Evidence
-from ledger.evidence.microbenchmarks.samples import Record, TimedSample, samples
+from ledger.evidence.microbenchmarks.samples import TimedSample, samples
+from ledger.evidence.microbenchmarks.series import Record
 from ledger.lab.calibration.text import quoted
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.library import default_library
