@@ -1,4 +1,4 @@
-"""The model of PyTorch's caching allocator, and steps replayed through it."""
+"""The model of PyTorch's caching allocator, and steps replay_step through it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger.books.closed import close
 from ledger.books.memory.peak import peak_bytes
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import QUEUE, Clock
-from ledger.lab.replay.step import replayed
+from ledger.lab.replay.step import replay_step
 from ledger.model.schedule import roles
 from ledger.spec.load import load_plan
 
@@ -154,6 +154,6 @@ def test_a_replay_allocates_what_the_books_hold() -> None:
     ):
         plan = load_plan(spec, settings)
         (book, *_) = close(plan, roles(plan))
-        books, found = peak_bytes(book), replayed(plan, book)
+        books, found = peak_bytes(book), replay_step(plan, book)
         assert abs(found.allocated / books - 1) < 0.02
         assert found.reserved >= found.allocated

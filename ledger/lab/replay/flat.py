@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ledger.books.closed import Books
 from ledger.lab.replay.allocator import Allocator
-from ledger.lab.replay.weights import Held
+from ledger.lab.replay.weights import WeightBytes
 
 JOINED = "joined gradients"
 
 
-def join(memory: Allocator, weights: Iterable[tuple[str, Held]]) -> None:
+def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, WeightBytes]]) -> None:
     """Gradients copied into one tensor of their own dtype."""
-    memory.allocate(JOINED, sum(held.gradient for _, held in weights))
+    memory.allocate(JOINED, sum(size.gradient for _, size in weights))
 
 
-def states(book: Books) -> Iterator[tuple[str, int]]:
+def joined_states(book: Books) -> Iterator[tuple[str, int]]:
     """The states of all weights, each kind as one tensor."""
     found: dict[str, int] = {}
     for entry in book.ledger.select("memory.optimizer"):
@@ -25,15 +25,15 @@ def states(book: Books) -> Iterator[tuple[str, int]]:
     yield from ((f"all {kind}", size) for kind, size in found.items())
 
 
-def temporaries(book: Books) -> Iterator[tuple[str, int]]:
+def update_temporaries(book: Books) -> Iterator[tuple[str, int]]:
     """What the update needs beside states, each kind as one request."""
     for entry in book.ledger.select("memory.workspace", account="optimizer/"):
         yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
 
 
-def gather(memory: Allocator, weights: Sequence[tuple[str, Held]], ranks: int) -> None:
+def gather_through_copies(memory: Allocator, weights: Sequence[tuple[str, WeightBytes]], ranks: int) -> None:
     """Weights are gathered into a buffer for each rank, and NCCL gathers those into one."""
-    share = sum(held.updated for _, held in weights)
+    share = sum(size.updated for _, size in weights)
     names = [f"rank {rank}" for rank in range(ranks)]
     memory.allocate("mine", share)
     for name in names:

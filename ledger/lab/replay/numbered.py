@@ -13,7 +13,7 @@ from ledger.spec.policies import Stack
 FIRST = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 
 
-class Numbered(NamedTuple):
+class NumberedRequest(NamedTuple):
     """So many kernels, or a storage with its bytes; 0 bytes: it is freed. `used`: a collective may be at work on it.
 
     A storage in a `buffer` that lasts goes by the name of that.
@@ -34,14 +34,14 @@ class NumberedPasses:
     """
 
     name: str
-    forward: tuple[Numbered, ...]
-    backward: tuple[Numbered, ...]
+    forward: tuple[NumberedRequest, ...]
+    backward: tuple[NumberedRequest, ...]
     upstream: int
     weights: tuple[int, ...]
     spent: int | None
 
 
-def numbered(units: Sequence[UnitPasses], stack: Stack) -> tuple[int, list[NumberedPasses]]:
+def number_storages(units: Sequence[UnitPasses], stack: Stack) -> tuple[int, list[NumberedPasses]]:
     """How many numbers a layer has, and every unit with its storages numbered."""
     tables = [_numbers(unit) for unit in units]
     stride = max(map(len, tables), default=0)
@@ -49,26 +49,26 @@ def numbered(units: Sequence[UnitPasses], stack: Stack) -> tuple[int, list[Numbe
 
 
 def _numbers(unit: UnitPasses) -> dict[str, int]:
-    found = dict(FIRST)
+    numbers = dict(FIRST)
     for name in (unit.entry, unit.upstream, *unit.weights, *(name for name, _ in (*unit.forward, *unit.backward))):
-        found.setdefault(unit.known(name)[1], len(found))
-    return found
+        numbers.setdefault(unit.owner(name)[1], len(numbers))
+    return numbers
 
 
 def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) -> NumberedPasses:
     def number(name: str) -> int:
-        shift, known = unit.known(name)
-        return shift * stride + table[known]
+        shift, inner = unit.owner(name)
+        return shift * stride + table[inner]
 
-    def requests(given: Sequence[Request]) -> Iterator[Numbered]:
+    def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
         for (name, size), alike in groupby(given):
             if (name, size) == LAUNCH:
                 if stack.recorded:  # else nothing waits for the device but the end of a step
-                    yield Numbered(sum(1 for _ in alike), 0, 0, False, "")
-            elif not stack.gather_buffers or name not in unit.gathered:
-                yield Numbered(0, number(name), size, stack.recorded and name in unit.sent, "")
+                    yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
+            elif not stack.gather_buffers or name not in unit.buffers:
+                yield NumberedRequest(0, number(name), size, stack.recorded and name in unit.sent, "")
             elif size:
-                yield Numbered(0, 0, size, False, _buffer(name))
+                yield NumberedRequest(0, 0, size, False, unit.buffers[name])
 
     return NumberedPasses(
         unit.name,
@@ -78,8 +78,3 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) 
         tuple(map(number, unit.weights)),
         number(unit.entry) if unit.entry and unit.entry not in unit.kept else None,
     )
-
-
-def _buffer(name: str) -> str:
-    """What is gathered goes into one of two buffers, one of them for gradients."""
-    return "gathered gradients" if name.endswith(".gradient") else "gathered"

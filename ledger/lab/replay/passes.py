@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ledger.books.evaluate import Value
@@ -25,8 +25,8 @@ class UnitPasses:
     """One unit: its requests in both passes; `entry` is what it reads from the unit before, `output` what it gives.
 
     `kept` waits for backward; `upstream` is the gradient it receives, `downstream` the one it gives; `weights` are the
-    gradients of its weights, in the order they appear. `sent` are operands and results of collectives, `gathered` those
-    results that were cut along the sequence before.
+    gradients of its weights, in the order they appear. `sent` are operands and results of collectives; `buffers` are
+    those results that are gathered along the sequence, each with the lasting buffer that a stack may gather it into.
     """
 
     name: str
@@ -40,16 +40,16 @@ class UnitPasses:
     downstream: str
     weights: tuple[str, ...]
     sent: frozenset[str] = frozenset()
-    gathered: frozenset[str] = frozenset()
+    buffers: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def shared(self) -> Mapping[str, tuple[int, str]]:
         """What neighbours have one name for: which layer's it is, counted from this one, and the name."""
-        known = {self.upstream: (0, GRADIENT), self.downstream: (-1, GRADIENT)}
-        known |= {self.output: (0, OUTPUT), self.entry: (-1, OUTPUT)}
-        return known | {name: (0, name) for name in self.weights}
+        gradients = {self.upstream: (0, GRADIENT), self.downstream: (-1, GRADIENT)}
+        results = {self.output: (0, OUTPUT), self.entry: (-1, OUTPUT)}
+        return gradients | results | {name: (0, name) for name in self.weights}
 
-    def known(self, name: str) -> tuple[int, str]:
+    def owner(self, name: str) -> tuple[int, str]:
         """Which layer's a storage is, counted from this one, and its name there."""
         return self.shared.get(name, (0, name))
 
@@ -84,8 +84,13 @@ def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> U
         downstream,
         made,
         frozenset(storage(tensor) for op in moved for tensor in (*op.inputs, *op.outputs)),
-        frozenset(storage(op.output) for op in moved if op.collective == "all_gather"),
+        {storage(op.output): _buffer(op.output) for op in moved if op.collective == "all_gather"},
     )
+
+
+def _buffer(gathered: Tensor) -> str:
+    """One of two buffers: that of gradients, or that of all other sequences."""
+    return "gathered gradients" if gathered.role == "gradient" else "gathered"
 
 
 def _entries(unit: Unit) -> Iterator[Tensor]:

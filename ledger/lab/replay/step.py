@@ -9,10 +9,10 @@ from ledger.books.closed import Books
 from ledger.lab.replay import flat
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import Clock
-from ledger.lab.replay.numbered import FIRST, Numbered, NumberedPasses, numbered
-from ledger.lab.replay.pace import UNPRICED, Pace, paces
+from ledger.lab.replay.kernel_seconds import UNPRICED, KernelSeconds, kernel_seconds
+from ledger.lab.replay.numbered import FIRST, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
-from ledger.lab.replay.weights import sets, weights_held
+from ledger.lab.replay.weights import gathered_units, weight_bytes
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
 from ledger.model.wrapping import INPUT, OUTPUT, ROOT
@@ -23,7 +23,7 @@ PAIRS = 2  # micro-batches between filling and draining; the second finds the bl
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedMemory:
     """The most bytes that were allocated at once, and those reserved for all of it.
 
     `reserved` is what is printed after a step; `asked`, the most that was asked for, is more where the device had less.
@@ -34,16 +34,16 @@ class Replayed:
     asked: int
 
 
-def replayed(plan: Plan, book: Books) -> Replayed:
+def replay_step(plan: Plan, book: Books) -> ReplayedMemory:
     """The first steps of one device of a role."""
-    run = _Run(plan, book)
+    run = _Replay(plan, book)
     run.begin()
     for step in range(STEPS):
         run.step(first=step == 0)
-    return Replayed(run.memory.peak, run.memory.reserved, run.memory.asked)
+    return ReplayedMemory(run.memory.peak, run.memory.reserved, run.memory.asked)
 
 
-class _Run:
+class _Replay:
     """The state of a replay: which layer instances there are, and what is allocated."""
 
     def __init__(self, plan: Plan, book: Books) -> None:
@@ -53,32 +53,32 @@ class _Run:
         capacity = plan.accelerator.memory - plan.stack.context
         self.memory = Allocator(self.clock, expandable=plan.stack.expandable, capacity=capacity)
         passes = [unit_passes(unit, self.value, plan.stack.beside) for unit in self.program.units]
-        self.paces = paces(plan, book, passes)
-        self.stride, units = numbered(passes, plan.stack)
-        self.instances = [one for unit, one in zip(passes, units, strict=True) for _ in range(unit.count)]
+        self.seconds = kernel_seconds(plan, book, passes)
+        self.stride, units = number_storages(passes, plan.stack)
+        self.layers = [one for unit, one in zip(passes, units, strict=True) for _ in range(unit.count)]
         self.sharded = self.program.sharding.splits("weights")
-        self.whole = {
+        self.unsharded = {
             name: (
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.reduction))),
             )
-            for name, weights in sets(plan, self.program)
+            for name, weights in gathered_units(plan, self.program)
         }
-        self.weights = tuple(weights_held(plan, self.program, self.value))
-        self.fresh: set[int] = set()  # gradients of weights that wait for the update
+        self.weights = tuple(weight_bytes(plan, self.program, self.value))
+        self.unused_gradients: set[int] = set()  # of weights, until they are added up or the update has read them
 
     # --- what lasts ---
 
     def begin(self) -> None:
         """Weights, buckets, main gradients and master copies, in the order frameworks make them."""
-        for name, held in self.weights:
-            self.memory.allocate(f"w {name}", held.weight)
+        for name, size in self.weights:
+            self.memory.allocate(f"w {name}", size.weight)
         if self.plan.stack.buckets and self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1:
-            for name, held in self.weights:
-                self.memory.allocate(f"b {name}", held.weight)
-        if self._main_gradients():
-            for name, held in self.weights:
-                self.memory.allocate(f"g {name}", held.gradient)
+            for name, size in self.weights:
+                self.memory.allocate(f"b {name}", size.weight)
+        if self._has_gradient_sums():
+            for name, size in self.weights:
+                self.memory.allocate(f"g {name}", size.gradient)
         self._keep("master")
 
     def _keep(self, category: str) -> None:
@@ -88,12 +88,14 @@ class _Run:
             for layer in range(int(self.value(entry.times))):
                 self.memory.allocate(f"{category} {entry.account} {layer}", size)
 
-    def _main_gradients(self) -> bool:
+    def _has_gradient_sums(self) -> bool:
+        """Whether gradients are added up in another format than that of the weights."""
         return self.plan.precision.gradients != self.plan.precision.weights
 
     # --- a step ---
 
     def step(self, *, first: bool) -> None:
+        """The micro-batches in the order of 1F1B: filling, a few in turn, draining; then the update."""
         total = micro_batches(self.plan)
         warm = min(total, max(1, -(-self.role.in_flight.numerator // self.role.in_flight.denominator))) - 1
         pairs = min(total - warm, PAIRS)
@@ -110,12 +112,13 @@ class _Run:
         self.update(first=first)
 
     def forward(self, batch: int) -> None:
-        self._pass_on(last=self.role.first)
+        """Every layer of a micro-batch; weights that are split are gathered before and freed after."""
+        self._wait_for_shapes(last=self.role.first)
         self.gather(ROOT)
-        for index, one in enumerate(self.instances):
+        for index, one in enumerate(self.layers):
             self.gather(one.name)
-            begin = self._begin(batch, index)
-            self._requests(begin, one.forward, self.paces["forward", one.name])
+            begin = self._offset(batch, index)
+            self._requests(begin, one.forward, self.seconds["forward", one.name])
             if index and one.spent is not None:
                 self.memory.free(begin + one.spent)
             if one.name == OUTPUT:  # a head that moves by itself stays for its backward
@@ -123,35 +126,36 @@ class _Run:
             else:
                 self.reshard(one.name)
         self.reshard(ROOT)
-        self._pass_on(last=self.role.last)
+        self._wait_for_shapes(last=self.role.last)
 
     def backward(self, batch: int) -> None:
-        self._pass_on(last=self.role.last)
+        """Every layer in reverse, with the gradients of its weights."""
+        self._wait_for_shapes(last=self.role.last)
         self.gather(ROOT)
-        for index in reversed(range(len(self.instances))):
-            one = self.instances[index]
+        for index in reversed(range(len(self.layers))):
+            one = self.layers[index]
             self.gather(one.name)
-            begin = self._begin(batch, index)
-            self._requests(begin, one.backward, self.paces["backward", one.name])
+            begin = self._offset(batch, index)
+            self._requests(begin, one.backward, self.seconds["backward", one.name])
             self.memory.free(begin + one.upstream)
             self.reduce(batch, index, one)
             self.reshard(one.name)
-        self.memory.free(self._begin(batch, -1) + FIRST[GRADIENT])
+        self.memory.free(self._offset(batch, -1) + FIRST[GRADIENT])
         if self.plan.stack.accumulation == "after_backward":
             self._accumulate()
         self.reshard(ROOT)
-        self._pass_on(last=self.role.first)
+        self._wait_for_shapes(last=self.role.first)
 
-    def _begin(self, batch: int, index: int) -> int:
+    def _offset(self, batch: int, index: int) -> int:
         """Where the numbers of a layer's storages begin; layer -1 is whatever comes before the first."""
-        return (batch * (len(self.instances) + 1) + index + 1) * self.stride
+        return (batch * (len(self.layers) + 1) + index + 1) * self.stride
 
-    def _requests(self, begin: int, requests: Sequence[Numbered], pace: Pace) -> None:
+    def _requests(self, begin: int, requests: Sequence[NumberedRequest], seconds: KernelSeconds) -> None:
         """The requests of one pass over a layer whose numbers begin there."""
         memory, held, launch = self.memory, self.memory.held, self.clock.launch
         for kernels, storage, size, used, buffer in requests:
             if kernels:
-                launch(*pace, kernels)
+                launch(*seconds, kernels)
             elif not size:
                 memory.free(begin + storage, used=used)
             elif (name := buffer or begin + storage) not in held:
@@ -160,12 +164,12 @@ class _Run:
     def _accumulate(self) -> None:
         """Gradients of all weights are added to their sums, a kernel each."""
         self._launch(len(self.weights))
-        self._forget()
+        self._free_gradients()
 
     def _launch(self, kernels: int) -> None:
         self.clock.launch(0.0, UNPRICED, kernels)
 
-    def _pass_on(self, *, last: bool) -> None:
+    def _wait_for_shapes(self, *, last: bool) -> None:
         """A stage gets or sends what another one needs; hosts that ask the device for shapes wait for it."""
         if not last and self.plan.stack.transfers == "waited":
             self.memory.wait()
@@ -173,46 +177,48 @@ class _Run:
     # --- weights that are held split ---
 
     def gather(self, name: str) -> None:
-        if self.sharded and name in self.whole and f"whole {name}" not in self.memory.held:
-            self.memory.allocate(f"flat {name}", self.whole[name][0], "gather")
-            self.memory.allocate(f"whole {name}", self.whole[name][0])
+        """The weights of a unit arrive in one flat buffer and are copied out; the root's buffer goes at once."""
+        if self.sharded and name in self.unsharded and f"whole {name}" not in self.memory.held:
+            self.memory.allocate(f"flat {name}", self.unsharded[name][0], "gather")
+            self.memory.allocate(f"whole {name}", self.unsharded[name][0])
             if name == ROOT:
                 self.memory.free(f"flat {name}")
 
     def reshard(self, name: str) -> None:
-        if self.sharded and name in self.whole:
+        """Gathered weights of a unit are freed."""
+        if self.sharded and name in self.unsharded:
             self.memory.free(f"whole {name}")
             self.memory.free(f"flat {name}")
 
     def reduce(self, batch: int, index: int, one: NumberedPasses) -> None:
         """The gradients of a unit's weights: kept as they are, added to what is there, or scattered."""
-        begin = self._begin(batch, index)
+        begin = self._offset(batch, index)
         made = [begin + weight for weight in one.weights]
-        self.fresh.update(made)
+        self.unused_gradients.update(made)
         if self.plan.stack.accumulation == "after_backward":
             return
         if self.sharded:
-            own = one.name in self.whole
+            own = one.name in self.unsharded
             self._scatter(one.name if own else ROOT, wanted=own or index == 0)
-        if self._main_gradients() or self.sharded or batch:
-            self._forget(made)
+        if self._has_gradient_sums() or self.sharded or batch:
+            self._free_gradients(made)
 
     def _scatter(self, name: str, *, wanted: bool) -> None:
         """Whole gradients are copied into one buffer, which waits for the next one's turn."""
-        if not wanted or name not in self.whole:
+        if not wanted or name not in self.unsharded:
             return
         self.memory.free("to reduce")
-        self.memory.allocate("to reduce", self.whole[name][1])
+        self.memory.allocate("to reduce", self.unsharded[name][1])
         if name in (ROOT, INPUT):
             self.memory.free("to reduce")
-            for weight, held in self.weights:
+            for weight, size in self.weights:
                 if f"g {weight}" not in self.memory.held:
-                    self.memory.allocate(f"g {weight}", held.gradient, "reduce")
+                    self.memory.allocate(f"g {weight}", size.gradient, "reduce")
 
-    def _forget(self, names: Sequence[int] = ()) -> None:
-        for name in names or tuple(self.fresh):
+    def _free_gradients(self, names: Sequence[int] = ()) -> None:
+        for name in names or tuple(self.unused_gradients):
             self.memory.free(name)
-        self.fresh.difference_update(names or tuple(self.fresh))
+        self.unused_gradients.difference_update(names or tuple(self.unused_gradients))
 
     # --- the update ---
 
@@ -221,7 +227,7 @@ class _Run:
         if self.plan.stack.recounts:
             self.memory.recount()
         self._states(first=first, joined=self.plan.stack.update == "flat")
-        passing = dict(flat.temporaries(self.book))
+        passing = dict(flat.update_temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)
             self.memory.free(flat.JOINED)  # once there is a copy in the dtype of the states
@@ -229,8 +235,8 @@ class _Run:
         for name in passing:
             self.memory.free(name)
         if self.plan.parallelism.zero in (1, 2) and self.plan.stack.gathers == "copied":
-            flat.gather(self.memory, self.weights, self.plan.parallelism.data)
-        self._forget()
+            flat.gather_through_copies(self.memory, self.weights, self.plan.parallelism.data)
+        self._free_gradients()
         if self.sharded:
             for name, _ in self.weights:
                 self.memory.free(f"g {name}")
@@ -239,10 +245,10 @@ class _Run:
     def _states(self, *, first: bool, joined: bool) -> None:
         """States appear with the first update; where it is flat, they and the gradients are one tensor each."""
         if joined:
-            flat.join(self.memory, self.weights)
-            self._forget()
+            flat.allocate_joined_gradients(self.memory, self.weights)
+            self._free_gradients()
         if first and not joined:
             self._keep("optimizer")
         elif first:
-            for name, size in flat.states(self.book):
+            for name, size in flat.joined_states(self.book):
                 self.memory.allocate(name, size)

@@ -14,27 +14,27 @@ from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
-class Held:
-    """Bytes of one weight on this device: itself, its gradient, and the share of it that is updated here."""
+class WeightBytes:
+    """Bytes of one weight on a device: itself, its gradient, and the share of it that is updated there."""
 
     weight: int
     gradient: int
     updated: int
 
 
-def sets(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+def gathered_units(plan: Plan, program: Program) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """The weights of one layer of each unit, and those of the root, or of each end that moves by itself."""
     alone = ends_apart(plan, program.units)
     yield from ((unit.name, unit.weights) for unit in program.units if unit.name in alone)
     yield from ((name, weights) for name, _, weights in wrapped(program.units) if not alone or name != ROOT)
 
 
-def weights_held(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, Held]]:
+def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[str, WeightBytes]]:
     """Every weight and what is held of it, layer by layer."""
     sharding, precision = program.sharding, plan.precision
     for name, count, weights in wrapped(program.units):
         sizes = [
-            Held(
+            WeightBytes(
                 int(value(sized(precision.weights, sharding.held("weights", weight)))),
                 int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
                 int(value(sized(precision.weights, sharding.held("optimizer", weight)))),

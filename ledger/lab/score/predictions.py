@@ -14,7 +14,7 @@ from ledger.books.repricing import timetable
 from ledger.evidence.documents import Evidence
 from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
 from ledger.evidence.tables import TableRow
-from ledger.lab.replay.step import replayed
+from ledger.lab.replay.step import replay_step
 from ledger.lab.score.facts import Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.row_layout import SkippedError
@@ -59,7 +59,7 @@ def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterato
         )
     for run in evidence.fits:
         plan, books = _run_books(run, overrides)
-        replays = [replayed(plan, book) for book in books]
+        replays = [replay_step(plan, book) for book in books]
         yield replace(
             _run_row(run, evidence, plan),
             memory=float(replays[0].reserved),
@@ -184,7 +184,7 @@ def published_memory(made: RowPlan, plan: Plan, books: Sequence[Books]) -> tuple
         worst = max(map(peak_bytes, ranks))
         return worst, worst
     outside = plan.stack.context if made.software.memory == DRIVER else 0
-    fullest = max((replayed(plan, book) for book in ranks), key=lambda replay: replay.reserved)
+    fullest = max((replay_step(plan, book) for book in ranks), key=lambda replay: replay.reserved)
     return fullest.reserved + outside, fullest.asked + plan.stack.context
 
 

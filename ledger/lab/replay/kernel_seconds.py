@@ -14,21 +14,22 @@ from ledger.spec.plan import Plan
 
 UNPRICED = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
 
-Pace = tuple[float, float]  # seconds of the host and of the device
+KernelSeconds = tuple[float, float]  # of the host, and of the device
 
 
-def paces(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapping[tuple[str, str], Pace]:
+def kernel_seconds(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapping[tuple[str, str], KernelSeconds]:
     """Seconds of the host and of the device for a kernel of each pass and unit.
 
-    Devices of a group wait for the slowest of their hosts. Hosts that nothing holds back drift apart until a queue is
-    full, so they count as infinitely fast; where stages wait for each other with every micro-batch, they do not.
+    Devices of a group wait for the slowest of their hosts. Without synchronisation between stages each host runs ahead
+    until its launch queue is full, so launches are hidden and take 0 s; where stages wait for each other with every
+    micro-batch, a launch takes what the stack says.
     """
     if plan.stack.recorded and plan.parallelism.pipeline > 1 and plan.stack.transfers == "waited":
         return dict(_priced(plan, book, units))
     return {(name, unit.name): (0.0, UNPRICED) for unit in units for name in ("forward", "backward")}
 
 
-def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tuple[tuple[str, str], Pace]]:
+def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
     table = timetable([book])
     (timed,) = table.times(plan, table.rows(plan))
     for unit in units:
