@@ -22,10 +22,10 @@ def command(config: str, *, as_plan: bool, devices: int | None, as_json: bool) -
 
     from ledger.cli.problems import tell
     from ledger.cli.tables import print_json
-    from ledger.spec.imports.tools import imported
+    from ledger.spec.imports.tools import import_file
     from ledger.spec.reader import read
 
-    made = imported(config, as_plan=as_plan, devices=devices or 0)
+    made = import_file(config, as_plan=as_plan, devices=devices or 0)
     tell(replace(note, message=f"note: {note.message}") for note in made.notes)
     if as_json:
         print_json(read(made.text, config).plain())

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from ledger.spec.imports.carried import Imported
-from ledger.spec.imports.tools import imported
+from ledger.spec.imports.parts import ImportedSpec
+from ledger.spec.imports.tools import import_file
 from ledger.spec.problems import SpecError
 
 
 def spec(folder: Path, text: str, name: str = "arguments.sh", **asked: Any) -> Any:
     """The spec that a file with this text becomes, as plain values."""
     (folder / name).write_text(text)
-    return yaml.safe_load(imported(folder / name, **asked).text)
+    return yaml.safe_load(import_file(folder / name, **asked).text)
 
 
 def refused(folder: Path, text: str, name: str = "arguments.sh") -> SpecError:
@@ -30,11 +30,11 @@ def loaded(folder: Path, text: str, name: str = "arguments.sh", **asked: Any) ->
     """The file that the import of a text leaves."""
     (folder / name).write_text(text)
     made = folder / "made.yaml"
-    made.write_text(imported(folder / name, **asked).text)
+    made.write_text(import_file(folder / name, **asked).text)
     return made
 
 
-def made(folder: Path, text: str, name: str = "job.toml", **asked: Any) -> Imported:
+def made(folder: Path, text: str, name: str = "job.toml", **asked: Any) -> ImportedSpec:
     """The plan of a file with this text, and what is told beside it."""
     (folder / name).write_text(text)
-    return imported(folder / name, as_plan=True, **asked)
+    return import_file(folder / name, as_plan=True, **asked)

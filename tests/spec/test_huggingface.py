@@ -19,7 +19,7 @@ from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.families.common import decoder
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
-from ledger.spec.imports.tools import imported as imported_file
+from ledger.spec.imports.tools import import_file
 from ledger.spec.load import load_model, read_model
 from ledger.spec.problems import Location, SpecError
 from tests.invented_configs import INVENTED
@@ -408,11 +408,11 @@ def test_a_config_is_no_plan(tmp_path: Path) -> None:
     """A config.json says nothing of a run, so `--plan` is refused, not guessed."""
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(SpecError, match="says nothing of a run"):
-        imported_file(tmp_path / "config.json", as_plan=True)
+        import_file(tmp_path / "config.json", as_plan=True)
 
 
 def test_what_the_model_of_a_file_breaks_is_told(tmp_path: Path) -> None:
     """A configuration that transformers takes, and no device could run: 256 experts in 7 equal groups."""
     (tmp_path / "config.json").write_text('{"model_type": "deepseek_v3", "n_group": 7}')
-    (note,) = imported_file(tmp_path / "config.json").notes
+    (note,) = import_file(tmp_path / "config.json").notes
     assert note.message.startswith("the model does not hold as it is: 256 experts of `experts` are no 7 equal groups")

@@ -1,14 +1,42 @@
-"""Parts of a spec as plain mappings, as importers put them together."""
+"""What importers have in common: the spec that they give, parts that they put together, help lines that they say."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
+
+from ledger.spec.problems import Problem
 
 Part = Mapping[str, Any]
 LARGEST = 10**9  # of any size or count of a model
 DEEPEST = 100_000  # layers
+NODE = 8  # devices of a node, where a file does not say
+BY_HAND = "add it to the plan by hand if it matters to a figure"  # of a setting that is in no plan
+
+
+@dataclass(frozen=True)
+class ImportedSpec:
+    """A spec's text; `notes` are settings that were left out or had to be taken otherwise, each in its place."""
+
+    text: str
+    notes: tuple[Problem, ...] = ()
+
+
+def assumed_devices(count: int, *, microscaled: bool) -> dict[str, Any]:
+    """The accelerator and the cluster of a plan whose file names neither; nodes are as large as `count` allows."""
+    node = {"devices_per_node": math.gcd(count, NODE)} if count > NODE and count % NODE else {}
+    accelerator = "b200" if microscaled else "h100-sxm"  # the oldest with the formats
+    return {"accelerator": accelerator, "cluster": {"base": "h100-400g", "devices": count, **node}}
+
+
+def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6, prefix: str = "") -> str:
+    """The beginning of a help line that asks whether the nearest known name is meant; empty where none is near."""
+    close = difflib.get_close_matches(name, list(known), 1, cutoff)
+    return f"is `{prefix}{close[0]}` meant? " if close else ""
 
 
 def stated(**part: Any) -> Part:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.huggingface.config import import_config
 from ledger.spec.imports.megatron.script import import_script
+from ledger.spec.imports.parts import ImportedSpec
 from ledger.spec.imports.torchtitan.plan import import_job
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, read_model
@@ -14,7 +14,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.sources import from_file
 
 
-def imported(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> Imported:
+def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> ImportedSpec:
     """The model spec, or the plan, that a file of another tool describes, with what is not in it; raises SpecError.
 
     A folder and a JSON file are of Hugging Face, TOML is of torchtitan, all else holds arguments of Megatron-LM.
@@ -24,18 +24,18 @@ def imported(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> Im
         if as_plan:
             message = "a config.json says nothing of a run"
             raise SpecError([Problem(Location(str(file)), message, "leave `--plan` out; `ledger init` starts a plan")])
-        return _told(Imported(import_config(file)), str(file), as_plan=False)
+        return _with_rules(ImportedSpec(import_config(file)), str(file), as_plan=False)
     text = from_file(file).text
     if file.suffix != ".toml":
         made = import_script(text, str(file), as_plan=as_plan, devices=devices)
     else:
         name, made = import_job(text, str(file), devices)
         if not as_plan:
-            return Imported(_of_the_library(name))
-    return _told(made, str(file), as_plan=as_plan)
+            return ImportedSpec(_library_text(name))
+    return _with_rules(made, str(file), as_plan=as_plan)
 
 
-def _told(made: Imported, file: str, *, as_plan: bool) -> Imported:
+def _with_rules(made: ImportedSpec, file: str, *, as_plan: bool) -> ImportedSpec:
     """The same, with what the rules will say against a spec that was made of a file."""
     try:
         load_plan(made.text) if as_plan else read_model(made.text, file)
@@ -45,9 +45,9 @@ def _told(made: Imported, file: str, *, as_plan: bool) -> Imported:
             Problem(Location(file), f"the {what} does not hold as it is: {problem.message}", problem.help)
             for problem in error.problems
         )
-        return Imported(made.text, (*made.notes, *notes))
+        return ImportedSpec(made.text, (*made.notes, *notes))
     return made
 
 
-def _of_the_library(name: str) -> str:
+def _library_text(name: str) -> str:
     return (default_library().folder("model") / f"{name}.yaml").read_text(encoding="utf-8")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.fields import FIXED, WITHOUT_EFFECT
 from ledger.spec.imports.huggingface.terms import Values
+from ledger.spec.imports.parts import suggestion
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
 
@@ -37,8 +37,7 @@ def _misfits(family: Family, config: Node) -> Iterator[Problem]:
 
 
 def _meant(family: Family, key: str) -> str:
-    close = difflib.get_close_matches(key, [*family.fields, *family.aliases], 1, 0.8)
-    meant = f"is `{close[0]}` meant? " if close else ""
+    meant = suggestion(key, [*family.fields, *family.aliases], 0.8)
     return f"{meant}remove it where it changes neither shapes nor dropout; else write the model spec by hand"
 
 

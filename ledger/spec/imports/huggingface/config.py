@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from ledger.spec.imports.huggingface.checks import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST, Node, read
@@ -74,8 +74,7 @@ def _decoder(config: Node) -> tuple[Node, Family]:
         )
     if name in FAMILIES:
         return config, FAMILIES[name]
-    close = difflib.get_close_matches(name, (*FAMILIES, *WRAPPED), 1)
-    meant = f"is `{close[0]}` meant? " if close else ""
+    meant = suggestion(name, (*FAMILIES, *WRAPPED))
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
 

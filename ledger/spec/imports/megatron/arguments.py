@@ -122,22 +122,9 @@ REFUSED: Mapping[str, str] = {
     "use-megatron-fsdp": "another way to shard",
     "window-attn-skip-freq": "layers of two kinds of window",
 }
-SPEAKS_OF_SIZES = (
-    "num-",
-    "-size",
-    "hidden",
-    "layer",
-    "head",
-    "-dim",
-    "rank",
-    "channels",
-    "expert",
-    "moe",
-    "norm",
-    "embedding",
-    "attention",
-    "rotary",
-    "rope",
-    "vocab",
-    "parallel",
+# Parts of the names of arguments that may shape a model or its layout.
+SPEAKS_OF_SIZES = tuple(
+    """
+    num- -size hidden layer head -dim rank channels expert moe norm embedding attention rotary rope vocab parallel
+    """.split()  # noqa: SIM905 - as above
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ledger.spec.imports.carried import NODE, cluster
-from ledger.spec.imports.parts import stated
+from ledger.spec.imports.parts import NODE, assumed_devices, stated
 
 Values = Mapping[str, Any]
 FP8 = {"delayed": "fp8-delayed", "tensorwise": "fp8-current", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
@@ -38,9 +37,8 @@ def plan(
         **stated(kernels=_kernels(values)),
         **({} if open_run else {"run": run}),
     }
-    accelerator = "b200" if stated_parts["precision"] == "mxfp8" else "h100-sxm"
-    assumed = {"accelerator": accelerator, "cluster": cluster(devices), **({"run": run} if open_run else {})}
-    return stated_parts, assumed
+    assumed = assumed_devices(devices, microscaled=stated_parts["precision"] == "mxfp8")
+    return stated_parts, {**assumed, **({"run": run} if open_run else {})}
 
 
 def _devices(values: Values, variables: Mapping[str, str]) -> int:

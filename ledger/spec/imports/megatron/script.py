@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.imports.carried import Imported
 from ledger.spec.imports.megatron.arguments import (
     ALIASES,
     NUMBER,
@@ -19,11 +17,11 @@ from ledger.spec.imports.megatron.arguments import (
     UNDERSTOOD,
     WHOLE,
 )
-from ledger.spec.imports.megatron.effects import APART, BY_HAND, KNOWN, WHY, WITHOUT_EFFECT
+from ledger.spec.imports.megatron.effects import KNOWN, UNRELATED, WHY, WITHOUT_EFFECT
 from ledger.spec.imports.megatron.model import layer_marks, model
 from ledger.spec.imports.megatron.plan import plan
 from ledger.spec.imports.megatron.shell import Argument, arguments
-from ledger.spec.imports.parts import DEEPEST, LARGEST
+from ledger.spec.imports.parts import BY_HAND, DEEPEST, LARGEST, ImportedSpec, suggestion
 from ledger.spec.imports.text import model_text, plan_text
 from ledger.spec.problems import Location, Problem, SpecError
 
@@ -56,7 +54,7 @@ DIVISORS = frozenset(
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedScript:
     """The values of all understood arguments, where each that was given stands, and the script's variables."""
 
     values: Values
@@ -66,13 +64,13 @@ class Read:
     file: str
 
 
-def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> Imported:
+def import_script(text: str, file: str, *, as_plan: bool = False, devices: int = 0) -> ImportedSpec:
     """The model, or the plan, that a script's arguments describe, and what is not in it; raises SpecError.
 
     `devices`: how many run it, where the script does not say.
     """
     given, variables = arguments(text, file)
-    latest = {ALIASES.get(one.name, one.name): one for one in given}
+    latest = {ALIASES.get(argument.name, argument.name): argument for argument in given}
     problems = list(_problems(latest, file))
     if problems:
         raise SpecError(problems)
@@ -80,31 +78,31 @@ def import_script(text: str, file: str, *, as_plan: bool = False, devices: int =
         name: _value(latest[name], kind) if name in latest else default for name, (kind, default) in UNDERSTOOD.items()
     }
     title = Path(file).stem
-    read = Read(values, {name: one.where for name, one in latest.items()}, variables, title, file)
-    whole = list(_together(read))
-    if whole:
-        raise SpecError(whole)
-    shape = model(read.values, title)
+    script = ParsedScript(values, {name: argument.where for name, argument in latest.items()}, variables, title, file)
+    conflicts = list(_conflicts(script))
+    if conflicts:
+        raise SpecError(conflicts)
+    shape = model(script.values, title)
     if not as_plan:
-        return Imported(model_text({"spec": "ledger/1", **shape}))
-    made = plan_text(*plan(read.values, shape, variables, title, devices))
-    return Imported(made, (*_left_out(latest), *_taken(read)))
+        return ImportedSpec(model_text({"spec": "ledger/1", **shape}))
+    made = plan_text(*plan(script.values, shape, variables, title, devices))
+    return ImportedSpec(made, (*_not_carried(latest), *_taken_otherwise(script)))
 
 
-def _left_out(given: Mapping[str, Argument]) -> Iterator[Problem]:
+def _not_carried(given: Mapping[str, Argument]) -> Iterator[Problem]:
     """Every argument that may change a total and is not in the plan, with its place."""
-    for name, one in given.items():
-        apart = name in WITHOUT_EFFECT or name.removeprefix("no-").startswith(APART)
-        if name not in UNDERSTOOD and not apart:
-            yield Problem(one.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
+    for name, argument in given.items():
+        unrelated = name in WITHOUT_EFFECT or name.removeprefix("no-").startswith(UNRELATED)
+        if name not in UNDERSTOOD and not unrelated:
+            yield Problem(argument.where, f"`--{name}` is not carried over", WHY.get(name, BY_HAND))
 
 
-def _taken(read: Read) -> Iterator[Problem]:
+def _taken_otherwise(script: ParsedScript) -> Iterator[Problem]:
     """Arguments that Megatron-LM itself does not heed, or that the plan takes otherwise."""
-    values = read.values
+    values = script.values
     if values["sequence-parallel"] and values["tensor-model-parallel-size"] == 1:
         message = "`--sequence-parallel` without tensor parallelism: Megatron-LM switches it off, and so does the plan"
-        yield Problem(read.places["sequence-parallel"], message, "`--tensor-model-parallel-size` of 2 or more")
+        yield Problem(script.places["sequence-parallel"], message, "`--tensor-model-parallel-size` of 2 or more")
 
 
 def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
@@ -113,38 +111,45 @@ def _problems(given: Mapping[str, Argument], file: str) -> Iterator[Problem]:
     if missing:
         message = f"no {', '.join(missing)}"
         yield Problem(Location(file), message, "a script or a file with the arguments of Megatron-LM's pretrain_gpt.py")
-    for name, one in given.items():
+    for name, argument in given.items():
         if name in REFUSED:
-            yield Problem(one.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
+            yield Problem(argument.where, f"`--{name}` asks for {REFUSED[name]}", "write the model spec by hand")
         elif name in UNDERSTOOD:
-            yield from _misfits(one, UNDERSTOOD[name][0])
+            yield from _misfits(argument, UNDERSTOOD[name][0])
         elif name not in KNOWN and any(word in f"{name}-" for word in SPEAKS_OF_SIZES):
-            close = difflib.get_close_matches(name, UNDERSTOOD, 1, 0.8)
-            meant = f"is `--{close[0]}` meant? " if close else ""
+            meant = suggestion(name, UNDERSTOOD, 0.8, "--")
             help_text = f"{meant}remove it where it shapes neither model nor layout; else write the spec by hand"
-            yield Problem(one.where, f"`--{name}` is no argument that is understood", help_text)
+            yield Problem(argument.where, f"`--{name}` is no argument that is understood", help_text)
 
 
-def _misfits(one: Argument, kind: str) -> Iterator[Problem]:
+def _misfits(argument: Argument, kind: str) -> Iterator[Problem]:
     if kind == SWITCH:
         return
     fits = {WHOLE: r"\d{1,15}", NUMBER: r"\d{1,15}(\.\d*)?([eE][+-]?\d{1,2})?|\.\d+"}.get(kind, r"[^$`]+")
-    if not re.fullmatch(fits, one.value):
-        message = f"`--{one.name}` is `{' '.join(one.values)}`"
-        unset = "$" in one.value
-        yield Problem(one.where, message, "the script does not set this variable" if unset else f"{kind} is due")
-    elif one.name in CHOICES and one.value not in CHOICES[one.name]:
-        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"understood is {', '.join(CHOICES[one.name])}")
-    elif kind == WHOLE and int(one.value) > MOST.get(one.name, LARGEST):
-        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", f"at most {MOST.get(one.name, LARGEST)}")
-    elif kind == WHOLE and one.name in DIVISORS and not int(one.value):
-        yield Problem(one.where, f"`--{one.name}` is `{one.value}`", "at least 1")
+    if not re.fullmatch(fits, argument.value):
+        message = f"`--{argument.name}` is `{' '.join(argument.values)}`"
+        unset = "$" in argument.value
+        yield Problem(argument.where, message, "the script does not set this variable" if unset else f"{kind} is due")
+    elif argument.name in CHOICES and argument.value not in CHOICES[argument.name]:
+        yield Problem(
+            argument.where,
+            f"`--{argument.name}` is `{argument.value}`",
+            f"understood is {', '.join(CHOICES[argument.name])}",
+        )
+    elif kind == WHOLE and int(argument.value) > MOST.get(argument.name, LARGEST):
+        yield Problem(
+            argument.where, f"`--{argument.name}` is `{argument.value}`", f"at most {MOST.get(argument.name, LARGEST)}"
+        )
+    elif kind == WHOLE and argument.name in DIVISORS and not int(argument.value):
+        yield Problem(argument.where, f"`--{argument.name}` is `{argument.value}`", "at least 1")
 
 
-def _value(one: Argument, kind: str) -> Any:
+def _value(argument: Argument, kind: str) -> Any:
     if kind == SWITCH:
         return True
-    return int(one.value) if kind == WHOLE else float(one.value) if kind == NUMBER else " ".join(one.values)
+    return (
+        int(argument.value) if kind == WHOLE else float(argument.value) if kind == NUMBER else " ".join(argument.values)
+    )
 
 
 def _marks_fit(frequency: str, layers: int) -> bool:
@@ -157,15 +162,15 @@ def _marks_fit(frequency: str, layers: int) -> bool:
         return False
 
 
-def _together(read: Read) -> Iterator[Problem]:
+def _conflicts(script: ParsedScript) -> Iterator[Problem]:
     """Arguments that are each possible, and together leave something open."""
-    values = read.values
+    values = script.values
 
     def where(name: str) -> Location:
-        return read.places.get(name, Location(read.file))
+        return script.places.get(name, Location(script.file))
 
     if not (values["vocab-size"] or values["padded-vocab-size"]):
-        yield Problem(Location(read.file), "no --vocab-size", "add `--vocab-size N`, the rows of your tokenizer")
+        yield Problem(Location(script.file), "no --vocab-size", "add `--vocab-size N`, the rows of your tokenizer")
     frequency = values["moe-layer-freq"]
     if not _marks_fit(frequency, values["num-layers"]):
         message = f"`--moe-layer-freq` is `{frequency}`, for {values['num-layers']} layers"

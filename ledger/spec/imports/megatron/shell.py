@@ -36,24 +36,24 @@ class Argument:
 def arguments(text: str, file: str) -> tuple[tuple[Argument, ...], Mapping[str, str]]:
     """Every argument in order, and the variables that the script sets; what it does not set stays as `$NAME`."""
     variables: dict[str, str] = {}
-    found: list[Argument] = []
-    going = False  # whether a word belongs to the last argument
+    given: list[Argument] = []
+    takes_values = False  # whether a word belongs to the last argument
     for word, where in _words(text, file):
         assigned = ASSIGNED.fullmatch(word)
         if assigned:
-            variables[assigned[1]] = _settled(assigned[2], variables)
-            going = False
+            variables[assigned[1]] = _expanded(assigned[2], variables)
+            takes_values = False
         elif word.startswith("--"):
             name, equals, value = word.removeprefix("--").partition("=")
-            values = (_settled(value, variables),) if equals else ()
-            found.append(Argument(name.replace("_", "-"), values, where))
-            going = True
+            values = (_expanded(value, variables),) if equals else ()
+            given.append(Argument(name.replace("_", "-"), values, where))
+            takes_values = True
         elif ENDS.fullmatch(word):
-            going = False
-        elif going:
-            last = found[-1]
-            found[-1] = Argument(last.name, (*last.values, _settled(word, variables)), last.where)
-    return tuple(found), variables
+            takes_values = False
+        elif takes_values:
+            last = given[-1]
+            given[-1] = Argument(last.name, (*last.values, _expanded(word, variables)), last.where)
+    return tuple(given), variables
 
 
 def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
@@ -65,11 +65,11 @@ def _words(text: str, file: str) -> Iterator[tuple[str, Location]]:
             if match[0].startswith("#"):
                 break
             if match[0] != "\\":
-                for word, column in _apart(match[0], match.start() + 1):
+                for word, column in _without_brackets(match[0], match.start() + 1):
                     yield word, Location(file, number, column)
 
 
-def _apart(word: str, column: int) -> Iterator[tuple[str, int]]:
+def _without_brackets(word: str, column: int) -> Iterator[tuple[str, int]]:
     """A word without the brackets of an array and the end of a command that it is written together with."""
     assigned = ASSIGNED.fullmatch(word)
     if assigned and assigned[2].startswith("("):
@@ -90,7 +90,7 @@ def _apart(word: str, column: int) -> Iterator[tuple[str, int]]:
         yield ")", column + len(bare)
 
 
-def _settled(word: str, variables: Mapping[str, str]) -> str:
+def _expanded(word: str, variables: Mapping[str, str]) -> str:
     """A word without quotes, variables and sums in place."""
     text = word.strip("\"'").strip("\"'")
     text = NAMED.sub(lambda match: variables.get(match[1] or match[3], match[2] or match[0]), text)

@@ -15,7 +15,7 @@ LARGEST = 10**15
 
 
 @dataclass(frozen=True)
-class Job:
+class TorchtitanJob:
     """What a file sets, by dotted key (`training.seq_len`)."""
 
     settings: Mapping[str, Any]
@@ -64,10 +64,10 @@ class Job:
         raise SpecError([Problem(self.place(key), f"`{key}` is `{word}`", f"understood is {', '.join(known)}")])
 
 
-def read_job(text: str, file: str) -> Job:
+def read_job(text: str, file: str) -> TorchtitanJob:
     """The job that a text describes; raises SpecError."""
     try:
-        return Job(dict(_flat(tomllib.loads(text), "")), text, file)
+        return TorchtitanJob(dict(_flat(tomllib.loads(text), "")), text, file)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError([Problem(Location(file), f"not valid TOML: {error}", "a torchtitan job file")]) from error
 

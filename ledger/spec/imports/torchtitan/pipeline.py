@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ledger.spec.imports.torchtitan.job import Job
+from ledger.spec.imports.torchtitan.job import TorchtitanJob
 from ledger.spec.problems import Problem
 
 # Schedules of torch.distributed.pipelining: a plan's word, and stages of a rank where the job does not say.
@@ -18,20 +18,20 @@ SCHEDULES: Mapping[str, tuple[str, int]] = {
 NEAREST = ("interleavedzerobubble", "zbvzerobubble")  # schedules that no plan has: the nearest one is taken, and told
 
 
-def schedule(job: Job) -> tuple[str, int]:
+def schedule(job: TorchtitanJob) -> tuple[str, int]:
     """The schedule, and the chunks of layers that a rank has of it."""
     key = job.mesh("pipeline_parallel_schedule")
     known = {name: name for name in SCHEDULES}
     return SCHEDULES[job.choice(key, known, "1f1b", job.word(key, "1F1B").lower())]
 
 
-def micro_batch(job: Job, local: int) -> int:
+def micro_batch(job: TorchtitanJob, local: int) -> int:
     """Sequences of the micro-batches that a pipeline cuts a local batch into."""
     parts = job.whole(job.mesh("pipeline_parallel_microbatches"), 0, least=0)
     return max(local // parts, 1) if parts else job.whole(job.mesh("pipeline_parallel_microbatch_size"), 1)
 
 
-def pipelined(job: Job) -> Iterator[Problem]:
+def pipeline_notes(job: TorchtitanJob) -> Iterator[Problem]:
     """Sizes of a pipeline that the job leaves to its version of torchtitan, or states in a way that no plan has."""
     key = job.mesh("pipeline_parallel_schedule")
     if job.word(key).lower() in NEAREST:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ledger.spec.imports.carried import NODE, Imported, cluster
-from ledger.spec.imports.parts import stated
+from ledger.spec.imports.parts import NODE, ImportedSpec, assumed_devices, stated
 from ledger.spec.imports.text import plan_text
-from ledger.spec.imports.torchtitan.job import Job, read_job
-from ledger.spec.imports.torchtitan.pipeline import micro_batch, pipelined, schedule
-from ledger.spec.imports.torchtitan.precision import narrow, precision, told
-from ledger.spec.imports.torchtitan.settings import left_out
+from ledger.spec.imports.torchtitan.job import TorchtitanJob, read_job
+from ledger.spec.imports.torchtitan.pipeline import micro_batch, pipeline_notes, schedule
+from ledger.spec.imports.torchtitan.precision import eight_bit_format, formats_left_out, precision
+from ledger.spec.imports.torchtitan.settings import settings_left_out
 from ledger.spec.problems import Problem, SpecError
 
 FLAVORS: Mapping[tuple[str, str], str] = {
@@ -34,7 +33,7 @@ RESHARD = {"always": "all", "never": "none", "default": ""}
 
 
 @dataclass(frozen=True)
-class Mesh:
+class JobMesh:
     """The degrees of a job; `shard` is what one copy of the weights is split over, beside `context`."""
 
     tensor: int
@@ -60,18 +59,20 @@ class Mesh:
         return self.shard * self.context > 1
 
 
-def import_job(text: str, file: str, devices: int = 0) -> tuple[str, Imported]:
+def import_job(text: str, file: str, devices: int = 0) -> tuple[str, ImportedSpec]:
     """The name of the library's model, and the plan that a job file describes; raises SpecError.
 
     `devices`: how many run it, where the job leaves the number of shards to its launcher; 0: a node for each copy.
     """
     job = read_job(text, file)
     name, mesh = _library(job), _mesh(job, devices)
-    plan = plan_text(_plan(job, name, mesh), _assumed(job, mesh))
-    return name, Imported(plan, (*left_out(job), *told(job, mesh.tensor), *_taken(job, mesh, devices)))
+    assumed = assumed_devices(mesh.used, microscaled=eight_bit_format(job) == "mx")
+    plan = plan_text(_plan(job, name, mesh), assumed)
+    notes = (*settings_left_out(job), *formats_left_out(job, mesh.tensor), *_taken_otherwise(job, mesh, devices))
+    return name, ImportedSpec(plan, notes)
 
 
-def _library(job: Job) -> str:
+def _library(job: TorchtitanJob) -> str:
     asked = (job.word("model.name"), job.word("model.flavor"))
     if asked in FLAVORS:
         return FLAVORS[asked]
@@ -81,7 +82,7 @@ def _library(job: Job) -> str:
     raise SpecError([Problem(place, message, f"known are {known}")])
 
 
-def _mesh(job: Job, devices: int) -> Mesh:
+def _mesh(job: TorchtitanJob, devices: int) -> JobMesh:
     """Shards that the launcher counts are as many as there are devices for."""
     tensor, pipeline, context, expert = (
         job.whole(job.mesh(f"{axis}_parallel_degree"), 1) for axis in ("tensor", "pipeline", "context", "expert")
@@ -92,10 +93,10 @@ def _mesh(job: Job, devices: int) -> Mesh:
     shard = job.whole(key, -1, least=-1)
     if shard < 1:
         shard = max((devices or NODE * replicate) // (tensor * pipeline * context * replicate), 1)
-    return Mesh(tensor, pipeline, context, expert, replicate, shard)
+    return JobMesh(tensor, pipeline, context, expert, replicate, shard)
 
 
-def _plan(job: Job, name: str, mesh: Mesh) -> dict[str, Any]:
+def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
     local = job.whole("training.local_batch_size", job.whole("training.batch_size", 8))
     batch = job.whole("training.global_batch_size", -1, least=-1)
     batch, length = batch if batch > 0 else local * mesh.data, job.whole("training.seq_len", 2048)
@@ -118,13 +119,7 @@ def _plan(job: Job, name: str, mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def _assumed(job: Job, mesh: Mesh) -> dict[str, Any]:
-    """Devices that nobody names."""
-    accelerator = "b200" if narrow(job) == "mx" else "h100-sxm"
-    return {"accelerator": accelerator, "cluster": cluster(mesh.used)}
-
-
-def _parallelism(job: Job, mesh: Mesh) -> dict[str, Any]:
+def _parallelism(job: TorchtitanJob, mesh: JobMesh) -> dict[str, Any]:
     policy = job.choice(job.mesh("fsdp_reshard_after_forward"), RESHARD, "default")
     kept = policy or ("none" if mesh.pipeline > 1 else "")  # reshard_after_forward=not pp_enabled
     exchange = job.choice(job.mesh("context_parallel_rotate_method"), EXCHANGES, "allgather")
@@ -150,11 +145,11 @@ def _parallelism(job: Job, mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def _optimizer(job: Job) -> str:
+def _optimizer(job: TorchtitanJob) -> str:
     return job.choice("optimizer.name", OPTIMIZERS, "AdamW")
 
 
-def _kernels(job: Job) -> Mapping[str, str]:
+def _kernels(job: TorchtitanJob) -> Mapping[str, str]:
     """What the job says of kernels beyond its stack."""
     components = str(job.settings.get("compile.components", ["loss"]))
     update = job.choice("optimizer.implementation", UPDATES, "fused") if _stated(job, "implementation") else None
@@ -163,11 +158,11 @@ def _kernels(job: Job) -> Mapping[str, str]:
     return stated(optimizer=update, loss="eager" if job.flag("compile.enable") and "loss" not in components else None)
 
 
-def _stated(job: Job, name: str) -> bool:
+def _stated(job: TorchtitanJob, name: str) -> bool:
     return f"optimizer.{name}" in job.settings
 
 
-def _stack(job: Job, mesh: Mesh) -> Any:
+def _stack(job: TorchtitanJob, mesh: JobMesh) -> Any:
     """Jobs that compile in a section of their own are of after August 2025."""
     named = "torchtitan-2024"
     if job.flag("training.compile") or job.flag("compile.enable"):
@@ -176,7 +171,7 @@ def _stack(job: Job, mesh: Mesh) -> Any:
     return {"base": named, "overlap": {"tensor": "matmul"}} if hidden else named
 
 
-def _recompute(job: Job) -> Any:
+def _recompute(job: TorchtitanJob) -> Any:
     option = job.word("activation_checkpoint.selective_ac_option", "2")
     modes = {"none": "none", "full": "full", "selective": "selective", "memory_budget": "none"}
     mode = job.choice("activation_checkpoint.mode", modes, "selective")
@@ -187,7 +182,7 @@ def _recompute(job: Job) -> Any:
     return {"keep": ["matmul", "attention", "reduce_scatter"], "matmuls": "every_second"}
 
 
-def _taken(job: Job, mesh: Mesh, devices: int) -> Iterator[Problem]:
+def _taken_otherwise(job: TorchtitanJob, mesh: JobMesh, devices: int) -> Iterator[Problem]:
     """What had to be taken otherwise than the job says it, or for what it leaves open."""
     if devices and devices != mesh.used:
         keys = (job.mesh(f"data_parallel_{name}_degree") for name in ("shard", "replicate"))
@@ -202,4 +197,4 @@ def _taken(job: Job, mesh: Mesh, devices: int) -> Iterator[Problem]:
         message = f"`{hidden}` without compilation, which torchtitan refuses"
         yield Problem(job.place(hidden), message, "`training.compile = true`")
     if mesh.pipeline > 1:
-        yield from pipelined(job)
+        yield from pipeline_notes(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.spec.imports.torchtitan.job import Job
+from ledger.spec.imports.torchtitan.job import TorchtitanJob
 from ledger.spec.problems import Problem
 
 RECIPES = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise"}
@@ -17,7 +17,7 @@ KEYS = {
 }
 
 
-def narrow(job: Job) -> str:
+def eight_bit_format(job: TorchtitanJob) -> str:
     """`float8` or `mx` where linear layers multiply in 8 bits, else nothing."""
     converters = _converters(job)
     if any("float8" in name for name in converters) or any(job.flag(key) for key in SWITCHES):
@@ -25,9 +25,9 @@ def narrow(job: Job) -> str:
     return "mx" if any(name.rpartition(".")[2] == "mx" for name in converters) else ""
 
 
-def precision(job: Job) -> Any:
+def precision(job: TorchtitanJob) -> Any:
     """FSDP2 gathers fp32 shards in bf16 (MixedPrecisionPolicy); weights may be bf16 or multiplied in 8 bits."""
-    kind = narrow(job)
+    kind = eight_bit_format(job)
     if kind == "mx":
         base = "mxfp8-torchao"
     elif kind == "float8":
@@ -40,13 +40,13 @@ def precision(job: Job) -> Any:
     return {"base": base, "reduction": "bf16"} if reduced and base != "bf16-true" else base
 
 
-def told(job: Job, tensor: int) -> Iterator[Problem]:
+def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:
     """What of narrow formats is in no plan."""
     for name in _converters(job):
         if not ("float8" in name or name.rpartition(".")[2] == "mx") or "grouped" in name:
             message = f"the converter `{name}` is not carried over"
             yield Problem(job.place("model.converters"), message, "`precision: {matmul: ...}` says what is quantised")
-    kind = narrow(job)
+    kind = eight_bit_format(job)
     if not kind:
         return
     asked, place = _recipe(job, kind), job.place(KEYS[kind][0])
@@ -62,11 +62,11 @@ def told(job: Job, tensor: int) -> Iterator[Problem]:
         yield Problem(job.place("model.converters"), message, "half of those gathers' bytes are saved")
 
 
-def _converters(job: Job) -> list[str]:
+def _converters(job: TorchtitanJob) -> list[str]:
     given = job.settings.get("model.converters", "")
     names = given if isinstance(given, list) else str(given).split(",")
     return [str(name).strip() for name in names if str(name).strip()]
 
 
-def _recipe(job: Job, kind: str) -> str:
+def _recipe(job: TorchtitanJob, kind: str) -> str:
     return next((job.word(key) for key in KEYS[kind] if key in job.settings), "")

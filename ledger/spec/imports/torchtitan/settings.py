@@ -8,100 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ledger.spec.imports.torchtitan.job import MESH, Job
+from ledger.spec.imports.parts import BY_HAND
+from ledger.spec.imports.torchtitan.job import MESH, TorchtitanJob
 from ledger.spec.problems import Problem
 
 CARRIED = frozenset(
-    {
-        "activation_checkpoint.mode",
-        "activation_checkpoint.selective_ac_option",
-        "compile.components",
-        "compile.enable",
-        "float8.enable_float8_linear",
-        "float8.recipe_name",
-        "job.description",
-        "model.converters",
-        "model.flavor",
-        "model.name",
-        "mx.recipe_name",
-        "optimizer.fused",
-        "optimizer.implementation",
-        "optimizer.name",
-        "quantize.linear.float8.recipe_name",
-        "quantize.linear.mx.recipe_name",
-        "training.batch_size",
-        "training.compile",
-        "training.dtype",
-        "training.enable_cpu_offload",
-        "training.enable_float8_linear",
-        "training.enable_fp8_linear",
-        "training.global_batch_size",
-        "training.local_batch_size",
-        "training.mixed_precision_param",
-        "training.mixed_precision_reduce",
-        "training.seq_len",
-        "training.steps",
-    }
+    """
+    activation_checkpoint.mode activation_checkpoint.selective_ac_option compile.components compile.enable
+    float8.enable_float8_linear float8.recipe_name job.description model.converters model.flavor model.name
+    mx.recipe_name optimizer.fused optimizer.implementation optimizer.name quantize.linear.float8.recipe_name
+    quantize.linear.mx.recipe_name training.batch_size training.compile training.dtype training.enable_cpu_offload
+    training.enable_float8_linear training.enable_fp8_linear training.global_batch_size training.local_batch_size
+    training.mixed_precision_param training.mixed_precision_reduce training.seq_len training.steps
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
 )
 OF_THE_MESH = frozenset(
-    {
-        "context_parallel_degree",
-        "context_parallel_rotate_method",
-        "data_parallel_degree",
-        "data_parallel_replicate_degree",
-        "data_parallel_shard_degree",
-        "enable_async_tensor_parallel",
-        "expert_parallel_degree",
-        "fsdp_reshard_after_forward",
-        "pipeline_parallel_degree",
-        "pipeline_parallel_first_stage_less_layers",
-        "pipeline_parallel_last_stage_less_layers",
-        "pipeline_parallel_layers_per_stage",
-        "pipeline_parallel_microbatch_size",
-        "pipeline_parallel_microbatches",
-        "pipeline_parallel_schedule",
-        "tensor_parallel_degree",
-    }
+    """
+    context_parallel_degree context_parallel_rotate_method data_parallel_degree data_parallel_replicate_degree
+    data_parallel_shard_degree enable_async_tensor_parallel expert_parallel_degree fsdp_reshard_after_forward
+    pipeline_parallel_degree pipeline_parallel_first_stage_less_layers pipeline_parallel_last_stage_less_layers
+    pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size pipeline_parallel_microbatches
+    pipeline_parallel_schedule tensor_parallel_degree
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
 )
 # Sections and settings that change no total of a plan: what is written down, watched, loaded, learned.
-APART = (
-    "checkpoint",
-    "comm",
-    "debug",
-    "job",
-    "lr_scheduler",
-    "memory_estimation",
-    "metrics",
-    "model.hf_assets_path",
-    "model.print_after_conversion",
-    "model.tokenizer_path",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.eps",
-    "optimizer.lr",
-    "optimizer.weight_decay",
-    "profiling",
-    "training.dataset",
-    "training.dataset_path",
-    "training.deterministic",
-    "training.gc_debug",
-    "training.gc_freq",
-    "training.max_norm",
-    "training.seed",
-    "training.warmup_steps",
-    "validation",
+UNRELATED = tuple(
+    """
+    checkpoint comm debug job lr_scheduler memory_estimation metrics model.hf_assets_path
+    model.print_after_conversion model.tokenizer_path optimizer.beta1 optimizer.beta2 optimizer.eps optimizer.lr
+    optimizer.weight_decay profiling training.dataset training.dataset_path training.deterministic training.gc_debug
+    training.gc_freq training.max_norm training.seed training.warmup_steps validation
+    """.split()  # noqa: SIM905 - as a literal, one name a line, these would be a page
 )
-QUIET: tuple[Any, ...] = (
-    False,
-    0,
-    "",
-    [],
-    None,
-    "none",
-    "default",
-    ["output"],
-    ["output", "router.gate"],
-)  # values of what is switched off
+# values of what is switched off
+SWITCHED_OFF: tuple[Any, ...] = (False, 0, "", [], None, "none", "default", ["output"], ["output", "router.gate"])
 WHY: Mapping[str, str] = {
     "disable_loss_parallel": "a plan's loss is split over the vocabulary wherever `tensor` is above 1",
     "enable_fsdp_float8_all_gather": "weights of a plan are gathered in the dtype of compute: twice the bytes",
@@ -116,12 +56,12 @@ WHY: Mapping[str, str] = {
 }
 
 
-def left_out(job: Job) -> Iterator[Problem]:
+def settings_left_out(job: TorchtitanJob) -> Iterator[Problem]:
     """Every setting that may change a total and is not in the plan, with its line."""
     for key, value in job.settings.items():
         section, _, last = key.partition(".")
         known = key in CARRIED or (section in MESH and last in OF_THE_MESH)
-        apart = any(key == name or key.startswith(f"{name}.") for name in APART)
-        if not known and not apart and value not in QUIET:
-            help_text = WHY.get(key.rpartition(".")[2], "add it to the plan by hand if it matters to a figure")
+        unrelated = any(key == name or key.startswith(f"{name}.") for name in UNRELATED)
+        if not known and not unrelated and value not in SWITCHED_OFF:
+            help_text = WHY.get(key.rpartition(".")[2], BY_HAND)
             yield Problem(job.place(key), f"`{key}` is not carried over", help_text)
