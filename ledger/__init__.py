@@ -103,10 +103,10 @@ def write_report(
 
     chosen = valid_formats(_texts(formats))
     compiled = compile(spec, overrides)
-    from ledger.report.choices import supplements
+    from ledger.report.assembly import assemble_report
     from ledger.report.write import write_report as written
 
-    return written(compiled, Path(out), chosen, **supplements(compiled, chosen))
+    return written(assemble_report(compiled, chosen), Path(out), chosen)
 
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:

@@ -63,7 +63,8 @@ def regrouped(text: str) -> str:
 
 def machine(value: Number) -> str:
     """The value for programs: every digit of an integer, the shortest float that is the same number."""
-    return str(value) if isinstance(value, int) else repr(float(value))
+    whole = isinstance(value, int) or (isinstance(value, Fraction) and value.denominator == 1)
+    return str(value) if whole else repr(float(value))
 
 
 def integer(value: Number) -> str:

@@ -52,6 +52,7 @@ def test_every_digit_of_a_large_integer_survives() -> None:
     """Totals pass 2**53, where floating point drops digits."""
     assert numbers.integer(2**60 + 1).replace(T, "") == str(2**60 + 1)
     assert numbers.machine(2**60 + 1) == str(2**60 + 1)
+    assert numbers.machine(Fraction(2**61, 2)) == str(2**60)
 
 
 def test_signs_are_true_minuses_and_pluses() -> None:

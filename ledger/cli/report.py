@@ -47,11 +47,11 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
     else:
         compiled = ledger.compile(spec, overrides)
         typesets(formats)
-        from ledger.report.choices import supplements
+        from ledger.report.assembly import assemble_report
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
-        paths = write_report(compiled, out, formats, **supplements(compiled, formats))
+        paths = write_report(assemble_report(compiled, formats), out, formats)
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ledger.report.contract import show_record
 from ledger.report.files import replace_file
 from ledger.report.html import environment, render, short_digest
 from ledger.report.pdf import pdf
 from ledger.report.views.memory import memory
-from ledger.report.views.parts import Alternative, Comparison, Report
+from ledger.report.views.parts import Report
 from ledger.report.views.time import time
 from ledger.report.views.verdict import checklist, verdict
 
-if TYPE_CHECKING:
-    from ledger.books.results import Compiled
-    from ledger.evidence.nearby import Nearby
 
-
-def write_report(  # noqa: PLR0913 - what the report shows beside the plan is optional, and named in every call
-    compiled: Compiled,
-    out_dir: Path,
-    formats: Iterable[str],
-    *,
-    sensitivities: Sequence[tuple[str, str, float]] = (),
-    alternatives: Sequence[Alternative] = (),
-    checks: Sequence[Comparison] = (),
-    microbenchmarks: Sequence[Nearby] = (),
-    runs: Sequence[Nearby] = (),
-) -> list[Path]:
+def write_report(report: Report, out_dir: Path, formats: Iterable[str]) -> list[Path]:
     """The plan's reports in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another.
 
-    `sensitivities` are (path, name, elasticity of the run's length), `microbenchmarks` and `runs` what was measured
-    near the plan; files that would not change are left alone.
+    Files that would not change are left alone.
     """
-    report = Report(compiled, sensitivities, alternatives, checks, microbenchmarks, runs)
-    made = [(out_dir / f"{compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
+    made = [(out_dir / f"{report.compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
     for path, content in made:
         replace_file(path, content)
     return [path for path, _ in made]

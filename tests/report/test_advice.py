@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ledger.books.results import Compiled
+from ledger.books.what_if.alternatives import Alternative
 from ledger.report import html
 from ledger.report.views.advice import advice
-from ledger.report.views.parts import Alternative, Report
+from ledger.report.views.parts import Report
 
 
 def other(compiled: Compiled, times: float) -> Alternative:

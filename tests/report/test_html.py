@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,23 +13,12 @@ from jinja2 import UndefinedError
 from tinyhtml5.parser import HTMLParser as StrictParser
 
 from ledger.books.results import Compiled
+from ledger.books.what_if.alternatives import Alternative
 from ledger.report import html
 from ledger.report.views import SECTIONS
-from ledger.report.views.parts import Alternative, Report
+from ledger.report.views.parts import Report
 
 LARGEST = 1_500_000  # bytes a report may weigh, fonts included
-
-
-@dataclass(frozen=True)
-class Found:
-    """A check's outcome."""
-
-    account: str
-    predicted: float
-    found: float
-    unit: str
-    tolerance: float
-    origin: str
 
 
 def full(compiled: Compiled) -> Report:
@@ -37,8 +26,7 @@ def full(compiled: Compiled) -> Report:
     other = Alternative(
         {"parallelism.tensor": "4"}, {**compiled.totals, "time.step": 9.5, "memory.reserved": 90 * 10**9}
     )
-    checks = (Found("parameters", 7, 7, "1", 0.0, "torch"), Found("time.step", 10.8, 9.0, "s", 0.1, "a published run"))
-    return Report(compiled, (("run.tokens", "tokens", 1.0), ("cluster.devices", "devices", -0.9)), (other,), checks)
+    return Report(compiled, (("run.tokens", "tokens", 1.0), ("cluster.devices", "devices", -0.9)), (other,))
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ledger.books.results import Compiled
+from ledger.books.what_if.alternatives import Alternative
 from ledger.report.charts.roofline import tick_names
-from ledger.report.views.choices import alternatives, pareto_front
+from ledger.report.views.choices import alternatives, is_unbeaten
 from ledger.report.views.evidence import assumptions, calibration_table, evidence
 from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
-from ledger.report.views.parts import Alternative, Report, Table
+from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
 from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
@@ -163,11 +164,8 @@ def test_symbols_that_no_formula_uses_are_left_out(compiled: Compiled) -> None:
 def test_the_front_holds_what_nothing_beats(compiled: Compiled) -> None:
     """A layout stays unless another needs no more memory and no more time, and less of one."""
     layouts = {"a": (10, 5.0), "b": (20, 4.0), "c": (20, 5.0), "d": (30, 4.0), "e": (40, 3.0)}
-    made = {
-        name: Alternative({"x": name}, {"memory.reserved": held, "time.step": seconds})
-        for name, (held, seconds) in layouts.items()
-    }
-    assert [choice.changes["x"] for choice in pareto_front(tuple(made.values()))] == ["a", "b", "e"]
+    totals = {name: {"memory.reserved": held, "time.step": seconds} for name, (held, seconds) in layouts.items()}
+    assert [name for name in layouts if is_unbeaten(totals[name], list(totals.values()))] == ["a", "b", "e"]
 
 
 def test_this_plan_stands_among_its_alternatives(compiled: Compiled) -> None:

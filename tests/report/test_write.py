@@ -28,23 +28,23 @@ def document(compiled: Compiled) -> PdfReader:
 
 def test_every_format_is_written(compiled: Compiled, tmp_path: Path) -> None:
     """One file per format, named after the plan."""
-    paths = write_report(compiled, tmp_path / "new", ("html", "md", "json"))
+    paths = write_report(Report(compiled), tmp_path / "new", ("html", "md", "json"))
     assert [path.name for path in paths] == [f"{compiled.plan.name}.{kind}" for kind in ("html", "md", "json")]
     assert all(path.stat().st_size > 0 for path in paths)
 
 
 def test_a_report_is_touched_only_when_it_changes(compiled: Compiled, tmp_path: Path) -> None:
     """Two runs leave the same file, with the time of the first."""
-    path = write_report(compiled, tmp_path, ("html",))[0]
+    path = write_report(Report(compiled), tmp_path, ("html",))[0]
     before = path.stat()
-    write_report(compiled, tmp_path, ("html",))
+    write_report(Report(compiled), tmp_path, ("html",))
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
 
 
 def test_an_unknown_format_writes_nothing(compiled: Compiled, tmp_path: Path) -> None:
     """Either all the formats are written or none."""
     with pytest.raises(KeyError):
-        write_report(compiled, tmp_path, ("md", "docx"))
+        write_report(Report(compiled), tmp_path, ("md", "docx"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -60,14 +60,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_the_json_holds_every_total_exactly(compiled: Compiled, tmp_path: Path) -> None:
     """Integers beyond 2**53 keep their last digit."""
-    found = json.loads(write_report(compiled, tmp_path, ("json",))[0].read_text())["totals"]
+    found = json.loads(write_report(Report(compiled), tmp_path, ("json",))[0].read_text())["totals"]
     assert found["flops.step"] == compiled.totals["flops.step"]
     assert set(found) == set(compiled.totals)
 
 
 def test_the_markdown_agrees_with_the_page(compiled: Compiled, tmp_path: Path) -> None:
     """Every number of the verdict is written alike in both."""
-    page, text = (path.read_text() for path in write_report(compiled, tmp_path, ("html", "md")))
+    page, text = (path.read_text() for path in write_report(Report(compiled), tmp_path, ("html", "md")))
     head = text.partition("## ")[0]
     for number in re.findall(r"^\|[^|]+\| ([^|]+) \|", head, re.MULTILINE)[2:]:
         assert f">{number}</data>" in page

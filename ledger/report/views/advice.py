@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger import numbers
+from ledger.report.views.choices import layout_label
 from ledger.report.views.levers import applicable_levers
 from ledger.report.views.parts import Report, fullest_role, share
 
@@ -34,4 +35,4 @@ def time_advice(report: Report) -> str:
     if shorter > -WORTH:
         return "None of the layouts that were tried is faster."
     held = numbers.size(best.totals["memory.reserved"])
-    return f"With {best.label.strip()} a step takes {numbers.percent(-shorter)} less, and a device holds {held}."
+    return f"With {layout_label(best)} a step takes {numbers.percent(-shorter)} less, and a device holds {held}."

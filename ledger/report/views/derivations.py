@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.evidence import verification_records as records
 from ledger.evidence.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHIN, worst
-from ledger.report.views.parts import Cell, Column, Report, Table
+from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
     from ledger.evidence.verdicts import Verdict
@@ -20,13 +20,8 @@ STATUS = {EQUAL: "pass", EXPLAINED: "pass", WITHIN: "pass", DIFFERS: "fail", UNC
 SPECS = (".yaml", ".yml")
 PRINTED = 14  # rows on paper: counts and peaks; transfers are in the page
 COLUMNS = (
-    Column("figure", "code"),
-    Column("predicted", "number"),
-    Column("found", "number"),
-    Column("error", "number"),
-    Column("allowed"),
-    Column("outcome", "status"),
-    Column("because"),
+    *(Column("figure", "code"), *columns("number", "predicted", "found", "error")),
+    *(Column("allowed"), Column("outcome", "status"), Column("because")),
 )
 
 
@@ -86,21 +81,20 @@ def _table(found: Verification) -> Table:
 def _row(verdict: Verdict) -> tuple[Cell, ...]:
     status = Cell(verdict.status, status=STATUS[verdict.status])
     if verdict.predicted is None or verdict.found is None:
-        empty = Cell("–")
-        return Cell(verdict.account), empty, empty, empty, empty, status, Cell(verdict.skipped)
+        return Cell(verdict.account), *(DASH,) * 4, status, Cell(verdict.skipped)
     equal = verdict.difference == 0
     causes = "; ".join(f"{cause.name}: {numbers.written(cause.amount, verdict.unit)}" for cause in verdict.causes)
     return (
         Cell(verdict.account),
-        Cell(_amount(verdict.predicted, verdict.unit), numbers.machine(verdict.predicted)),
-        Cell(_amount(verdict.found, verdict.unit), numbers.machine(verdict.found)),
-        Cell("equal" if equal else numbers.shift(verdict.error), numbers.machine(verdict.error)),
+        _amount(verdict.predicted, verdict.unit),
+        _amount(verdict.found, verdict.unit),
+        number_cell("equal" if equal else numbers.shift(verdict.error), verdict.error),
         Cell(verdict.tolerance.title),
         status,
         Cell(causes),
     )
 
 
-def _amount(value: numbers.Number, unit: str) -> str:
-    """Counts are whole numbers."""
-    return numbers.written(value, unit) if unit else numbers.integer(int(value))
+def _amount(value: numbers.Number, unit: str) -> Cell:
+    """A quantity, or a count with every digit."""
+    return amount(value, unit) if unit else number_cell(numbers.integer(int(value)), value)

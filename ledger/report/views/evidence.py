@@ -1,4 +1,4 @@
-"""What stands behind the numbers: checks, calibrations, and what is assumed."""
+"""What stands behind the numbers: derivations, measurements, calibrations, and what is assumed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ledger import numbers
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
-from ledger.report.views.parts import Cell, Column, Comparison, Report, Table, share, slowest_role
+from ledger.report.views.parts import DASH, Cell, Column, Report, Table, columns, number_cell, slowest_role, text_cells
 from ledger.report.views.work import transfer_kinds
 
 if TYPE_CHECKING:
@@ -31,13 +31,12 @@ REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 
 @dataclass(frozen=True)
 class EvidenceView:
-    """Checks and calibrations with their errors; `uncalibrated` names what only data sheets price.
+    """Calibrations with their errors; `uncalibrated` names what only data sheets price.
 
     `derivations`: what PyTorch says of what follows from shapes alone; `runs` and `kernels`: what was measured near the
     plan; `rests`: what the prices rest on.
     """
 
-    checks: Table | None
     calibrations: Table | None
     uncalibrated: tuple[str, ...]
     rests: str
@@ -49,11 +48,9 @@ class EvidenceView:
 def evidence(report: Report) -> EvidenceView:
     """What was checked and measured, and what was not."""
     compiled = report.compiled
-    open_kinds = uncalibrated_kinds(compiled)
     return EvidenceView(
-        check_table(report),
         calibration_table(usable_curves(compiled)),
-        open_kinds,
+        uncalibrated_kinds(compiled),
         basis_sentence(compiled),
         derivations(report),
         whole_runs(report),
@@ -79,52 +76,17 @@ def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     )
 
 
-def check_table(report: Report) -> Table | None:
-    """Predicted against found."""
-    columns = (
-        Column("what", "code"),
-        Column("predicted", "number"),
-        Column("found", "number"),
-        Column("error", "number"),
-        Column("allowed", "number"),
-        Column("outcome", "status"),
-        Column("found by"),
-    )
-    rows = tuple(check_row(check) for check in report.checks)
-    return Table("Predicted against found", columns, rows) if rows else None
-
-
-def check_row(check: Comparison) -> tuple[Cell, ...]:
-    """One comparison; equal counts say so."""
-    error = share(check.predicted - check.found, check.found)
-    passed = abs(error) <= check.tolerance
-    exactly = check.predicted == check.found
-    return (
-        Cell(check.account),
-        Cell(numbers.written(check.predicted, check.unit), numbers.machine(check.predicted)),
-        Cell(numbers.written(check.found, check.unit), numbers.machine(check.found)),
-        Cell("equal" if exactly else numbers.shift(error), numbers.machine(error)),
-        Cell(numbers.percent(check.tolerance) if check.tolerance else "none"),
-        Cell("agrees" if passed else "disagrees", status="pass" if passed else "fail"),
-        Cell(check.origin),
-    )
-
-
 def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
     """Every fit behind the prices, with its error."""
-    columns = (
-        Column("what is priced", "code"),
-        Column("error", "number"),
-        Column("bias", "number"),
-        Column("regime"),
-        Column("holds for"),
-        Column("source"),
+    headings = (
+        *(Column("what is priced", "code"), *columns("number", "error", "bias")),
+        *columns("text", "regime", "holds for", "source"),
     )
     alike: dict[tuple[str, str, str, str], list[Curve]] = {}
     for curve in curves:
         alike.setdefault((curve.what, curve.regime, curve.source, curve.held_out), []).append(curve)
     rows = tuple(calibration_row(group) for group in alike.values())
-    return Table("Calibrations and their errors", columns, rows, 12) if rows else None
+    return Table("Calibrations and their errors", headings, rows, 12) if rows else None
 
 
 def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
@@ -133,10 +95,8 @@ def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
     errors, biases = [curve.error for curve in curves], [curve.bias for curve in curves]
     return (
         Cell(first.what),
-        Cell(span_text([numbers.percent(error) for error in sorted(errors)]), numbers.machine(max(errors))),
-        Cell(span_text([numbers.change(bias) for bias in sorted(biases)]), numbers.machine(max(biases)))
-        if any(biases)
-        else Cell("–"),
+        number_cell(span_text([numbers.percent(error) for error in sorted(errors)]), max(errors)),
+        number_cell(span_text([numbers.change(bias) for bias in sorted(biases)]), max(biases)) if any(biases) else DASH,
         Cell(REGIMES.get(first.regime, first.regime)),
         Cell(region_text(curves)),
         Cell(first.source, note=f"held out: {first.held_out}" if first.held_out else ""),
@@ -160,14 +120,9 @@ def region_text(curves: Sequence[Curve]) -> str:
 
 def assumptions(report: Report) -> Table:
     """What nothing measured stands behind."""
-    stated = (row for row in assumption_rows(report.compiled.plan) if row[1])
-    rows = tuple(tuple(Cell(text) for text in row) for row in stated)
-    return Table(
-        "What nothing measured stands behind",
-        (Column("assumption"), Column("value"), Column("used for")),
-        rows,
-        sortable=False,
-    )
+    rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan) if row[1])
+    headings = columns("text", "assumption", "value", "used for")
+    return Table("What nothing measured stands behind", headings, rows, sortable=False)
 
 
 def assumption_rows(plan: Plan) -> tuple[tuple[str, str, str], ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.typesetting.pictures import typeset
 from ledger.report.typesetting.trees import FormulaError
-from ledger.report.views.parts import Cell, Column, Report, Table, amount, share
+from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, share, whole_number
 
 if TYPE_CHECKING:
     from ledger.books.results import Account, Compiled, Number
@@ -33,13 +33,8 @@ KINDS = (  # how the name of a resource begins, what its table is called
 STOCKS = ("Memory held", "Held in host memory")  # what is held at different times does not add up: it has no share
 WHAT = Column("what", "place")
 COLUMNS = (
-    Column("accounts, and their rule", "code"),
-    WHAT,
-    Column("when", "place"),
-    Column("formula", "formula"),
-    Column("one is", "number"),
-    Column("times", "number"),
-    Column("share", "number"),
+    *(Column("accounts, and their rule", "code"), WHAT, Column("when", "place"), Column("formula", "formula")),
+    *columns("number", "one is", "times", "share"),
 )
 
 
@@ -156,9 +151,9 @@ def formula_table(title: str, found: Sequence[FormulaRow]) -> Table:
     whole = 0 if title in STOCKS else sum(row.whole for row in found)
     ordered = sorted(found, key=lambda row: (-row.whole, row.account.account, row.account.when))
     several = len({row.account.resource for row in found}) > 1
-    columns = tuple(column for column in COLUMNS if several or column is not WHAT)
+    headings = tuple(column for column in COLUMNS if several or column is not WHAT)
     rows = tuple(formula_row(row, whole, several=several) for row in ordered)
-    return Table(title, columns, rows, PRINTED) if title not in STOCKS else Table(title, columns[:-1], rows, STORED)
+    return Table(title, headings, rows, PRINTED) if title not in STOCKS else Table(title, headings[:-1], rows, STORED)
 
 
 def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell, ...]:
@@ -176,8 +171,8 @@ def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell,
             numbers.machine(account.amount),
             note=f"largest of {roles}" if roles > 1 else "",
         ),
-        Cell(numbers.integer(row.times), numbers.machine(row.times)),
-        *([] if is_stock(account) else [Cell(numbers.percent(part), numbers.machine(part))]),
+        whole_number(row.times),
+        *([] if is_stock(account) else [amount(part, "%")]),
     )
 
 
@@ -224,16 +219,16 @@ def glossary(report: Report) -> Table | None:
     """The symbols of the formulas; None where there are none."""
     symbols, texts = report.compiled.symbols, {account.formula for account in report.compiled.accounts}
     used = {name for text in texts for name in NAME.findall(text)}
-    columns = (Column("symbol", "formula"), Column("meaning"), Column("value", "number"), Column("written as", "code"))
+    headings = (Column("symbol", "formula"), Column("meaning"), Column("value", "number"), Column("written as", "code"))
     rows = tuple(
         (formula_cell(name), Cell(symbol.meaning), symbol_value(report.compiled, name), Cell(symbol.path))
         for name, symbol in symbols.items()
         if name in used
     )
-    return Table("What the letters mean", columns, rows, sortable=False) if rows else None
+    return Table("What the letters mean", headings, rows, sortable=False) if rows else None
 
 
 def symbol_value(compiled: Compiled, name: str) -> Cell:
     """A symbol's value, with every digit where it is whole."""
     value = compiled.symbols[name].value
-    return Cell(numbers.integer(value), numbers.machine(value)) if value == int(value) else amount(value, "1")
+    return whole_number(value) if value == int(value) else amount(value, "1")

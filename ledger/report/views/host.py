@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.report.views.parts import Cell, Column, Table, amount, total_cell
+from ledger.report.views.parts import Cell, Column, Table, amount, columns, total_cell
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
@@ -37,9 +37,5 @@ def host_table(compiled: Compiled) -> Table | None:
         if most[key]
     ]
     rows.append((Cell("all"), amount(sum(most.values()), "B"), total_cell(compiled, "memory.host")))
-    columns = (
-        Column("in host memory"),
-        Column("for a device", "number"),
-        Column(f"for {numbers.integer(devices)} of a node", "number"),
-    )
-    return Table("What host memory holds", columns, tuple(rows), sortable=False)
+    quantities = columns("number", "for a device", f"for {numbers.integer(devices)} of a node")
+    return Table("What host memory holds", (Column("in host memory"), *quantities), tuple(rows), sortable=False)

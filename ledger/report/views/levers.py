@@ -105,7 +105,7 @@ def applicable_levers(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever,
 def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
     """Changes that free memory at the peak, the largest first."""
     ordered = applicable_levers(compiled.plan, role.peak.parts)
-    columns = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
+    headings = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
     rows = tuple((Cell(lever.change), amount(freed, "B"), Cell(lever.costs)) for lever, freed in ordered)
     title = "What would free memory" if compiled.verdict.fits else "What would make it fit"
-    return Table(title, columns, rows, sortable=False) if rows else None
+    return Table(title, headings, rows, sortable=False) if rows else None

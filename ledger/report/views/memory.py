@@ -12,6 +12,7 @@ from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.host import host_table
 from ledger.report.views.levers import lever_table
 from ledger.report.views.parts import (
+    DASH,
     Cell,
     Chart,
     Column,
@@ -19,6 +20,7 @@ from ledger.report.views.parts import (
     Table,
     Total,
     amount,
+    columns,
     draw_chart,
     fullest_role,
     share,
@@ -157,40 +159,33 @@ def pass_and_label(moment: Moment) -> tuple[str, str]:
 
 def category_table(compiled: Compiled, role: RoleResult) -> Table:
     """What persists, and what is alive at the peak, by category; the parts sum to what the driver shows."""
-    rows = [
+    parts = [(key, *CATEGORIES[key], role.peak.parts.get(key, 0)) for key in MEMORY_ORDER]
+    rows = tuple(
         (
             Cell(name, colour=key, note=meaning),
-            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in MEMORY_ORDER[:4] else Cell("–"),
-            amount(role.peak.parts.get(key, 0), "B"),
-            Cell(numbers.percent(share(role.peak.parts.get(key, 0), role.reserved))),
+            amount(compiled.totals.get(f"memory.static.{key}", 0), "B") if key in MEMORY_ORDER[:4] else DASH,
+            amount(held, "B"),
+            Cell(numbers.percent(share(held, role.reserved))),
         )
-        for key, (name, meaning) in ((key, CATEGORIES[key]) for key in MEMORY_ORDER)
-    ]
-    outside = max(role.reserved - role.peak.total, 0)
-    last = Cell(OVERHEAD[1], colour=OVERHEAD[0], note=OVERHEAD[2])
-    rows.append((last, Cell("–"), amount(outside, "B"), Cell(numbers.percent(share(outside, role.reserved)))))
-    columns = (
-        Column("category"),
-        Column("persists", "number"),
-        Column("at the peak", "number"),
-        Column("share", "number"),
+        for key, name, meaning, held in (*parts, (*OVERHEAD, max(role.reserved - role.peak.total, 0)))
     )
-    return Table("Memory by category", columns, tuple(rows), sortable=False)
+    headings = (Column("category"), *columns("number", "persists", "at the peak", "share"))
+    return Table("Memory by category", headings, rows, sortable=False)
 
 
 def outside_table(role: RoleResult) -> Table | None:
     """What lies outside the tensors, part by part, each with its source."""
-    columns = (Column("outside the tensors"), Column("bytes", "number"), Column("source"))
+    headings = (Column("outside the tensors"), Column("bytes", "number"), Column("source"))
     rows = tuple((Cell(part.name), amount(part.bytes, "B"), Cell(part.basis)) for part in role.outside)
-    return Table("What lies outside the tensors", columns, rows, sortable=False) if rows else None
+    return Table("What lies outside the tensors", headings, rows, sortable=False) if rows else None
 
 
 def largest_table(peak: Moment) -> Table | None:
     """The largest single stocks at the peak."""
     if not peak.details:
         return None
-    columns = (Column("account", "code"), Column("bytes", "number"), Column("share of the peak", "number"))
+    headings = (Column("account", "code"), *columns("number", "bytes", "share of the peak"))
     rows = tuple(
         (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
     )
-    return Table("Largest single holdings at the peak", columns, rows, 12)
+    return Table("Largest single holdings at the peak", headings, rows, 12)

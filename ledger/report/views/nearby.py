@@ -11,7 +11,7 @@ from ledger import numbers
 from ledger.books.time import band
 from ledger.evidence.citations import CITED
 from ledger.report.views.basis import no_microbenchmarks_sentence
-from ledger.report.views.parts import Cell, Column, Report, Table
+from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 PRINTED = 8  # rows of each table on paper
 TOLD = 3  # classes of kernel whose errors are told in words
 STEP, LOW, HIGH = "time.step", "time.step.low", "time.step.high"
-MEASURED = (Column("predicted", "number"), Column("measured", "number"), Column("error", "number"))
-RUNS = (Column("what", "tag"), Column("measured on"), *MEASURED, Column("source"))
-KERNELS = (
-    Column("what", "tag"),
-    Column("measured on"),
-    Column("of the step", "number"),
-    *MEASURED,
-    Column("error unseen", "number"),
-    Column("measured in"),
-)
+CASE, MEASURED = (Column("what", "tag"), Column("measured on")), ("predicted", "measured", "error")
+RUN_COLUMNS = (*CASE, *columns("number", *MEASURED), Column("source"))
+KERNEL_COLUMNS = (*CASE, *columns("number", "of the step", *MEASURED, "error unseen"), Column("measured in"))
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,7 @@ def whole_runs(report: Report) -> NearbyView:
     notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
     rows = tuple((*_case_cells(one), *_error_cells(one), Cell(one.origin)) for one in found)
     return NearbyView(
-        nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUNS, rows, PRINTED)
+        nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
 
 
@@ -140,7 +133,7 @@ def microbenchmarks(report: Report) -> NearbyView:
     notes = (*_largest_class(classes), *_in_sample(found, classes), *_matmul_level(report, found))
     title = "Microbenchmarks nearest to this plan's kernels"
     rows = tuple(_kernel_row(one) for one in found)
-    return NearbyView(told, notes, Table(title, KERNELS, rows, PRINTED))
+    return NearbyView(told, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
 
 
 def measurement_classes(found: Sequence[Nearby]) -> tuple[MeasurementClass, ...]:
@@ -193,9 +186,9 @@ def _matmul_level(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
 def _kernel_row(one: Nearby) -> tuple[Cell, ...]:
     return (
         *_case_cells(one),
-        Cell(numbers.percent(one.share), numbers.machine(one.share)),
+        amount(one.share, "%"),
         *_error_cells(one),
-        Cell("–") if one.unseen is None else Cell(numbers.percent(one.unseen), numbers.machine(one.unseen)),
+        DASH if one.unseen is None else amount(one.unseen, "%"),
         Cell(_file_name(one.origin)),
     )
 
@@ -212,11 +205,8 @@ def _case_cells(one: Nearby) -> tuple[Cell, Cell]:
 
 
 def _error_cells(one: Nearby) -> tuple[Cell, Cell, Cell]:
-    return (
-        Cell(numbers.written(one.predicted, one.unit), numbers.machine(one.predicted)),
-        Cell(numbers.written(one.measured, one.unit), numbers.machine(one.measured)),
-        Cell(numbers.change(one.error), numbers.machine(one.error)),
-    )
+    predicted, measured = amount(one.predicted, one.unit), amount(one.measured, one.unit)
+    return predicted, measured, number_cell(numbers.change(one.error), one.error)
 
 
 def _count_text(found: Sequence[Nearby]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -13,52 +13,12 @@ from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
+    from ledger.books.what_if.alternatives import Alternative
     from ledger.evidence.nearby import Nearby
     from ledger.report.typesetting.pictures import TypesetFormula
 
 SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
-
-
-class Comparison(Protocol):
-    """A check's outcome: what was predicted, what was found, in which unit, and where the finding comes from."""
-
-    @property
-    def account(self) -> str:
-        """The account or the key of `totals` that was compared."""
-
-    @property
-    def predicted(self) -> Number:
-        """What the books say."""
-
-    @property
-    def found(self) -> Number:
-        """What was found."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of both."""
-
-    @property
-    def tolerance(self) -> float:
-        """The relative error that is allowed; 0 where they must be equal."""
-
-    @property
-    def origin(self) -> str:
-        """Where the finding comes from."""
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """Another layout of the same run: the changed keys with their values as typed, and its totals."""
-
-    changes: Mapping[str, str]
-    totals: Mapping[str, Number]
-
-    @property
-    def label(self) -> str:
-        """The changes in a line."""
-        return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in self.changes.items())
 
 
 @dataclass(frozen=True)
@@ -68,7 +28,6 @@ class Report:
     compiled: Compiled
     sensitivities: Sequence[tuple[str, str, float]] = ()
     alternatives: Sequence[Alternative] = ()
-    checks: Sequence[Comparison] = ()
     microbenchmarks: Sequence[Nearby] = ()
     runs: Sequence[Nearby] = ()
 
@@ -97,6 +56,9 @@ class Cell:
     status: str = ""
     colour: str = ""
     lines: tuple[str, ...] = ()
+
+
+DASH = Cell("–")  # where there is nothing to show
 
 
 @dataclass(frozen=True)
@@ -133,28 +95,51 @@ class Chart:
     narrow: Markup
 
 
+@dataclass(frozen=True)
+class ChartAndTable:
+    """A section that is a chart, and the table of what it draws."""
+
+    chart: Chart
+    table: Table
+
+
+def columns(kind: str, *titles: str) -> tuple[Column, ...]:
+    """Columns of one kind."""
+    return tuple(Column(title, kind) for title in titles)
+
+
+def text_cells(*texts: str) -> tuple[Cell, ...]:
+    """A cell for each text."""
+    return tuple(Cell(text) for text in texts)
+
+
+def number_cell(text: str, value: Number) -> Cell:
+    """A cell that shows a number in words of its own, and is ordered by it."""
+    return Cell(text, numbers.machine(value))
+
+
+def whole_number(value: Number) -> Cell:
+    """A cell that shows every digit of a count."""
+    return number_cell(numbers.integer(value), value)
+
+
 def total(compiled: Compiled, key: str) -> Total:
     """A total by its key; KeyError where the plan has none."""
     value = compiled.totals[key]
     return Total(key, numbers.written(value, unit_of(key)), numbers.machine(value))
 
 
-def totals(compiled: Compiled, keys: Sequence[str]) -> tuple[Total, ...]:
-    """Those of the totals that the plan has."""
-    return tuple(total(compiled, key) for key in keys if key in compiled.totals)
-
-
 def total_cell(compiled: Compiled, key: str) -> Cell:
     """A cell that shows a total, or a dash where the plan has none."""
     if key not in compiled.totals:
-        return Cell("–")
+        return DASH
     found = total(compiled, key)
     return Cell(found.text, found.value, found)
 
 
 def amount(value: Number, unit: str) -> Cell:
     """A cell that shows a quantity."""
-    return Cell(numbers.written(value, unit), numbers.machine(value))
+    return number_cell(numbers.written(value, unit), value)
 
 
 def draw_chart(title: str, caption: str, draw: Callable[[float], str]) -> Chart:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.report.views.glance import glance
-from ledger.report.views.parts import Cell, Column, Report, Table
+from ledger.report.views.parts import Cell, Column, Report, Table, text_cells
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Origin, Plan
@@ -89,17 +89,14 @@ def plan(report: Report) -> PlanView:
         if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed_value(path, chosen))
     ]
     sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
-    columns = (
-        Column("value of", "code"),
-        Column("value", "number"),
-        Column("written at", "code"),
-        Column("source", "tag"),
+    headings = (
+        *(Column("value of", "code"), Column("value", "number")),
+        *(Column("written at", "code"), Column("source", "tag")),
     )
     rows = tuple(
-        (Cell(path), Cell(value), Cell(str(origin.where)), source_cell(origin, sources))
-        for path, value, origin in found
+        (*text_cells(path, value, str(origin.where)), source_cell(origin, sources)) for path, value, origin in found
     )
-    table = Table("Every value, where it was written and who published it", columns, rows, PRINTED) if rows else None
+    table = Table("Every value, where it was written and who published it", headings, rows, PRINTED) if rows else None
     return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ledger.report.views.parts import Cell, Column, Report, Table, amount, fullest_role
+from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, fullest_role, text_cells
 from ledger.spec.optimizer import DEFAULT
 
 if TYPE_CHECKING:
-    from ledger.books.results import Account, Compiled
+    from ledger.books.results import Account
     from ledger.spec.optimizer import Optimizer, State
     from ledger.spec.plan import Plan
+    from ledger.spec.recipe import Recipe
 
 SHAPES = {
     "whole": "as large as the weight",
@@ -21,57 +22,50 @@ SHAPES = {
     "heads": "one a head",
     "one": "one",
 }
+COPIES = (".weight.row", ".weight.column")  # how accounts of quantised copies end
 KINDS = {"ends": "embedding and head", "matrices": "matrices of layers", "vectors": "norms and biases"}
 
 
 def state_table(report: Report) -> Table | None:
     """States by name: of which weights, in which shape and format, and their bytes; None where nothing persists."""
     compiled = report.compiled
-    rows = tuple(_rows(compiled))
-    columns = (Column("state"), Column("of"), Column("shape"), Column("format"), Column("bytes", "number"))
-    return Table("States and copies that persist, on the fullest device", columns, rows, 16) if rows else None
+    role = fullest_role(compiled).name
+    held = [row for row in compiled.accounts if row.role == role]
+    rows = (*_optimizer_rows(compiled.plan, held), *_quantised_rows(compiled.plan.precision.matmul, held))
+    headings = (*columns("text", "state", "of", "shape", "format"), Column("bytes", "number"))
+    return Table("States and copies that persist, on the fullest device", headings, rows, 16) if rows else None
 
 
-def _rows(compiled: Compiled) -> Iterator[tuple[Cell, ...]]:
-    plan, role = compiled.plan, fullest_role(compiled).name
-    held = [row for row in compiled.accounts if row.role == role and row.resource.startswith("memory.")]
-    hosted = plan.parallelism.updates_on_host
-    if hosted:
-        held += [row for row in compiled.accounts if row.role == role and row.resource.startswith("host.")]
+def _optimizer_rows(plan: Plan, held: list[Account]) -> Iterator[tuple[Cell, ...]]:
+    """What each rule of the optimizer keeps of the weights that no rule before it updates."""
+    place, resource = ("", "memory.optimizer")
+    if plan.parallelism.updates_on_host:
+        place, resource = ", in host memory", "host.optimizer"
     rule: Optimizer | None = plan.optimizer
     left = set(KINDS)
     while rule is not None:
         for name, state in rule.states.items():
-            bytes_held = _sum(held, (f".{name}", f".{name}.scales"), "host.optimizer" if hosted else "memory.optimizer")
-            of = f"{name.replace('_', ' ')} ({rule.title}{', in host memory' if hosted else ''})"
-            yield (
-                Cell(of),
-                Cell(_weight_kinds(left & {*rule.weights}, state)),
-                Cell(_shapes(state)),
-                Cell(_format(state, plan)),
-                bytes_held,
-            )
+            title = f"{name.replace('_', ' ')} ({rule.title}{place})"
+            kinds = _weight_kinds(left & {*rule.weights}, state)
+            found = _bytes(held, (f".{name}", f".{name}.scales"), resource)
+            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
         left -= {*rule.weights}
         rule = rule.otherwise
-    recipe = plan.precision.matmul
-    copies = [row for row in held if row.account.endswith((".weight.row", ".weight.column"))]
-    if recipe and copies:
-        endings = (".weight.row", ".weight.column", ".weight.row.scales", ".weight.column.scales", ".weight.scale")
+
+
+def _quantised_rows(recipe: Recipe | None, held: list[Account]) -> Iterator[tuple[Cell, ...]]:
+    """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
+    if recipe and any(row.account.endswith(COPIES) and row.resource.startswith("memory.") for row in held):
+        found = _bytes(held, (*COPIES, *(f"{copy}.scales" for copy in COPIES), ".weight.scale"), "memory.weights")
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        bytes_held = _sum(held, endings, "memory.weights")
-        yield Cell("quantised copies"), Cell("matrices of layers"), Cell(SHAPES["whole"]), Cell(scales), bytes_held
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), found
     if recipe and recipe.history:
-        bytes_held = _sum(held, (".amax",), "memory.weights")
-        yield (
-            Cell("largest magnitudes"),
-            Cell("quantised tensors"),
-            Cell(f"{recipe.history} of a tensor"),
-            Cell("fp32"),
-            bytes_held,
-        )
+        kept = f"{recipe.history} of a tensor"
+        found = _bytes(held, (".amax",), "memory.weights")
+        yield *text_cells("largest magnitudes", "quantised tensors", kept, "fp32"), found
 
 
-def _sum(held: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
+def _bytes(held: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
     """Bytes of the accounts that end so."""
     found = (int(row.amount) * row.times for row in held if row.resource == resource and row.account.endswith(endings))
     return amount(sum(found), "B")

@@ -8,7 +8,7 @@ from ledger import numbers
 from ledger.report.views.advice import advice
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.nearby import nearest_runs_sentence
-from ledger.report.views.parts import Cell, Column, Report, Table, Total, share, totals
+from ledger.report.views.parts import Cell, Column, Report, Table, Total, columns, share, text_cells, total
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
@@ -72,7 +72,7 @@ def verdict(report: Report) -> VerdictView:
         compiled.verdict.bottleneck,
         compiled.verdict.evidence,
         basis_sentence(compiled),
-        tuple(Headline(totals(compiled, [key])[0], title, comparison_note(report, key)) for key, title in present),
+        tuple(Headline(total(compiled, key), title, comparison_note(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
         advice(report),
         nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
@@ -122,9 +122,9 @@ def comparison_note(report: Report, key: str) -> str:
 def checklist(report: Report) -> Table | None:
     """The end-to-end list before a run; None where there are no checks."""
     checks = report.compiled.verdict.checks
-    columns = (Column("check"), Column("outcome", "status"), Column("figure"), Column("why"))
+    headings = (Column("check"), Column("outcome", "status"), *columns("text", "figure", "why"))
     rows = tuple(
-        (Cell(check.title), Cell(STATUS[check.status], status=check.status), Cell(check.figure), Cell(check.detail))
+        (Cell(check.title), Cell(STATUS[check.status], status=check.status), *text_cells(check.figure, check.detail))
         for check in checks
     )
-    return Table("Before the run", columns, rows, sortable=False) if rows else None
+    return Table("Before the run", headings, rows, sortable=False) if rows else None

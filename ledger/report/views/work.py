@@ -13,16 +13,19 @@ from ledger.books.overlap import said
 from ledger.model import dtypes
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
+    DASH,
     Cell,
     Chart,
     Column,
     Report,
     Table,
     amount,
+    columns,
     draw_chart,
     share,
     slowest_role,
     total_cell,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -30,15 +33,9 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Accelerator, Plan
 
 KERNEL_COLUMNS = (
-    Column("kernel", "code"),
-    Column("pass"),
-    Column("times", "number"),
-    Column("intensity", "number"),
-    Column("reaches", "number"),
-    Column("one takes", "number"),
-    Column("share", "number"),
-    Column("limit", "tag"),
-    Column("fit error", "number"),
+    *(Column("kernel", "code"), Column("pass")),
+    *columns("number", "times", "intensity", "reaches", "one takes", "share"),
+    *(Column("limit", "tag"), Column("fit error", "number")),
 )
 
 
@@ -134,22 +131,16 @@ def kernel_table(kernels: Sequence[KernelTime], whole: float, role: str) -> Tabl
 def kernel_row(kernel: KernelTime, whole: float) -> tuple[Cell, ...]:
     """One kernel."""
     part = share(kernel.seconds * kernel.times, whole)
-    computes = bool(kernel.flops and kernel.bytes)
-    error = (
-        Cell(numbers.percent(kernel.error), numbers.machine(kernel.error)) if kernel.calibrated else Cell("data sheet")
-    )
     return (
         Cell(kernel.account),
         Cell(kernel.when),
-        Cell(numbers.integer(kernel.times), numbers.machine(kernel.times)),
-        amount(kernel.flops / kernel.bytes, "FLOP/B") if computes else Cell("–"),
-        amount(kernel.flops / kernel.seconds, "FLOP/s")
-        if kernel.flops
-        else amount(kernel.bytes / kernel.seconds, "B/s"),
+        whole_number(kernel.times),
+        amount(kernel.flops / kernel.bytes, "FLOP/B") if kernel.flops and kernel.bytes else DASH,
+        amount((kernel.flops or kernel.bytes) / kernel.seconds, "FLOP/s" if kernel.flops else "B/s"),
         amount(kernel.seconds, "s"),
-        Cell(numbers.percent(part), numbers.machine(part)),
+        amount(part, "%"),
         Cell(kernel.bound, colour=kernel.bound),
-        error,
+        amount(kernel.error, "%") if kernel.calibrated else Cell("data sheet"),
     )
 
 
@@ -174,16 +165,9 @@ def communication(report: Report) -> CommunicationView | None:
     kernels = [kernel for kernel in slowest_role(compiled).kernels if kernel.payload]
     rows = tuple(collective_row(report, name, [k for k in kernels if k.kind == name]) for name in names)
     rows += tuple(host_row(report, key, [k for k in kernels if f"{k.kind}.bytes" == key]) for key in hosted)
-    columns = (
-        Column("collective"),
-        Column("axis"),
-        Column("times a step", "number"),
-        Column("bytes a step", "number"),
-        Column("takes", "number"),
-        Column("not hidden", "number"),
-    )
+    quantities = columns("number", "times a step", "bytes a step", "takes", "not hidden")
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
-    table = Table("Communication of a device in a step", columns, rows)
+    table = Table("Communication of a device in a step", (*columns("text", "collective", "axis"), *quantities), rows)
     return CommunicationView(
         table, overlap_table(compiled.plan), numbers.duration(exposed), numbers.duration(total_seconds(kernels))
     )
@@ -196,8 +180,8 @@ def overlap_table(plan: Plan) -> Table:
         for row in said(plan.stack.overlap)
         if row.kind in transfer_kinds(plan)
     )
-    columns = (Column("kind"), Column("rule"), Column("these transfers"), Column("may run behind"))
-    return Table("What may hide behind what", columns, rows, sortable=False)
+    headings = columns("text", "kind", "rule", "these transfers", "may run behind")
+    return Table("What may hide behind what", headings, rows, sortable=False)
 
 
 def transfer_kinds(plan: Plan) -> frozenset[str]:
@@ -211,26 +195,29 @@ def transfer_kinds(plan: Plan) -> frozenset[str]:
 
 def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """Copies between the device and its host, one way."""
-    waited = sum(kernel.exposed * kernel.times for kernel in kernels)
     return (
         Cell("copy"),
         Cell("to host memory" if key == "host_link.down.bytes" else "from host memory"),
-        Cell(numbers.integer(sum(kernel.times for kernel in kernels)) if kernels else "–"),
+        Cell(numbers.integer(sum(kernel.times for kernel in kernels))) if kernels else DASH,
         total_cell(report.compiled, key),
-        amount(total_seconds(kernels), "s") if kernels else Cell("–"),
-        amount(waited, "s") if kernels else Cell("–"),
+        *duration_cells(kernels),
     )
 
 
 def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """One kind of collective along one axis."""
     collective, _, axis = name.rpartition(".")
-    hidden = [kernel.exposed * kernel.times for kernel in kernels]
     return (
         Cell(collective.replace("_", "-")),
         Cell(axis),
         total_cell(report.compiled, f"comm.{name}.count"),
         total_cell(report.compiled, f"comm.{name}.bytes"),
-        amount(total_seconds(kernels), "s") if kernels else Cell("–"),
-        amount(sum(hidden), "s") if kernels else Cell("–"),
+        *duration_cells(kernels),
     )
+
+
+def duration_cells(kernels: Sequence[KernelTime]) -> tuple[Cell, Cell]:
+    """What transfers take in a step, and what of it nothing hides; dashes where none is priced."""
+    if not kernels:
+        return DASH, DASH
+    return amount(total_seconds(kernels), "s"), amount(sum(kernel.exposed * kernel.times for kernel in kernels), "s")
