@@ -17,7 +17,7 @@ from ledger.cli.garbage import UNTOUCHED
 from ledger.evidence.documents import Evidence, read_document, read_evidence
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import NEEDED
+from ledger.lab.score.facts import NEEDED_COLUMNS
 from ledger.lab.score.predictions import (
     memory_errors_otherwise,
     predict_rows,
@@ -33,7 +33,7 @@ from ledger.spec.problems import Location, Problem, SpecError
 
 EVERY = 50  # rows between two signs of progress
 MANY = 300  # rows that are worth several processes
-LISTED = 20  # ids that a help line names
+IDS_LISTED = 20  # ids that a help line names
 PORTION = 90  # rows of one piece of work: neighbours in a table share plans and books
 
 
@@ -130,7 +130,7 @@ def find_runs(name: str) -> RunTable | RunFile:
     """The runs of a path, or of that name in the library; raises SpecError with everything that is wrong with them."""
     path = _find(name)
     if path.suffix.lower() == ".csv":
-        rows = read_table(path, NEEDED)
+        rows = read_table(path, NEEDED_COLUMNS)
         if not rows:
             raise SpecError([Problem(Location(str(path)), "the table has a header and no rows", "a row is a run")])
         return RunTable(path, rows)
@@ -159,9 +159,9 @@ def _known(wanted: str, sources: Mapping[str, str], path: Path) -> None:
     if wanted in sources:
         return
     help_text = nearest(wanted, list(sources))
-    if not help_text.startswith("did you mean") and len(sources) > LISTED:
+    if not help_text.startswith("did you mean") and len(sources) > IDS_LISTED:
         firsts = {source: name for name, source in reversed(list(sources.items()))}
-        some = ", ".join(f"`{one}`" for one in list(firsts.values())[: -LISTED - 1 : -1])
+        some = ", ".join(f"`{one}`" for one in list(firsts.values())[: -IDS_LISTED - 1 : -1])
         help_text = f"ids are such as {some}; --rows prints all {len(sources)}"
     raise SpecError([Problem(Location(str(path)), f"no row has the id `{wanted}`", help_text)])
 

@@ -11,11 +11,11 @@ from ledger.cli.tables import amount, print_table
 from ledger.lab.score.rows import GIB, ErrorSummary, Score, ScoreRow
 
 MISSING = "-"
-MOST = 3  # reasons that are named one by one
+REASONS_NAMED = 3  # reasons that are named one by one
 UNPUBLISHED = "not published"  # begins a reason that names what is missing
 FIGURES = ("rows", "median", "mape", "bias", "worst")
 # What is predicted and what was seen, in words; None where nobody saw it.
-FITS: Mapping[tuple[bool | None, bool | None], str] = {
+FIT_WORDS: Mapping[tuple[bool | None, bool | None], str] = {
     (True, True): "fits",
     (True, None): "fits",
     (False, None): "out of memory",
@@ -38,7 +38,7 @@ def print_rows(rows: Sequence[ScoreRow], open_errors: Mapping[str, str]) -> None
         "peak error": [_percent(row.memory_error) for row in rows],
         "needed": [_bytes(row.needed) for row in rows],
         "capacity": [_bytes(row.capacity) for row in rows],
-        "fit": [FITS.get((row.fits, row.seen_fits), MISSING) for row in rows],
+        "fit": [FIT_WORDS.get((row.fits, row.seen_fits), MISSING) for row in rows],
         "assumed": [_notes(row, open_errors) for row in rows],
     }
     kept = {name: cells for name, cells in columns.items() if any(cell not in ("", MISSING) for cell in cells)}
@@ -139,8 +139,8 @@ def _skipped(score: Score) -> str:
 def _counted(reasons: Counter[str]) -> str:
     """The most frequent reasons, each with its count, and how many rows have others."""
     ordered = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
-    named = [f"{count} {reason}" for reason, count in ordered[:MOST]]
-    others = sum(count for _, count in ordered[MOST:])
+    named = [f"{count} {reason}" for reason, count in ordered[:REASONS_NAMED]]
+    others = sum(count for _, count in ordered[REASONS_NAMED:])
     return ", ".join(named) + (f", {others} for other reasons" if others else "")
 
 

@@ -91,7 +91,7 @@ def _suite(asked: Asked) -> bool:
     if asked.overrides:
         raise click.UsageError("--set changes a plan, and a suite holds many; write `set:` beside the case it is about")
     from ledger.cli.tables import print_json
-    from ledger.evidence.verification import SCHEMA, Verification, published
+    from ledger.evidence.verification import VERIFY_SCHEMA, Verification, published
     from ledger.lab.verification.suites import verify_suite
     from ledger.lab.verification.verification import Depth
     from ledger.spec.suite import load_suite
@@ -109,7 +109,7 @@ def _suite(asked: Asked) -> bool:
             summarize(found)
         _keep(found, asked)
     if asked.as_json:
-        print_json({"schema": SCHEMA, "suite": objects})
+        print_json({"schema": VERIFY_SCHEMA, "suite": objects})
     return agree
 
 

@@ -25,7 +25,7 @@ from ledger.spec.validate import findings
 
 LIBRARY_FOLDER = "specs/evidence/"  # how a file of the library is cited, wherever the library lies
 RECORDS, SERIES, PLAN = "records", "series", "plan"  # keys of a file
-KINDS = (STEP, FIT, DERIVATION)  # of records that are no microbenchmarks
+RECORD_KINDS = (STEP, FIT, DERIVATION)  # of records that are no microbenchmarks
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ def _checked(document: Document) -> Evidence:
     if problems:
         raise SpecError(problems)
     listed = node.fields[RECORDS].items if RECORDS in node.fields else ()
-    kinds = {kind: [one for one in listed if _kind(one) == kind] for kind in KINDS}
+    kinds = {kind: [one for one in listed if _kind(one) == kind] for kind in RECORD_KINDS}
     tables, problems = series_records(node)
-    benchmarks = [PlacedRecord(_plain(one), one.where, one.keys) for one in listed if _kind(one) not in KINDS]
+    benchmarks = [PlacedRecord(_plain(one), one.where, one.keys) for one in listed if _kind(one) not in RECORD_KINDS]
     benchmarks += tables
     ran = {kind: [one for one in kinds[kind] if "error" not in one.fields] for kind in (STEP, FIT)}
     problems += [*benchmark_problems(benchmarks), *verdict_problems(kinds[DERIVATION])]

@@ -22,9 +22,9 @@ from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError
 
-MOST = 16
-NEAR = log(2.0)  # within a factor of two of the plan's kernel in everything that prices it
-SAME = 0.1  # a size that differs less is not worth a word
+MOST_MICROBENCHMARKS = 16
+NEAREST_RATIO = log(2.0)  # within a factor of two of the plan's kernel in everything that prices it
+SAME_SIZE = 0.1  # a size that differs less is not worth a word
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def nearest_microbenchmarks(compiled: Compiled) -> tuple[Nearby, ...]:
     nearby: dict[tuple[str, str, int], Nearby] = {}
     for kernel, exposed in _distinct_kernels(slowest.kernels):
         match = min(_matches(kernel, plan, sampled), key=lambda one: one.distance, default=None)
-        if match is None or match.distance > NEAR:
+        if match is None or match.distance > NEAREST_RATIO:
             continue
         measured = match.sampled.set
         key = (measured.file, f"{measured.kind}", match.index)
         if key in nearby:
             nearby[key] = replace(nearby[key], share=nearby[key].share + exposed / step)
-        elif len(nearby) < MOST and (row := _nearby(match, plan)):
+        elif len(nearby) < MOST_MICROBENCHMARKS and (row := _nearby(match, plan)):
             nearby[key] = replace(row, share=exposed / step)
     return tuple(nearby.values())
 
@@ -196,7 +196,7 @@ def _differences(match: Match, price: Curve | None) -> str:
     """In what the measurement is unlike the plan's kernel, which has this price."""
     kind = match.sampled.set.kind
     sustained = price is not None and price.regime == "sustained"
-    parts = [] if abs(match.times - 1) < SAME else [f"{match.times:.2g} times the size"]
+    parts = [] if abs(match.times - 1) < SAME_SIZE else [f"{match.times:.2g} times the size"]
     if PRICE_FORMS[form_of(kind.what)].computes and kind.regime == "burst":
         parts.append("a burst, " + ("where the plan is priced sustained" if sustained else "as the plan is priced too"))
     if match.sampled.is_scaleout:

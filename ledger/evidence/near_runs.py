@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.spec.plan import Plan
 
-MOST = 5  # runs
-WIDTH = 2.0  # doublings of the model's width: a run beyond it is of another kind of model
-FAR = 7.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
-UNLIKE = 1.0  # what another number format, recomputation, software or way of sharding counts for
+MOST_RUNS = 5  # runs
+WIDEST = 2.0  # doublings of the model's width: a run beyond it is of another kind of model
+FARTHEST = 7.0  # distance, in doublings of the sizes below as they weigh, from which on a run is no neighbour
+OTHER_KIND = 1.0  # what another number format, recomputation, software or way of sharding counts for
 # How much a doubling of each size counts: what changes kernels most first.
 WEIGHTS = {
     "d_model": 2.0,
@@ -29,7 +29,7 @@ WEIGHTS = {
     "pipeline": 0.5,
     "context": 0.75,
 }
-WORDS = {
+SIZE_WORDS = {
     "d_model": "width",
     "seq_len": "tokens a sequence",
     "micro_batch": "sequences a micro-batch",
@@ -56,19 +56,23 @@ def nearest_runs(compiled: Compiled) -> tuple[Nearby, ...]:
 def neighbours(plan: Plan, runs: Iterable[PublishedRun]) -> list[PublishedRun]:
     """The nearest of the runs on the plan's device."""
     distances = [(distance(run, plan), run) for run in runs if run.accelerator == plan.accelerator.name]
-    near = [(far, run) for far, run in distances if far <= FAR and abs(log2(run.d_model / plan.model.d_model)) <= WIDTH]
+    near = [
+        (far, run)
+        for far, run in distances
+        if far <= FARTHEST and abs(log2(run.d_model / plan.model.d_model)) <= WIDEST
+    ]
     kinds: dict[tuple[object, ...], PublishedRun] = {}
     for _, run in sorted(near, key=lambda pair: (pair[0], pair[1].id)):
         kind = (run.model, run.stack, run.dtype, run.recompute, run.zero, *(getattr(run, size) for size in WEIGHTS))
         kinds.setdefault(kind, run)  # the same run of several releases says the same
-    return list(kinds.values())[:MOST]
+    return list(kinds.values())[:MOST_RUNS]
 
 
 def distance(run: PublishedRun, plan: Plan) -> float:
     """Doublings between a run and the plan, weighed, and what is of another kind."""
     of_plan = sizes(plan)
     doublings = sum(weight * abs(log2(getattr(run, name) / of_plan[name])) for name, weight in WEIGHTS.items())
-    return doublings + UNLIKE * sum(1 for _ in differences_in_kind(run, plan))
+    return doublings + OTHER_KIND * sum(1 for _ in differences_in_kind(run, plan))
 
 
 def sizes(plan: Plan) -> dict[str, int]:
@@ -120,7 +124,9 @@ def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
 def _measurements(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
     """What was measured of a run, each beside its prediction."""
     of_plan = sizes(plan)
-    other_sizes = [f"{WORDS[name]} {getattr(run, name)}" for name in WORDS if getattr(run, name) != of_plan[name]]
+    other_sizes = [
+        f"{SIZE_WORDS[name]} {getattr(run, name)}" for name in SIZE_WORDS if getattr(run, name) != of_plan[name]
+    ]
     differs = ", ".join((*other_sizes, *differences_in_kind(run, plan)))
     name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
     if run.step and run.measured_step:

@@ -63,10 +63,12 @@ def _read(path: Path, _stamp: int) -> tuple[PublishedRun, ...]:
     """The table, read once per state of it."""
     types = column_types()
     rows = read_table(path, tuple(types))
-    return tuple(PublishedRun(**{name: READERS[kind](row.text(name)) for name, kind in types.items()}) for row in rows)
+    return tuple(
+        PublishedRun(**{name: CELL_TYPES[kind](row.text(name)) for name, kind in types.items()}) for row in rows
+    )
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
+CELL_TYPES: Mapping[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
 
 
 def column_types() -> dict[str, str]:

@@ -16,8 +16,8 @@ from ledger.spec.reader import Node
 
 STEP, FIT = "step", "fit"  # kinds of records: a step that was measured; a plan that ran, or ran out of memory
 STEP_TIME, PEAK, RESERVED, FITS = "time.step", "memory.peak", "peak.reserved", "fits"  # what may be measured
-UNITS: Mapping[str, str] = {STEP_TIME: "s", PEAK: "B", "memory.reserved": "B", RESERVED: "B"}
-NEEDED: Mapping[str, str] = {STEP: STEP_TIME, FIT: FITS}  # the measurement that a kind of record is about
+TOTAL_UNITS: Mapping[str, str] = {STEP_TIME: "s", PEAK: "B", "memory.reserved": "B", RESERVED: "B"}
+NEEDED_TOTAL: Mapping[str, str] = {STEP: STEP_TIME, FIT: FITS}  # the measurement that a kind of record is about
 EXAMPLES: Mapping[str, str] = {STEP: "`measured: {time.step: 1.42 s}`", FIT: "`measured: {fits: true}`"}
 
 
@@ -56,9 +56,9 @@ def run_problems(records: Sequence[Node], kind: str) -> Iterator[Problem]:
 def _measurement_problems(record: Node, kind: str) -> Iterator[Problem]:
     """What is wrong with the measurements of one record."""
     measured = record.fields.get("measured")
-    if measured is None or not isinstance(measured.value, Mapping) or NEEDED[kind] not in measured.fields:
+    if measured is None or not isinstance(measured.value, Mapping) or NEEDED_TOTAL[kind] not in measured.fields:
         where = record.where if measured is None else measured.where
-        yield Problem(where, f"the run has no measured `{NEEDED[kind]}`", EXAMPLES[kind])
+        yield Problem(where, f"the run has no measured `{NEEDED_TOTAL[kind]}`", EXAMPLES[kind])
         return
     for key, node in measured.fields.items():
         if key == FITS:
@@ -71,11 +71,11 @@ def _measurement_problems(record: Node, kind: str) -> Iterator[Problem]:
 def _quantity_fault(key: str, text: str) -> str:
     """Why a text is no measurement of that total; empty where it is one."""
     try:
-        value, unit = parse_any(text, UNITS.get(key, ""))
+        value, unit = parse_any(text, TOTAL_UNITS.get(key, ""))
     except QuantityError as error:
         return f"`{key}`: {error}"
-    if unit != UNITS.get(key, unit):
-        return f"`{key}`: `{text}` is in {unit or 'no unit'}, not in {UNITS[key]}"
+    if unit != TOTAL_UNITS.get(key, unit):
+        return f"`{key}`: `{text}` is in {unit or 'no unit'}, not in {TOTAL_UNITS[key]}"
     return "" if value > 0 else f"`{key}` is {text}"
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
-LARGEST = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
+LARGEST_TABLE = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
 # One cell and what ends it, as RFC 4180 has them: quoted (a quote inside is doubled), or free of quotes and breaks.
 CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|\n|\r|\Z)')
 OTHERS: Mapping[str, str] = {";": "semicolons", "\t": "tabs"}
@@ -78,9 +78,9 @@ def _separated(text: str, file: str) -> None:
 
 def _text(path: Path) -> str:
     with path.open("rb") as stream:
-        content = stream.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST} bytes", "split the table")])
+        content = stream.read(LARGEST_TABLE + 1)
+    if len(content) > LARGEST_TABLE:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_TABLE} bytes", "split the table")])
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

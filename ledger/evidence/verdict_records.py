@@ -11,7 +11,7 @@ from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
 
 DERIVATION = "derivation"
-COUNTS = ("predicted", "found")
+FIGURES_COMPARED = ("predicted", "found")
 
 
 def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
@@ -22,7 +22,7 @@ def verdict_problems(records: Iterable[Node]) -> Iterator[Problem]:
             yield Problem(record.where, "a derivation has no `account`", "write the figure that was compared")
         if "reason" in fields:
             continue
-        for name in COUNTS:
+        for name in FIGURES_COMPARED:
             if name not in fields:
                 yield Problem(record.where, f"a derivation has no `{name}`", "or say its `reason`: why nothing was")
             elif not _is_count(fields[name]):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ledger.evidence.verdicts import DIFFERS, STATUSES, UNCHECKED, Verdict, worst
 
-SCHEMA = "ledger-verify/1"
+VERIFY_SCHEMA = "ledger-verify/1"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Verification:
 def published(found: Verification, spec: str) -> dict[str, Any]:
     """The object that `verify --json` prints; `spec` is the plan as the user named it."""
     return {
-        "schema": SCHEMA,
+        "schema": VERIFY_SCHEMA,
         "spec": spec,
         "plan": found.title,
         "digest": found.digest if found.digest.startswith("sha256:") else f"sha256:{found.digest}",

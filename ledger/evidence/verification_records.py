@@ -12,8 +12,12 @@ from ledger.evidence.writing import head_text, record_line
 from ledger.spec.library import default_library
 from ledger.spec.plan import Plan
 
-SOURCE = "PyTorch's own training step on fake tensors (torch {torch}, transformers {transformers}), by `ledger verify`"
-METHOD = "meta and fake tensors, a fake process group; every storage rounded up to 512 B as the CUDA allocator does"
+JUDGING_SOURCE = (
+    "PyTorch's own training step on fake tensors (torch {torch}, transformers {transformers}), by `ledger verify`"
+)
+JUDGING_METHOD = (
+    "meta and fake tensors, a fake process group; every storage rounded up to 512 B as the CUDA allocator does"
+)
 
 
 def folder() -> Path:
@@ -34,8 +38,8 @@ def _text(verification: Verification) -> str:
     head = {
         "spec": "ledger/1",
         "evidence": f"{verification.name}: {verification.title}",
-        "source": SOURCE.format(torch=origin.torch, transformers=origin.transformers),
-        "origin": {"method": METHOD, **vars(origin), "layers": verification.layers},
+        "source": JUDGING_SOURCE.format(torch=origin.torch, transformers=origin.transformers),
+        "origin": {"method": JUDGING_METHOD, **vars(origin), "layers": verification.layers},
         "subject": {"name": verification.name, "model": verification.model, "digest": verification.digest},
         "judged_as": list(verification.judged_as),
     }

@@ -8,15 +8,15 @@ from typing import Any
 import yaml
 
 RECORDS = "records:\n"
-WIDTH = 10_000  # characters; no line is folded
+LINE_WIDTH = 10_000  # characters; no line is folded
 
 
 def head_text(fields: Mapping[str, Any]) -> str:
     """Everything above the records."""
-    return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=WIDTH) + RECORDS
+    return yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=LINE_WIDTH) + RECORDS
 
 
 def record_line(record: Mapping[str, Any]) -> str:
     """One record on one line."""
-    text = yaml.safe_dump(dict(record), sort_keys=False, default_flow_style=True, allow_unicode=True, width=WIDTH)
+    text = yaml.safe_dump(dict(record), sort_keys=False, default_flow_style=True, allow_unicode=True, width=LINE_WIDTH)
     return f"  - {text.strip()}\n"

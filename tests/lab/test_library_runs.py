@@ -10,8 +10,8 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.evidence.near_runs import (
-    FAR,
-    MOST,
+    FARTHEST,
+    MOST_RUNS,
     differences_in_kind,
     distance,
     mechanisms_not_run,
@@ -86,10 +86,10 @@ def test_neighbours_are_of_the_same_device_and_the_nearest_come_first() -> None:
     """A run on another device says nothing about this one's prices."""
     found = neighbours(PLAN, published_runs())
     far = [distance(run, PLAN) for run in found]
-    assert 0 < len(found) <= MOST
+    assert 0 < len(found) <= MOST_RUNS
     assert {run.accelerator for run in found} == {PLAN.accelerator.name}
     assert far == sorted(far)
-    assert far[-1] <= FAR
+    assert far[-1] <= FARTHEST
 
 
 def test_a_plan_without_evidence_has_no_neighbours() -> None:

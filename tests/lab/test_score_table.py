@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import COLUMNS, NEEDED, Facts, facts
+from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.predictions import measured_step, predict_rows
 from ledger.lab.score.row_layout import SkippedError, stages_by_compute
 from ledger.lab.score.row_plans import row_plan
@@ -26,7 +26,7 @@ LIBRARY = default_library()
 
 def row(folder: Path, **changes: str) -> TableRow:
     """The torchtitan row with these cells, as read from a file."""
-    return read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED)[0]
+    return read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED_COLUMNS)[0]
 
 
 def typed(folder: Path, **changes: str) -> Facts:
@@ -44,9 +44,9 @@ def score(*arguments: str) -> Result:
 
 def test_spreadsheets_write_marks_and_other_line_ends(tmp_path: Path) -> None:
     """A byte order mark, CRLF and empty lines change nothing."""
-    plain = read_table(written(tmp_path, TORCHTITAN, NANOTRON), NEEDED)
+    plain = read_table(written(tmp_path, TORCHTITAN, NANOTRON), NEEDED_COLUMNS)
     path = written(tmp_path, TORCHTITAN, {"id": ""}, NANOTRON, ending="\r\n", mark="\ufeff")
-    windows = read_table(path, NEEDED)
+    windows = read_table(path, NEEDED_COLUMNS)
     assert [r.text("source") for r in windows] == [r.text("source") for r in plain]
     assert windows[1].place().line == 4  # the header, a row, a row of empty cells
 
@@ -83,7 +83,7 @@ def test_what_is_no_table_is_told_with_its_place(tmp_path: Path, content: bytes,
     path = tmp_path / "runs.csv"
     path.write_bytes(content)
     with pytest.raises(SpecError) as raised:
-        read_table(path, NEEDED)
+        read_table(path, NEEDED_COLUMNS)
     told = [f"{problem.where}: {problem.message}" for problem in raised.value.problems]
     assert any(line.startswith(f"{tmp_path}/{place}: {message}") for line in told), told
 
@@ -93,7 +93,7 @@ def test_a_missing_column_offers_the_one_that_is_meant(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("id,hardware,gpus_n,seq_len,layers,hidden,heads,vocab\n", encoding="utf-8")
     with pytest.raises(SpecError) as raised:
-        read_table(path, NEEDED)
+        read_table(path, NEEDED_COLUMNS)
     assert [problem.help for problem in raised.value.problems] == ["did you mean `gpus_n`?"]
 
 
@@ -102,12 +102,12 @@ def test_the_documents_example_is_a_table(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text(encoding="utf-8")
     path = tmp_path / "runs.csv"
     path.write_text(text.partition("```csv\n")[2].partition("```")[0], encoding="utf-8")
-    (found,) = predict_rows(read_table(path, NEEDED), LIBRARY)
+    (found,) = predict_rows(read_table(path, NEEDED_COLUMNS), LIBRARY)
     assert not found.skipped
     assert not found.assumed
     columns = text.partition("| column |")[2].splitlines()
     explained = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in columns if line.startswith("| `")]
-    assert {name for names in explained for name in names} == set(COLUMNS)
+    assert {name for names in explained for name in names} == set(FACT_COLUMNS)
 
 
 def test_a_missing_file_leaves_with_two() -> None:
@@ -171,7 +171,7 @@ def test_a_row_without_a_plan_says_why(tmp_path: Path, changes: dict[str, str], 
 def test_rules_of_plans_hold_for_rows(tmp_path: Path) -> None:
     """A layout that cannot exist is skipped with what the rule says, in the first row of a kind and in a later one."""
     odd = {**TORCHTITAN, "id": "odd", "tp": "16", "dp": "1", "n_gpus": "16", "sequence_parallel": "true"}
-    rows = read_table(written(tmp_path, odd, TORCHTITAN, {**odd, "id": "as odd"}), NEEDED)
+    rows = read_table(written(tmp_path, odd, TORCHTITAN, {**odd, "id": "as odd"}), NEEDED_COLUMNS)
     found = list(predict_rows(rows, LIBRARY))
     assert found[0].skipped == found[2].skipped
     assert "kv_heads = 8" in str(found[0].skipped)
@@ -182,7 +182,7 @@ def test_rules_of_plans_hold_for_rows(tmp_path: Path) -> None:
 def test_a_cell_that_is_no_count_has_its_place(tmp_path: Path, text: str) -> None:
     """A count that is none is told with its column; the other rows are predicted all the same."""
     path = written(tmp_path, {**TORCHTITAN, "micro_batch": text}, NANOTRON)
-    first, second = predict_rows(read_table(path, NEEDED), LIBRARY)
+    first, second = predict_rows(read_table(path, NEEDED_COLUMNS), LIBRARY)
     column = path.read_text().splitlines()[1].index(f",{text},") + 2
     assert str(first.skipped).startswith(f"{path}:2:{column}: `micro_batch` = `{text}` is not a whole number")
     assert second.skipped == ""
@@ -190,7 +190,7 @@ def test_a_cell_that_is_no_count_has_its_place(tmp_path: Path, text: str) -> Non
 
 def test_a_grade_is_one_of_three(tmp_path: Path) -> None:
     """A row with another grade would silently not count."""
-    (found,) = predict_rows(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED), LIBRARY)
+    (found,) = predict_rows(read_table(written(tmp_path, {**TORCHTITAN, "score_time": "Z"}), NEEDED_COLUMNS), LIBRARY)
     assert "`score_time` = `Z` is none of A, B, C" in str(found.skipped)
 
 
@@ -225,7 +225,7 @@ def test_the_first_stages_of_nanotron_hold_what_its_logs_say(tmp_path: Path) -> 
 
     An embedding is 268 435 456 of them, a layer 67 112 960.
     """
-    one = facts(read_table(written(tmp_path, NANOTRON), NEEDED)[0])
+    one = facts(read_table(written(tmp_path, NANOTRON), NEEDED_COLUMNS)[0])
     for stages, published in ((2, 940e6), (4, 604e6), (8, 470e6)):
         layers = list(stages_by_compute(one, stages))
         assert sum(layers) == 16
@@ -277,7 +277,7 @@ def test_reserved_memory_follows_from_the_allocator(
 ) -> None:
     """Reserved bytes of published runs, from the program and the allocator's rules alone, within 12 %."""
     changed = {**base, **changes, "measured_peak_mem_gib": str(published)}
-    (found,) = predict_rows(read_table(written(tmp_path, changed), NEEDED), LIBRARY)
+    (found,) = predict_rows(read_table(written(tmp_path, changed), NEEDED_COLUMNS), LIBRARY)
     assert not found.skipped
     assert found.memory_error == pytest.approx(0, abs=0.12)
 
@@ -285,8 +285,8 @@ def test_reserved_memory_follows_from_the_allocator(
 def test_books_are_shared_without_a_trace(tmp_path: Path) -> None:
     """A row is predicted the same alone and after another of its kind."""
     wide = {**NANOTRON, "id": "nt-2", "n_gpus": "32", "dp": "32", "micro_batch": "2"}
-    (alone,) = predict_rows(read_table(written(tmp_path, wide), NEEDED), LIBRARY)
-    _, after = predict_rows(read_table(written(tmp_path, NANOTRON, wide), NEEDED), LIBRARY)
+    (alone,) = predict_rows(read_table(written(tmp_path, wide), NEEDED_COLUMNS), LIBRARY)
+    _, after = predict_rows(read_table(written(tmp_path, NANOTRON, wide), NEEDED_COLUMNS), LIBRARY)
     assert after == alone
 
 
@@ -351,7 +351,7 @@ def test_large_errors_come_with_what_the_row_leaves_open(tmp_path: Path) -> None
 def test_what_a_publication_says_elsewhere_is_not_assumed(tmp_path: Path) -> None:
     """nanotron's benchmark ran REDUCE_SCATTER without keeping what it gathers (its own results name the mode)."""
     cut = {**NANOTRON, "tp": "8", "dp": "1", "sequence_parallel": ""}
-    made = row_plan(facts(read_table(written(tmp_path, cut), NEEDED)[0]), LIBRARY)
+    made = row_plan(facts(read_table(written(tmp_path, cut), NEEDED_COLUMNS)[0]), LIBRARY)
     assert made.plan["parallelism"]["sequence"] == "regather"
     assert not any("sequence parallelism" in line for line in made.assumed)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ledger.evidence.tables import read_table
-from ledger.lab.score.facts import NEEDED, Facts, facts
+from ledger.lab.score.facts import NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.sources import software_of
 from ledger.spec.library import default_library
@@ -17,7 +17,7 @@ from tests.lab.published_rows import TORCHTITAN, written
 
 def typed(folder: Path, **changes: str) -> Facts:
     """The torchtitan row with these cells."""
-    return facts(read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED)[0])
+    return facts(read_table(written(folder, {**TORCHTITAN, **changes}), NEEDED_COLUMNS)[0])
 
 
 @pytest.mark.parametrize(

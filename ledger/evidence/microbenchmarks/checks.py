@@ -15,7 +15,7 @@ from ledger.spec.price_lists import parameter_problems
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
 
-UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
+TIMING_UNITS = ("TFLOP/s", "GB/s", "us", "ms", "s")
 CREDIBLE = (1e-6, 1e12)  # of a value in its own unit: from a picosecond to eleven days, from a MFLOP/s on
 LARGEST_SIZE = 1e15  # a petabyte, far beyond any tensor
 BEYOND = 10.0  # a parameter of a published fit may be so many times the greatest of its range
@@ -54,15 +54,15 @@ def _record_problems(record: PlacedRecord) -> Iterator[Problem]:
         yield Problem(record.place("what"), f"no kernel class is named `{what}`", nearest(what, known))
     else:
         unit = record.fields.get("unit")
-        if unit not in UNITS:
+        if unit not in TIMING_UNITS:
             message = f"{what}: the unit `{unit}` is unknown" if "unit" in record.fields else f"{what} has no unit"
-            yield Problem(record.place("unit"), message, f"one of {', '.join(UNITS)}")
+            yield Problem(record.place("unit"), message, f"one of {', '.join(TIMING_UNITS)}")
         problems = (
             *_not_above_zero(record, ("value", *needed_sizes(record.fields))),
             *_incredible(record),
             *_outside_quartiles(record),
         )
-        yield from problems if problems or unit not in UNITS else _without_sample(record)
+        yield from problems if problems or unit not in TIMING_UNITS else _without_sample(record)
 
 
 def _without_sample(record: PlacedRecord) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node, lines
 
 COLUMNS, ROWS = "columns", "rows"
-OWN = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
+TABLE_KEYS = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
 Record = Mapping[str, Any]
 
 
@@ -42,7 +42,7 @@ def series_records(document: Node) -> tuple[list[PlacedRecord], list[Problem]]:
 def _rows(table: Node) -> Iterator[PlacedRecord | Problem]:
     """The rows of one table, or what is wrong with them."""
     columns = [str(item.value) for item in table.fields[COLUMNS].items]
-    stated = {key: node.plain() for key, node in table.fields.items() if key not in OWN}
+    stated = {key: node.plain() for key, node in table.fields.items() if key not in TABLE_KEYS}
     shared = PlacedRecord(stated, table.where, {key: table.keys[key] for key in stated}, table.keys[COLUMNS])
     text = table.fields[ROWS]
     for offset, line in enumerate(lines(str(text.value)), 1):

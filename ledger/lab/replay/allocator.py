@@ -15,7 +15,7 @@ from math import inf
 from ledger.lab.replay.clock import Clock
 
 ROUND = 512
-SMALL = 1 << 20  # requests up to this size share segments of their own
+SMALL_REQUEST = 1 << 20  # requests up to this size share segments of their own
 SMALL_SEGMENT = 2 << 20
 MEDIUM = 10 << 20  # larger requests get a segment of their own size
 MEDIUM_SEGMENT = 20 << 20
@@ -51,7 +51,7 @@ class Pool:
     least: int = field(init=False)  # bytes that are worth a block of their own
 
     def __post_init__(self) -> None:
-        self.least = ROUND if self.small or self.expandable else SMALL + 1
+        self.least = ROUND if self.small or self.expandable else SMALL_REQUEST + 1
 
     def take(self, size: int) -> Block | None:
         """The smallest free block of at least so many rounded bytes, cut to them; None where there is none."""
@@ -175,7 +175,7 @@ class Allocator:
         if self.used and self.used[0][0] <= self.clock.host:
             self._settle()
         rounded = -(-size // ROUND) * ROUND
-        small = rounded <= SMALL
+        small = rounded <= SMALL_REQUEST
         pool = self.pools.get((stream, small))
         if pool is None:
             pool = self.pools[stream, small] = Pool(small, self.expandable)

@@ -8,11 +8,11 @@ from ledger.books.closed import Books
 from ledger.books.hosts import checks
 from ledger.books.passes import PASSES
 from ledger.books.repricing import timetable
-from ledger.lab.replay.passes import LAUNCH, UnitPasses
+from ledger.lab.replay.passes import KERNEL_LAUNCH, UnitPasses
 from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Plan
 
-UNPRICED = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
+UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
 
 KernelSeconds = tuple[float, float]  # of the host, and of the device
 
@@ -26,7 +26,7 @@ def kernel_seconds(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapp
     """
     if plan.stack.recorded and plan.parallelism.pipeline > 1 and plan.stack.transfers == "waited":
         return dict(_priced(plan, book, units))
-    return {(name, unit.name): (0.0, UNPRICED) for unit in units for name in ("forward", "backward")}
+    return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
 
 
 def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
@@ -35,9 +35,9 @@ def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tu
     for unit in units:
         beside = (0, 0) if unit.name in ENDS else plan.stack.beside
         for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
-            kernels = sum(request is LAUNCH for request in requests) or 1
+            kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             stretch = timed.passes.get((name, unit.name))
-            device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED
+            device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED_SECONDS
             rows = [row for row in timed.kernels if row.account.split("/")[0] == unit.name and row.when in PASSES[name]]
             compared = checks(rows, plan) / (timed.count * unit.count)
             host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared

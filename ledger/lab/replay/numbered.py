@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from ledger.lab.replay.passes import GRADIENT, LAUNCH, OUTPUT, Request, UnitPasses
+from ledger.lab.replay.passes import GRADIENT, KERNEL_LAUNCH, OUTPUT, Request, UnitPasses
 from ledger.spec.policies import Stack
 
-FIRST = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
+FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 
 
 class NumberedRequest(NamedTuple):
@@ -49,7 +49,7 @@ def number_storages(units: Sequence[UnitPasses], stack: Stack) -> tuple[int, lis
 
 
 def _numbers(unit: UnitPasses) -> dict[str, int]:
-    numbers = dict(FIRST)
+    numbers = dict(FIRST_NUMBERS)
     for name in (unit.entry, unit.upstream, *unit.weights, *(name for name, _ in (*unit.forward, *unit.backward))):
         numbers.setdefault(unit.owner(name)[1], len(numbers))
     return numbers
@@ -62,7 +62,7 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) 
 
     def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
         for (name, size), alike in groupby(given):
-            if (name, size) == LAUNCH:
+            if (name, size) == KERNEL_LAUNCH:
                 if stack.recorded:  # else nothing waits for the device but the end of a step
                     yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
             elif not stack.gather_buffers or name not in unit.buffers:

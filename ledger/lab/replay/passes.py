@@ -16,7 +16,7 @@ from ledger.model.units import Unit
 from ledger.model.wrapping import ENDS
 
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
-LAUNCH: Request = ("", 0)  # the host launches a kernel
+KERNEL_LAUNCH: Request = ("", 0)  # the host launches a kernel
 OUTPUT, GRADIENT = "output", "gradient"  # what neighbours have one name for
 
 
@@ -69,7 +69,7 @@ def unit_passes(unit: Unit, value: Value, beside: tuple[int, int] = (0, 0)) -> U
     start = kept | {entry, upstream}
     backward = tuple(_requests(liveness.backward(unit), start, weights | {downstream}, value))
     if unit.name not in ENDS:
-        forward, backward = forward + (LAUNCH,) * beside[0], backward + (LAUNCH,) * beside[1]
+        forward, backward = forward + (KERNEL_LAUNCH,) * beside[0], backward + (KERNEL_LAUNCH,) * beside[1]
     made = tuple(name for name, size in backward if size and name in weights)
     moved = [op for op in (*unit.forward, *unit.backward) if isinstance(op, Collective) and op.runs]
     return UnitPasses(
@@ -113,6 +113,6 @@ def _requests(
         yield from ((name, 0) for name in before if name not in now)
         yield from ((name, int(value(t.bytes()))) for name, t in now.items() if name not in before)
         if step.step not in (liveness.ARRIVES, liveness.LEFT):
-            yield LAUNCH
+            yield KERNEL_LAUNCH
         before = dict.fromkeys(now)
     yield from ((name, 0) for name in before if name not in left)

@@ -9,8 +9,8 @@ from ledger.books.closed import Books
 from ledger.lab.replay import flat
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import Clock
-from ledger.lab.replay.kernel_seconds import UNPRICED, KernelSeconds, kernel_seconds
-from ledger.lab.replay.numbered import FIRST, NumberedPasses, NumberedRequest, number_storages
+from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, kernel_seconds
+from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
 from ledger.lab.replay.weights import gathered_units, weight_bytes
 from ledger.model.schedule import micro_batches
@@ -18,7 +18,7 @@ from ledger.model.sharding import gathered
 from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 from ledger.spec.plan import Plan
 
-STEPS = 2  # the second one finds the blocks of the first
+REPLAYED_STEPS = 2  # the second one finds the blocks of the first
 PAIRS = 2  # micro-batches between filling and draining; the second finds the blocks of the first
 
 
@@ -38,7 +38,7 @@ def replay_step(plan: Plan, book: Books) -> ReplayedMemory:
     """The first steps of one device of a role."""
     run = _Replay(plan, book)
     run.begin()
-    for step in range(STEPS):
+    for step in range(REPLAYED_STEPS):
         run.step(first=step == 0)
     return ReplayedMemory(run.memory.peak, run.memory.reserved, run.memory.asked)
 
@@ -140,7 +140,7 @@ class _Replay:
             self.memory.free(begin + one.upstream)
             self.reduce(batch, index, one)
             self.reshard(one.name)
-        self.memory.free(self._offset(batch, -1) + FIRST[GRADIENT])
+        self.memory.free(self._offset(batch, -1) + FIRST_NUMBERS[GRADIENT])
         if self.plan.stack.accumulation == "after_backward":
             self._accumulate()
         self.reshard(ROOT)
@@ -167,7 +167,7 @@ class _Replay:
         self._free_gradients()
 
     def _launch(self, kernels: int) -> None:
-        self.clock.launch(0.0, UNPRICED, kernels)
+        self.clock.launch(0.0, UNPRICED_SECONDS, kernels)
 
     def _wait_for_shapes(self, *, last: bool) -> None:
         """A stage gets or sends what another one needs; hosts that ask the device for shapes wait for it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ledger.lab.score.rows import GIB, OverallErrors, Score, ScoreRow, SourceErrors
 
-SCHEMA = "ledger-score/2"
+SCORE_SCHEMA = "ledger-score/2"
 
 
 def published(score: Score) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def published(score: Score) -> dict[str, Any]:
     Errors are predicted over measured, minus one.
     """
     return {
-        "schema": SCHEMA,
+        "schema": SCORE_SCHEMA,
         "rows": [_row(row) for row in score.rows],
         "sources": {name: _source(errors) for name, errors in score.sources.items()},
         "overall": _overall(score.overall),

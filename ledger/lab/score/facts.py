@@ -63,13 +63,13 @@ class Facts:
     measured_peak_mem_gib: float | None
 
 
-COLUMNS = tuple(field.name for field in fields(Facts))
-NEEDED = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
-LARGEST = 2**53  # up to which a spreadsheet keeps numbers whole
+FACT_COLUMNS = tuple(field.name for field in fields(Facts))
+NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
+LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-EXPECTED = {
-    "int | None": f"a whole number from 1 to {LARGEST}",
+CELL_KINDS = {
+    "int | None": f"a whole number from 1 to {LARGEST_COUNT}",
     "float | None": "a number above 0",
     "bool | None": "true or false",
 }
@@ -88,9 +88,9 @@ def facts(row: TableRow) -> Facts:
             continue
         text = row.text(field.name)
         try:
-            cells[field.name] = READERS[str(field.type)](text) if text or field.type == "str" else None
+            cells[field.name] = CELL_READERS[str(field.type)](text) if text or field.type == "str" else None
         except (ValueError, OverflowError, KeyError):
-            expected = EXPECTED[str(field.type)]
+            expected = CELL_KINDS[str(field.type)]
             raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {expected}") from None
     return Facts(**cells)
 
@@ -107,7 +107,7 @@ def _grade(row: TableRow, name: str) -> str | None:
 
 def _whole(text: str) -> int:
     number = float(text)
-    if number != int(number) or number < 1 or number > LARGEST:
+    if number != int(number) or number < 1 or number > LARGEST_COUNT:
         raise ValueError(text)
     return int(number)
 
@@ -119,7 +119,7 @@ def _positive(text: str) -> float:
     return number
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
+CELL_READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "int | None": _whole,
     "float | None": _positive,

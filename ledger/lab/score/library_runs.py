@@ -13,9 +13,9 @@ from ledger.evidence.documents import read_evidence
 from ledger.evidence.published_runs import PublishedRun, column_types, run_of_plan
 from ledger.evidence.run_records import STEP_TIME
 from ledger.evidence.tables import TableRow, read_table
-from ledger.lab.score.facts import NEEDED, Facts, UnreadableError, facts
+from ledger.lab.score.facts import NEEDED_COLUMNS, Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
-from ledger.lab.score.predictions import COUNTED, measured_step, published_memory
+from ledger.lab.score.predictions import COUNTED_GRADE, measured_step, published_memory
 from ledger.lab.score.row_layout import SkippedError
 from ledger.lab.score.row_plans import RowPlan, row_plan
 from ledger.lab.score.rows import GIB
@@ -25,7 +25,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 
-TABLE = "published-runs.csv"
+RUNS_TABLE = "published-runs.csv"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LibraryRun:
     @property
     def is_scored(self) -> bool:
         """Whether summaries of step time are made of it."""
-        return not self.made.unpriced and self.row.score_time == COUNTED and measured_step(self.row) is not None
+        return not self.made.unpriced and self.row.score_time == COUNTED_GRADE and measured_step(self.row) is not None
 
     def time_error(self, plan: Plan, books: tuple[Books, ...]) -> float:
         """Seconds of another plan of the same run over those that were measured, minus one."""
@@ -73,7 +73,7 @@ def library_runs(rows: Iterable[TableRow], library: Library) -> Iterator[Library
 
 def library_rows() -> tuple[TableRow, ...]:
     """The rows that the library carries."""
-    return read_table(default_library().folder("evidence") / TABLE, NEEDED)
+    return read_table(default_library().folder("evidence") / RUNS_TABLE, NEEDED_COLUMNS)
 
 
 def scored_runs() -> tuple[LibraryRun, ...]:

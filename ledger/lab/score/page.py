@@ -19,14 +19,14 @@ from ledger.report.files import replace_file
 from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 
-LISTED = 200  # worst rows that are listed
+WORST_LISTED = 200  # worst rows that are listed
 QUANTITIES = (("time", "Step time"), ("mem", "Peak memory"))  # by their keys in a score
-SOURCES = (
+SOURCE_COLUMNS = (
     Column("source"),
     *(Column(name, "number") for name in ("rows", "skipped", "scored", "mean absolute")),
     *(Column(name, "number") for name in ("median", "mean signed", "worst")),
 )
-ROWS = (
+RUN_COLUMNS = (
     Column("run", "code"),
     Column("step", "number"),
     Column("measured", "number"),
@@ -35,7 +35,7 @@ ROWS = (
     Column("measured", "number"),
     Column("error", "number"),
 )
-AXES = "Each point is a run; on the line prediction and measurement are equal, between the broken lines within 10 %."
+CAPTION = "Each point is a run; on the line prediction and measurement are equal, between the broken lines within 10 %."
 
 
 def write_page(score: Score, runs: Path, path: Path) -> bool:
@@ -57,8 +57,8 @@ def page(score: Score, runs: Path) -> str:
             command=f"ledger score {shlex.quote(str(runs))} --explain RUN",
             figures=list(figures(score.rows)),
             sources=list(tables_by_source(score)),
-            worst=Table("Rows with the largest errors", ROWS, tuple(map(_row, counted[:LISTED]))),
-            beyond=len(counted) - LISTED,
+            worst=Table("Rows with the largest errors", RUN_COLUMNS, tuple(map(_row, counted[:WORST_LISTED]))),
+            beyond=len(counted) - WORST_LISTED,
             skipped=skip_reasons(score.rows),
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own file
@@ -93,7 +93,7 @@ def figures(rows: Sequence[ScoreRow]) -> list[Chart]:
         if row.counts_memory and row.measured_memory and row.memory
     ]
     return [
-        draw_chart(title, AXES, partial(chart, points, unit, title))
+        draw_chart(title, CAPTION, partial(chart, points, unit, title))
         for title, points, unit in (("Step time", times, "s"), ("Peak memory", peaks, "B"))
         if points
     ]
@@ -108,7 +108,7 @@ def tables_by_source(score: Score) -> Iterator[Table]:
             if (errors := getattr(source, kind)).rows
         ]
         if rows:
-            yield Table(f"{title}, by source", SOURCES, tuple(rows))
+            yield Table(f"{title}, by source", SOURCE_COLUMNS, tuple(rows))
 
 
 def _source(name: str, source: SourceErrors, errors: ErrorSummary) -> tuple[Cell, ...]:

@@ -33,7 +33,7 @@ from ledger.spec.sources import from_file
 
 SEQUENCE_WAYS = ("save_gathered", "regather", "off")
 PRETRAIN = "pretrain"
-COUNTED = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
+COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
 # --- records of evidence files ------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         capacity=plan.accelerator.memory,
         seen_fits=True if known or measured else None,
         counts_time=bool(measured) and not made.unpriced and not uncounted(row),
-        counts_memory=known and row.score_mem in (None, COUNTED),
+        counts_memory=known and row.score_mem in (None, COUNTED_GRADE),
         uncounted=uncounted(row) if measured and not made.unpriced else "",
         unpriced=made.unpriced,
         assumed=(*made.assumed, *filter(None, [made.unpriced])),
@@ -163,7 +163,7 @@ def uncounted(row: Facts) -> str:
     """Why summaries of time leave a row out; empty where they do not."""
     if row.kind != PRETRAIN:
         return f"of kind `{row.kind}`"
-    if row.score_time in (None, COUNTED):
+    if row.score_time in (None, COUNTED_GRADE):
         return ""
     return f"graded {row.score_time} (`score_time`)" if row.score_time else "without a grade (`score_time`)"
 

@@ -8,7 +8,7 @@ from typing import Any
 from ledger.lab.score.facts import Facts
 from ledger.lab.score.sources import Software
 
-FORMATS: Mapping[str, str] = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
+PRECISIONS: Mapping[str, str] = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
 # The stage of ZeRO that each word for a layout stands for.
 ZERO_STAGES: Mapping[str, int] = {
     **dict.fromkeys(("none", "ddp"), 0),
@@ -94,4 +94,4 @@ def _sequence(row: Facts, software: Software, tensor: int, assumed: list[str]) -
         assumed.append("sequence parallelism not stated: on")
     if stated is False:
         return "off"
-    return software.sequence if row.dtype in ("", *FORMATS) else "save_gathered"
+    return software.sequence if row.dtype in ("", *PRECISIONS) else "save_gathered"

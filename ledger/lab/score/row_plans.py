@@ -11,13 +11,15 @@ import yaml
 
 from ledger.lab.score.architectures import ARCHITECTURES
 from ledger.lab.score.facts import Facts
-from ledger.lab.score.row_layout import DEVICES_PER_NODE, FORMATS, SkippedError, row_layout
+from ledger.lab.score.row_layout import DEVICES_PER_NODE, PRECISIONS, SkippedError, row_layout
 from ledger.lab.score.sources import ALLOCATED, DRIVER, RESERVED, Software, software_of
 from ledger.spec.library import Library
 from ledger.spec.near import nearest
 
-UNKNOWN = Software(stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2025", why="no publication is named")
-CONVENTIONS = {"alloc": ALLOCATED, "driver": DRIVER, "smi": DRIVER}  # words of a column -> what was measured
+UNKNOWN_SOFTWARE = Software(
+    stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2025", why="no publication is named"
+)
+MEMORY_WORDS = {"alloc": ALLOCATED, "driver": DRIVER, "smi": DRIVER}  # words of a column -> what was measured
 # Kinds of runs that are compiled, and what is assumed of each.
 COMPILED_KINDS = {
     "pretrain": "",
@@ -31,7 +33,9 @@ NEAREST_DEVICE = {
     "B200-class (184 GiB; part not named)": "b200",
 }
 # Devices of which too little is known for a price.
-UNPRICED = {"B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"}
+UNPRICED_DEVICES = {
+    "B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         software = replace(software, stack=row.stack, compiled=row.stack)
     elif published is None:
         who = row.source_id or row.source
-        assumed.append(f"software of `{who}` is not known: {UNKNOWN.stack}, or name it in `stack`")
+        assumed.append(f"software of `{who}` is not known: {UNKNOWN_SOFTWARE.stack}, or name it in `stack`")
     _refuse_incomplete(row)
     parts = RowParts(row, software, library, assumed)
     layout = row_layout(row, software, assumed)
@@ -83,14 +87,14 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         "stack": software.compiled if row.torch_compile and software.compiled else software.stack,
         "run": parts.run(layout["data"]),
     }
-    return RowPlan(plan, tuple(assumed), software, UNPRICED.get(row.hardware, ""))
+    return RowPlan(plan, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
 
 
 def _unpublished_software(row: Facts, library: Library) -> Software:
     """The software of a run that no known publication describes: what the row's words say of it."""
-    convention = next((said for word, said in CONVENTIONS.items() if word in row.mem_convention.lower()), RESERVED)
-    optimizer = row.optimizer if row.optimizer in library.names("optimizer") else UNKNOWN.optimizer
-    return replace(UNKNOWN, memory=convention, optimizer=optimizer)
+    convention = next((said for word, said in MEMORY_WORDS.items() if word in row.mem_convention.lower()), RESERVED)
+    optimizer = row.optimizer if row.optimizer in library.names("optimizer") else UNKNOWN_SOFTWARE.optimizer
+    return replace(UNKNOWN_SOFTWARE, memory=convention, optimizer=optimizer)
 
 
 def _refuse_incomplete(row: Facts) -> None:
@@ -175,7 +179,7 @@ class RowParts:
         dtype = self.row.dtype or "bf16"
         if not self.row.dtype:
             self.assumed.append("dtype not stated: bf16")
-        formats = {**FORMATS, **self.software.precisions}
+        formats = {**PRECISIONS, **self.software.precisions}
         if dtype not in formats:
             raise SkippedError(f"dtype `{dtype}` of this software is not compiled; {', '.join(formats)} are")
         return formats[dtype]
