@@ -43,7 +43,7 @@ import ledger
 LEGAL = 300  # generated plans that a record has at least
 MOST = 40  # differences that are printed of one plan
 KERNEL = (
-    *("kind", "times", "per", "flops", "bytes", "payload", "seconds", "roofline"),
+    *("times", "per", "flops", "bytes", "payload", "seconds", "roofline"),
     *("bound", "error", "calibrated", "compute", "exposed"),
 )
 Figures = dict[str, Any]
@@ -108,7 +108,10 @@ def role_figures(role: Any) -> Figures:
             moment.name: {"title": moment.title, "parts": moment.parts, "details": moment.details}
             for moment in role.moments
         },
-        "kernels": {name: {part: getattr(kernel, part) for part in KERNEL} for name, kernel in kernels},
+        "kernels": {
+            name: {"kind": str(kernel.kind), **{part: getattr(kernel, part) for part in KERNEL}}
+            for name, kernel in kernels
+        },
     }
 
 

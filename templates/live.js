@@ -223,7 +223,7 @@ function stretch(name, unit, rows, count, rates) {
   const launches = (stack.launch * rates.launch * sum(rows.map((row) => row.times))) / count;
   const hiding = moved.filter((row) => row.hides), matmuls = compute.filter((row) => row.kind.startsWith("matmul"));
   const of = (rows, block) => seconds(rows.filter((row) => row.block === block));
-  const blocks = [...new Set(hiding.map((row) => row.block))];
+  const blocks = [...new Set(hiding.map((row) => row.block))].filter((block) => block);
   const behindMatmul = sum(blocks.map((block) => Math.min(of(hiding, block), of(matmuls, block))));
   const shown = Object.fromEntries(KINDS.map((kind) => [kind, seconds(moved.filter((row) => cargo(row) === kind))]));
   shown.tensor -= behindMatmul;

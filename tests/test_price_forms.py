@@ -61,7 +61,7 @@ def test_what_is_typical_lies_in_its_range() -> None:
 def test_every_class_is_priced_by_a_form_that_a_price_list_may_have() -> None:
     """A class without a form would be refused and offered at once; fallbacks lead from class to class."""
     assert all(PRICE_FORMS[form_of(what)].priced for what in price_classes())
-    assert {*FALLBACK, *FALLBACK.values()} <= set(price_classes())
+    assert {str(one) for one in (*FALLBACK, *FALLBACK.values())} <= set(price_classes())
     assert set(price_classes()) <= set(measured_classes())
     assert len(set(measured_classes())) == len(measured_classes())
 
@@ -108,7 +108,7 @@ def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     (fitted,) = fit_all([read_evidence(evidence)])
     spec.write_text(fitted.spec, encoding="utf-8")
-    (price,) = (one for one in load_accelerator(spec).calibration if one.what == "sort")
+    (price,) = (one for one in load_accelerator(spec).calibration if str(one.what) == "sort")
     assert dict(price.parameters) == pytest.approx(truth, rel=1e-3)
     assert price.form == "sorting"
 

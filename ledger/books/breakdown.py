@@ -84,7 +84,7 @@ def flop_parts(compiled: Compiled, phase: str) -> Parts:
     devices = {role.name: role.devices for role in compiled.roles}
     found: dict[str, Number] = {}
     for leaf in compiled.accounts:
-        if leaf.when == phase and leaf.resource.startswith("matmul."):
+        if leaf.when == phase and leaf.resource.kind == "matmul":
             found[leaf.account] = found.get(leaf.account, 0) + leaf.amount * leaf.times * devices[leaf.role]
     return descending(found.items())
 
@@ -93,7 +93,7 @@ def flow_parts(compiled: Compiled, resource: str) -> Breakdown:
     """The bytes that every account moves through a resource in a step, on the role that moves most."""
     moved: dict[str, dict[str, Number]] = {}
     for leaf in compiled.accounts:
-        if leaf.resource == resource and leaf.unit == "B":
+        if leaf.resource.name == resource:
             role = moved.setdefault(leaf.role, {})
             role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
     if not moved:
@@ -106,9 +106,9 @@ def hosted_parts(compiled: Compiled) -> Breakdown:
     """The bytes of host memory for one device of the role that needs most, by what they are."""
     held: dict[str, dict[str, Number]] = {}
     for leaf in compiled.accounts:
-        if leaf.resource.startswith("host."):
+        if leaf.resource.kind == "host":
             role = held.setdefault(leaf.role, {})
-            category = leaf.resource.removeprefix("host.")
+            category = leaf.resource.category
             role[category] = role.get(category, 0) + leaf.amount * leaf.times
     if not held:
         return Breakdown("nothing is held")

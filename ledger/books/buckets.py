@@ -26,7 +26,7 @@ DEFAULT, FIRST = 25 * 2**20, 2**20
 
 def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
     """The transfers of weights and gradients; where gradients go in buckets, one reduction for each of these."""
-    reductions = [one for one in program.exchanges if one[3].kernel == "all_reduce.data"]
+    reductions = [one for one in program.exchanges if (one[3].collective, one[3].axis) == ("all_reduce", "data")]
     if not copied_to_buckets(plan) or not reductions:
         yield from program.exchanges
         return

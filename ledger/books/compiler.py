@@ -75,7 +75,7 @@ def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
     for entry in book.entries:
         if isinstance(entry.when, Lifetime):
             amount = int(book.value(entry.amount) * book.value(entry.times))
-            yield entry.when, entry.resource.name.split(".")[1], entry.account, amount
+            yield entry.when, entry.resource.category, entry.account, amount
 
 
 def moments(book: Books) -> tuple[Moment, ...]:
@@ -103,10 +103,9 @@ def accounts(book: Books) -> Iterator[Account]:
     line = book.line
     for entry in book.entries:
         yield Account(
-            account=entry.account,
+            cause=entry.cause,
             role=book.role.name,
-            resource=entry.resource.name,
-            unit=entry.resource.unit,
+            resource=entry.resource,
             when=_when(entry.when, line),
             amount=book.value(entry.amount),
             times=int(book.value(entry.times)),

@@ -22,7 +22,7 @@ from ledger.numbers import DAY
 from ledger.spec.plan import Plan
 
 Totals = Iterator[tuple[str, Number]]
-CORE = "attention/core"
+CORE = ("attention", "core")
 
 
 def parameters(model: Whole, books: Sequence[Books]) -> Totals:
@@ -48,7 +48,7 @@ def used(weight: Tensor) -> sympy.Expr:
 def flops(plan: Plan, books: Sequence[Books]) -> Totals:
     """Matmul FLOPs of the whole job in one step, by pass, with the exact density of causal masks."""
     by_phase: dict[str, Exact] = {
-        phase: sum(book.role.devices * book.value(book.ledger.total("matmul", phase)) for book in books)
+        phase: sum(book.role.devices * book.value(book.ledger.total("matmul", when=phase)) for book in books)
         for phase in ("forward", "backward", "recompute")
     }
     for phase, amount in by_phase.items():
@@ -58,7 +58,7 @@ def flops(plan: Plan, books: Sequence[Books]) -> Totals:
     yield "flops.step", step
     if plan.run.tokens:
         yield "flops.run", step * steps(plan)
-    update = sum(book.role.devices * book.value(book.ledger.total("matmul", "optimizer")) for book in books)
+    update = sum(book.role.devices * book.value(book.ledger.total("matmul", when="optimizer")) for book in books)
     if update:
         yield "flops.update", update
 
@@ -96,8 +96,8 @@ def unmasked(plan: Plan, model: Whole) -> int:
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
     found: Exact = 0
     for unit in model.units:
-        core = [one for one in unit.forward if one.region.endswith(CORE)]
-        rest = [one for one in unit.forward if not one.region.endswith(CORE)]
+        core = [one for one in unit.forward if one.region[-2:] == CORE]
+        rest = [one for one in unit.forward if one.region[-2:] != CORE]
         share = Fraction(reach[unit.name if unit.name in reach else last], length)
         found += share * Fraction(_counted(model, unit, core))
         found += model.value(unit.count * total(one.times * one.useful() for one in rest))

@@ -8,19 +8,12 @@ from dataclasses import dataclass, field
 
 import sympy
 
+from ledger.books.resources import Resource, ResourceKind
+from ledger.model.causes import Cause
+from ledger.model.offloading import HostCopy
 from ledger.model.operations import Operation, total
 
-FLOW, STOCK = "flow", "stock"
 MICRO_BATCH, STEP = "micro-batch", "step"
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A currency: FLOPs of a matmul dtype, bytes of memory traffic, bytes sent, bytes held. `kind` is flow or stock."""
-
-    name: str
-    unit: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -40,22 +33,27 @@ class Entry:
     """`amount` of a resource per occurrence, `times` occurrences a step; `basis` is the rule that posted it.
 
     `when` is a phase for a flow and a Lifetime for a stock (`times` then counts what is alive together). `per` says
-    whether it recurs with every micro-batch or once a step.
+    whether it recurs with every micro-batch or once a step. `operation` is what runs, where anything does.
     """
 
-    account: str
+    cause: Cause
     resource: Resource
     when: str | Lifetime
     amount: sympy.Expr
     times: sympy.Expr
     basis: str
     per: str = STEP
-    cause: Operation | None = field(default=None, compare=False, repr=False)
+    operation: Operation | HostCopy | None = field(default=None, compare=False, repr=False)
 
     @property
-    def key(self) -> tuple[str, str, str | Lifetime]:
+    def account(self) -> str:
+        """The name of the account."""
+        return self.cause.account
+
+    @property
+    def key(self) -> tuple[str, Resource, str | Lifetime]:
         """What no two entries of a ledger share."""
-        return self.account, self.resource.name, self.when
+        return self.account, self.resource, self.when
 
 
 @dataclass(frozen=True)
@@ -70,41 +68,21 @@ class Ledger:
         if twice:
             raise ValueError(f"posted twice: {twice}")
 
-    def select(self, resource: str = "", when: str = "", account: str = "") -> Iterator[Entry]:
-        """Entries whose resource, phase and account begin with what is asked for."""
+    def select(self, *kinds: ResourceKind, when: str = "") -> Iterator[Entry]:
+        """Entries of these kinds of resource (none: of all), of one phase where one is asked for."""
         for entry in self.entries:
-            phase = entry.when if isinstance(entry.when, str) else ""
-            if (
-                entry.resource.name.startswith(resource)
-                and entry.account.startswith(account)
-                and (not when or phase == when)
-            ):
+            if (not kinds or entry.resource.kind in kinds) and (not when or entry.when == when):
                 yield entry
 
-    def total(self, resource: str = "", when: str = "") -> sympy.Expr:
+    def total(self, *kinds: ResourceKind, when: str = "") -> sympy.Expr:
         """The sum of a flow over a step. A stock has a peak, not a sum: asking for it raises ValueError."""
-        chosen = tuple(self.select(resource, when))
-        stocks = {entry.resource.name for entry in chosen if entry.resource.kind == STOCK}
+        chosen = tuple(self.select(*kinds, when=when))
+        stocks = {entry.resource.name for entry in chosen if entry.resource.stock}
         if stocks:
             raise ValueError(f"stocks have a peak, not a total: {', '.join(sorted(stocks))}")
         if len({entry.resource.unit for entry in chosen}) > 1:
             raise ValueError("a total over unlike units")
         return total(entry.amount * entry.times for entry in chosen)
-
-
-def flow(name: str) -> Resource:
-    """A resource that adds up over a step."""
-    return Resource(name, "B" if name.startswith(("hbm", "comm", "host")) else "FLOP", FLOW)
-
-
-def stock(category: str) -> Resource:
-    """Bytes held in device memory, by what they are."""
-    return Resource(f"memory.{category}", "B", STOCK)
-
-
-def on_host(category: str) -> Resource:
-    """Bytes held in host memory for a device all the time, by what they are."""
-    return Resource(f"host.{category}", "B", STOCK)
 
 
 def nonzero(entries: Iterable[Entry]) -> tuple[Entry, ...]:

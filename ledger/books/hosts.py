@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from ledger.books import prices
 from ledger.books.entries import STEP
-from ledger.books.overlap import HOST, axis, moves
+from ledger.books.overlap import moves
 from ledger.books.results import KernelTime
+from ledger.model.causes import Transfer
 from ledger.model.gradients import copied_to_buckets
 from ledger.model.wrapping import ENDS, ROOT
 from ledger.spec.plan import Plan
@@ -51,9 +52,11 @@ def checks_once(rows: Sequence[KernelTime], backward: float, plan: Plan) -> floa
 
 
 def _compared(row: KernelTime) -> bool:
-    return moves(row) and not row.kind.startswith(("send.", HOST))
+    return isinstance(row.kind, Transfer) and row.kind.collective != "send"
 
 
 def _check(row: KernelTime, plan: Plan) -> float:
-    ranks = prices.mesh(axis(row), plan.parallelism, plan.accelerator, plan.cluster).size
+    if not isinstance(row.kind, Transfer):
+        return 0.0
+    ranks = prices.mesh(row.kind.axis, plan.parallelism, plan.accelerator, plan.cluster).size
     return plan.stack.check * MESSAGES * (ranks - 1)

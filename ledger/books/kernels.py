@@ -10,30 +10,27 @@ from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Value
 from ledger.books.posting import matmul_dtype
 from ledger.books.results import KernelTime
+from ledger.model.causes import Cause, HostTransfer, Transfer
 from ledger.model.collectives import Collective
+from ledger.model.offloading import HostCopy
 from ledger.model.operations import Matmul, Operation
 from ledger.model.sharding import Exchange
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes that move.
+    """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes that move (`payload`)."""
 
-    `collective` and `axis` say what moves between devices, `direction` what moves over the link to the host.
-    """
-
-    account: str
+    cause: Cause
     when: str
-    kind: str
+    kind: KernelClass | Transfer | HostTransfer
     times: int
     per: str
     work: prices.Work | None = None
     multiplies: bool = False  # on the matrix units
     payload: float = 0.0
-    collective: str = ""
-    axis: str = ""
-    direction: str = ""
 
 
 def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
@@ -44,20 +41,19 @@ def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
 
 def jobs(ledger: Ledger, value: Value) -> Iterator[Job]:
     """Every cause in the ledger that takes time, whatever the prices are."""
-    for entry in ledger.select():
-        if entry.resource.name == "hbm" and entry.cause is not None:
-            yield _kernel(entry, entry.cause, value)
-        elif entry.resource.name.startswith("comm."):
-            yield _transfer(entry, value)
-        elif entry.resource.name.startswith("host_link."):
-            yield _host_copy(entry, value)
+    for entry in ledger.select("hbm", "comm", "host_link"):
+        operation = entry.operation
+        if isinstance(operation, Collective | Exchange | HostCopy):
+            yield _transfer(entry, operation.transfer, value)
+        elif operation is not None:
+            yield _kernel(entry, operation, value)
 
 
 def row(job: Job, plan: Plan) -> KernelTime:
     """A job at the prices of a plan."""
     price, work = _price(job, plan), job.work
     return KernelTime(
-        account=job.account,
+        cause=job.cause,
         when=job.when,
         kind=job.kind,
         times=job.times,
@@ -75,13 +71,15 @@ def row(job: Job, plan: Plan) -> KernelTime:
 
 
 def _price(job: Job, plan: Plan) -> prices.Price:
-    device = plan.accelerator
-    if job.work:
-        return prices.kernel(device, job.work, plan.stack.matmul_level)
-    if job.direction:
-        return prices.host_copy(device, job.direction, job.payload)
-    where = prices.mesh(job.axis, plan.parallelism, device, plan.cluster)
-    return prices.transfer(device, plan.cluster, job.collective, where, job.payload)
+    device, kind = plan.accelerator, job.kind
+    if isinstance(kind, Transfer):
+        where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
+        return prices.transfer(device, plan.cluster, kind.collective, where, job.payload)
+    if isinstance(kind, HostTransfer):
+        return prices.host_copy(device, kind.direction, job.payload)
+    if job.work is None:
+        raise TypeError(f"{job.cause.account} is a kernel without work")
+    return prices.kernel(device, job.work, plan.stack.matmul_level)
 
 
 def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
@@ -95,8 +93,8 @@ def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
         dtype=matmul_dtype(operation) if flops else "",
         **(_extent(shape, pieces, value) if shape else {}),
     )
-    head = (entry.account, str(entry.when), operation.kernel, int(value(entry.times)), entry.per)
-    return Job(*head, work=work, multiplies=bool(flops))
+    times = int(value(entry.times))
+    return Job(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=bool(flops))
 
 
 def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
@@ -105,16 +103,6 @@ def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
     return {**found, "batch": found["batch"] / pieces}
 
 
-def _transfer(entry: Entry, value: Value) -> Job:
-    operation = entry.cause
-    if not isinstance(operation, Collective | Exchange):
-        raise TypeError(f"{entry.account} is no transfer")
-    collective, axis = operation.collective, operation.axis
-    head = (entry.account, str(entry.when), f"{collective}.{axis}", int(value(entry.times)), entry.per)
-    return Job(*head, payload=float(value(entry.amount)), collective=collective, axis=axis)
-
-
-def _host_copy(entry: Entry, value: Value) -> Job:
-    direction = entry.resource.name.partition(".")[2]
-    head = (entry.account, str(entry.when), entry.resource.name, int(value(entry.times)), entry.per)
-    return Job(*head, payload=float(value(entry.amount)), direction=direction)
+def _transfer(entry: Entry, transfer: Transfer | HostTransfer, value: Value) -> Job:
+    times, payload = int(value(entry.times)), float(value(entry.amount))
+    return Job(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ledger.books.results import KernelTime
+from ledger.model.causes import HostTransfer, Purpose, Transfer
 from ledger.model.cutting import quantised_between
-from ledger.model.program import SEND
+from ledger.model.gated_experts import SHARED
+from ledger.spec.kernel_classes import ATTENTION, MATMUL, KernelClass
 from ledger.spec.plan import Overlap, Plan
 
-HOST = "host_link"
 NONE = "none"
-# Axes over which activations of a layer move; over others it is weights and their gradients.
-CARGO = ("tensor", "context", "expert")
 
 
 def moves(row: KernelTime) -> bool:
@@ -22,21 +21,21 @@ def moves(row: KernelTime) -> bool:
     return row.bound == "network"
 
 
-def axis(row: KernelTime) -> str:
-    """The mesh axis a transfer runs over."""
-    return row.kind.split(".")[1]
-
-
 def cargo(row: KernelTime) -> str:
-    """What a transfer moves: activations of a layer, by axis; those between stages (pipeline); or weights (data).
-
-    What goes to host memory and back is a kind of its own.
-    """
-    if row.kind == SEND:
-        return "pipeline"
-    if row.kind.startswith(HOST):
+    """What a transfer moves; what goes to host memory and back is a kind of its own. Nothing of a kernel."""
+    if isinstance(row.kind, HostTransfer):
         return "host"
-    return axis(row) if axis(row) in CARGO else "data"
+    return row.kind.cargo if isinstance(row.kind, Transfer) else ""
+
+
+def _over(axis: str) -> Callable[[KernelTime, str], bool]:
+    """Whether a transfer runs over a mesh axis."""
+    return lambda row, _: isinstance(row.kind, Transfer) and row.kind.axis == axis
+
+
+def _of(family: str) -> Callable[[KernelTime], bool]:
+    """Whether a kernel is of a family."""
+    return lambda row: isinstance(row.kind, KernelClass) and row.kind.family == family
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,12 @@ class Rule:
 
 
 def _column_parallel(row: KernelTime, name: str) -> bool:
-    late = row.account.endswith((".all_gather.gradient", ".share.gradient", ".again"))
-    return axis(row) == "tensor" and name == "backward" and late
+    late = row.cause.purpose in (Purpose.COLUMN_INPUT_GRADIENT, Purpose.GATHERED_AGAIN)
+    return _over("tensor")(row, name) and name == "backward" and late
+
+
+def _around_a_ring(row: KernelTime, name: str) -> bool:
+    return _over("context")(row, name) and isinstance(row.kind, Transfer) and row.kind.collective == "send"
 
 
 RULES = (
@@ -69,8 +72,8 @@ RULES = (
         "every tensor-parallel transfer",
         "the matmuls of the same block (attention or MLP) and pass",
         "Transformer Engine, userbuffers: split into chunks beside the matmul that it feeds or follows",
-        moved=lambda row, _: axis(row) == "tensor",
-        covers=lambda row: row.kind.startswith("matmul"),
+        moved=_over("tensor"),
+        covers=_of(MATMUL),
     ),
     Rule(
         "tensor",
@@ -79,7 +82,7 @@ RULES = (
         "the matmuls of the same block (attention or MLP)",
         "Korthikanti et al. 2022, arXiv 2205.05198; Megatron-LM, core/tensor_parallel/layers.py",
         moved=_column_parallel,
-        covers=lambda row: row.kind.startswith("matmul"),
+        covers=_of(MATMUL),
     ),
     Rule(
         "context",
@@ -87,8 +90,8 @@ RULES = (
         "blocks of keys and values (and their gradients) that go around a ring",
         "the attention of the block before; the first one waits for none",
         "Liu et al. 2023, arXiv 2310.01889",
-        moved=lambda row, _: row.kind == "send.context",
-        covers=lambda row: row.kind.startswith("attention"),
+        moved=_around_a_ring,
+        covers=_of(ATTENTION),
         reach=lambda plan: 1 - Fraction(1, plan.parallelism.context),
     ),
     Rule(
@@ -97,8 +100,8 @@ RULES = (
         "tokens to and from their experts",
         "the shared experts of the same layer and pass",
         "Megatron-LM, --moe-shared-expert-overlap",
-        moved=lambda row, _: axis(row) == "expert",
-        covers=lambda row: "/shared" in row.account,
+        moved=_over("expert"),
+        covers=lambda row: SHARED in row.cause.region,
     ),
     Rule(
         "expert",
@@ -106,7 +109,7 @@ RULES = (
         "tokens to and from their experts",
         "everything that another micro-batch computes meanwhile, as much as one pass of the same layer",
         "DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1; Megatron-LM, --overlap-moe-expert-parallel-comm",
-        moved=lambda row, _: axis(row) == "expert",
+        moved=_over("expert"),
         covers=lambda _: True,
     ),
     Rule(
@@ -187,12 +190,6 @@ def said(overlap: Overlap) -> Iterator[Said]:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
 
 
-def block(row: KernelTime) -> str:
-    """The part of a layer that a kernel or a transfer belongs to, attention or MLP: each with the norm before it."""
-    parts = row.account.split("/")
-    return parts[1].split(".")[0].removesuffix("_norm") if len(parts) > 1 else parts[0]
-
-
 def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether some kernel of its own unit may run beside a transfer of a layer."""
     return any(_picks(rule, row, name, plan) for rule in in_force(plan.stack.overlap))
@@ -202,7 +199,8 @@ def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
     """Whether a rule is about this transfer."""
     if rule.moved is None or not rule.moved(row, name):
         return False
-    return rule.choice != "matmul" or not quantised_between(row.kind.split(".")[0], row.account.split("/")[0], plan)
+    sent = row.kind.collective if isinstance(row.kind, Transfer) else ""
+    return rule.choice != "matmul" or not quantised_between(sent, row.cause.unit, plan)
 
 
 def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, float]]:
@@ -216,13 +214,20 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
         if rule.moved is None or rule.covers is None:
             continue
         moving = [row for row in rows if moves(row) and _picks(rule, row, name, plan)]
-        for part in dict.fromkeys(block(row) for row in moving) if rule.kind == "tensor" else ("",):
-            cover = [row for row in compute if rule.covers(row) and block(row).startswith(part)]
-            names = frozenset(row.account for row in cover)
-            room = spent(cover) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
-            behind = max(0.0, min(room, spent(row for row in moving if block(row).startswith(part))))
+        cover = [row for row in compute if rule.covers(row)]
+        for behind_these, these in _by_block(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
+            names = frozenset(row.account for row in behind_these)
+            room = spent(behind_these) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
+            behind = max(0.0, min(room, spent(these)))
             taken.append((names, behind))
             yield rule.kind, behind
+
+
+def _by_block(cover: Sequence[KernelTime], moving: Sequence[KernelTime]) -> Iterator[tuple[list[KernelTime], ...]]:
+    """What covers and what moves within each part of a layer; nothing covers what belongs to none."""
+    for block in dict.fromkeys(row.cause.block for row in moving):
+        if block:
+            yield [r for r in cover if r.cause.block == block], [r for r in moving if r.cause.block == block]
 
 
 def gradients_hide(plan: Plan) -> bool:

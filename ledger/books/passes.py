@@ -11,15 +11,14 @@ from ledger.books.hosts import checks_once, launches
 from ledger.books.overlap import cargo, gradients_hide, hidden, moves
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
-from ledger.model.contraction import WEIGHT_GRADIENT
+from ledger.model.causes import HostTransfer, Purpose
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.pipelines import Pace
-from ledger.model.program import SEND
 from ledger.model.schedule import Role, micro_batches
 from ledger.model.wrapping import ROOT
 from ledger.spec.plan import Plan
 
-HOST = "host"
+HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
 KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
@@ -90,23 +89,19 @@ class RoleTime:
 
 def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
     """Prices of one role put in order: what hides behind what is the stack's rule, transfer by transfer."""
-    recurring = [row for row in rows if row.per == MICRO_BATCH and row.kind != SEND]
+    recurring = [row for row in rows if row.per == MICRO_BATCH and cargo(row) != PIPELINE]
     passes = {
         (name, unit): _stretch(
-            name, unit, [row for row in recurring if _unit(row) == unit and row.when in phases], plan
+            name, unit, [row for row in recurring if row.cause.unit == unit and row.when in phases], plan
         )
         for name, phases in PASSES.items()
-        for unit in dict.fromkeys(_unit(row) for row in recurring if row.when in phases)
+        for unit in dict.fromkeys(row.cause.unit for row in recurring if row.when in phases)
     }
-    send = max((row.seconds for row in rows if row.kind == SEND), default=0.0)
+    send = max((row.seconds for row in rows if cargo(row) == PIPELINE), default=0.0)
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
     once, late = _once(rows, passes, plan), checks_once(rows, _taken(passes)["backward"], plan)
     return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
-
-
-def _unit(row: KernelTime) -> str:
-    return row.account.split("/")[0]
 
 
 def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Stretch:
@@ -134,11 +129,11 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     if unit == ROOT or plan.stack.overlap.host == "none":
         shown[HOST] = seconds(copied)
     else:
-        waited = [row for row in copied if sums_on_host(plan) and row.account.endswith(f"{OF_GRADIENTS}.{DOWN}")]
+        waited = [row for row in copied if sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)]
         beside = [row for row in copied if row not in waited]
         shown[HOST] = seconds(waited) + _beside(beside, seconds, taken, taken - behind_unit)
     tax = slowed(plan) * (behind + behind_unit)
-    weights = seconds(row for row in compute if row.account.endswith(WEIGHT_GRADIENT))
+    weights = seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT)
     return Stretch(device, launch, shown, tax, weights)
 
 
@@ -151,8 +146,8 @@ def _beside(
     """
     waits = [0.0]
     for way in (DOWN, UP):
-        mine = [row for row in copied if row.account.endswith(f".{way}")]
-        chained = [row for row in mine if not row.account.endswith(f"{OF_ACTIVATIONS}.{way}")]
+        mine = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+        chained = [row for row in mine if row.kind != HostTransfer(OF_ACTIVATIONS, way)]
         waits += [seconds(mine) - room, seconds(chained) - left]
     return max(waits)
 

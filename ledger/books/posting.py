@@ -8,9 +8,10 @@ from dataclasses import replace
 import sympy
 
 from ledger.books import buckets
-from ledger.books.entries import MICRO_BATCH, STEP, Entry, flow, on_host
+from ledger.books.entries import MICRO_BATCH, STEP, Entry
+from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied, flops, on_host, sent
 from ledger.model import dtypes
-from ledger.model.backward import SUM
+from ledger.model.causes import Cause, Purpose
 from ledger.model.collectives import Collective
 from ledger.model.cutting import along
 from ledger.model.dims import symbol
@@ -25,12 +26,14 @@ from ledger.model.units import Unit
 from ledger.model.unsharding import copies as copied_around
 from ledger.model.update import Streaming, accumulations, exchanges, update
 from ledger.model.wrapping import ENDS
+from ledger.spec.kernel_classes import ATTENTION, GROUPED
 from ledger.spec.plan import Plan
 
 CONTRACTION = "2 FLOPs for each point of the product of all dims (2mkn)"
 CAUSAL = "the points a causal mask leaves, (S+1)/2S of the square"
+MASKED = "computed, then thrown away by the mask"
 CROWDED = "rows of the busiest device beyond the average, or what pads experts to their capacity"
-TRAFFIC = "each operand is read once and the result written once"
+READ_AND_WRITTEN = "each operand is read once and the result written once"
 HOST_SUM = "each micro-batch adds its gradients to those before, in host memory"
 HOST_UPDATE = "the update on the host: what it reads and writes in host memory, at a rate that no spec states"
 HOST_LINK = {
@@ -59,50 +62,49 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     late = exchanges(plan, program.units, program.sharding)
     for unit_name, count, phase, transfer in (*buckets.exchanges(program, plan, value), *late):
         per = STEP if transfer.per_step else MICRO_BATCH
-        yield _communication(f"{unit_name}/{transfer.name}", phase, transfer, count, per)
-    for count, send in program.sends:
-        phase = "backward" if send.name.endswith("gradient") else "forward"
-        yield _communication(send.name, phase, send, count, MICRO_BATCH)
+        yield _communication(transfer.cause(unit_name), phase, transfer, count, per)
+    for count, phase, send in program.sends:
+        yield _communication(send.cause("pipeline"), phase, send, count, MICRO_BATCH)
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
-        account = f"{unit_name}/{adding.name}"
+        cause = adding.cause(unit_name)
         if adding.on_host:
             times = _times(count, MICRO_BATCH)
-            yield Entry(account, flow("host_traffic"), "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH)
+            yield Entry(cause, HOST_TRAFFIC, "backward", adding.traffic(), times, HOST_SUM, MICRO_BATCH)
         else:
-            yield from _work(account, "backward", adding, count, MICRO_BATCH)
+            yield from _work(cause, "backward", adding, count, MICRO_BATCH)
     moved = sets(plan, program.units, program.sharding)
     for name, count, phase, once, copy in copied_around(plan, moved, program.sharding):
-        yield from _work(f"{name}/{copy.name}", phase, copy, count, STEP if once else MICRO_BATCH)
-    for times, step in update(plan, program.units, program.sharding, value):
+        yield from _work(copy.cause(name), phase, copy, count, STEP if once else MICRO_BATCH)
+    for unit_name, times, step in update(plan, program.units, program.sharding, value):
         if isinstance(step, Streaming) and step.on_host:
-            yield Entry(step.name, flow("host_traffic"), "optimizer", step.traffic(), times, HOST_UPDATE)
+            yield Entry(step.cause(unit_name), HOST_TRAFFIC, "optimizer", step.traffic(), times, HOST_UPDATE)
         else:
-            yield from _work(step.name, "optimizer", step, times, STEP)
+            yield from _work(step.cause(unit_name), "optimizer", step, times, STEP)
     yield from _hosted(program, plan, value)
 
 
 def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """What host memory holds for this device, and what moves over the link between the two."""
     for unit_name, count, copy in copies(plan, program.units, program.sharding):
-        resource, per = flow(f"host_link.{copy.direction}"), STEP if copy.per_step else MICRO_BATCH
-        account, times = f"{unit_name}/{copy.name}", _times(count, per)
-        yield Entry(account, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per)
+        per = STEP if copy.per_step else MICRO_BATCH
+        cause, resource, times = Cause(unit_name, copy.name), copied(copy.direction), _times(count, per)
+        yield Entry(cause, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per, copy)
     for held in held_on_host(plan, program.units, program.sharding, value):
-        yield Entry(held.account, on_host(held.category), "step", held.amount, held.count, held.why)
+        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
 
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:
     for operation in operations:
         per, count = STEP if once(operation, plan) else MICRO_BATCH, unit.count * operation.times
-        account = f"{unit.name}/{operation.name}"
+        cause = operation.cause(unit.name)
         if isinstance(operation, Collective):
             share = narrowed(plan, unit, operation)
-            moved = [_communication(account, phase, operation, count, per)]
+            moved = [_communication(cause, phase, operation, count, per)]
             for step in along(operation, operations, unit.name, plan):
-                moved.extend(_work(f"{unit.name}/{step.name}", phase, step, count, per))
+                moved.extend(_work(step.cause(unit.name), phase, step, count, per))
             yield from (replace(entry, amount=entry.amount * share) for entry in moved)
         else:
-            yield from _work(account, phase, operation, count, per)
+            yield from _work(cause, phase, operation, count, per)
 
 
 def once(operation: Operation, plan: Plan) -> bool:
@@ -111,7 +113,7 @@ def once(operation: Operation, plan: Plan) -> bool:
     DTensor sums gradients of weights that it holds whole as backward goes; modules of a framework's own leave them to
     the end (Megatron-LM, `_allreduce_layernorm_grads`; nanotron, `sync_tied_weights_gradients`).
     """
-    late = plan.stack.tensor_parallel == "explicit" and operation.name.endswith(f".{SUM}")
+    late = plan.stack.tensor_parallel == "explicit" and operation.purpose is Purpose.GRADIENT_SUM
     return operation.once or late
 
 
@@ -129,31 +131,27 @@ def _times(count: sympy.Expr, per: str) -> sympy.Expr:
     return count * symbol("micro_batches") if per == MICRO_BATCH else count
 
 
-def _work(account: str, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
+def _work(cause: Cause, phase: str, operation: Operation, count: sympy.Expr, per: str) -> Iterator[Entry]:
     """Matmul FLOPs, those a mask throws away, vector FLOPs and memory traffic of one kernel."""
     useful, redone, masked = operation.useful(), operation.redone(), operation.masked()
-    matmul = f"matmul.{matmul_dtype(operation)}"
-    causal = masked and not operation.kernel.startswith("grouped")
-    basis = CAUSAL if causal or operation.kernel.startswith("attention") else CONTRACTION
-    amounts = [
-        (matmul, phase, useful - redone if redone else useful, basis),
-        (matmul, "recompute", redone, "scores that the backward kernel rebuilds"),
-        (matmul.replace("matmul", "masked"), phase, masked, _wasted(operation)),
-        (matmul.replace("matmul", "repeated"), phase, operation.repeated(), "done by every device of an axis alike"),
-        ("vector", phase, operation.vector(), "operations of one element times elements"),
-        ("hbm", phase, operation.traffic(), TRAFFIC),
+    dtype, family = matmul_dtype(operation), operation.kernel.family
+    causal = masked and family != GROUPED
+    basis = CAUSAL if causal or family == ATTENTION else CONTRACTION
+    amounts: list[tuple[Resource, str, sympy.Expr, str]] = [
+        (flops("matmul", dtype), phase, useful - redone if redone else useful, basis),
+        (flops("matmul", dtype), "recompute", redone, "scores that the backward kernel rebuilds"),
+        (flops("masked", dtype), phase, masked, CROWDED if family == GROUPED else MASKED),
+        (flops("repeated", dtype), phase, operation.repeated(), "done by every device of an axis alike"),
+        (flops("vector"), phase, operation.vector(), "operations of one element times elements"),
+        (TRAFFIC, phase, operation.traffic(), READ_AND_WRITTEN),
     ]
     pieces, times = operation.pieces, _times(count, per)
     if pieces != ONE:
-        amounts, times = [(name, when, amount / pieces, why) for name, when, amount, why in amounts], times * pieces
+        amounts = [(resource, when, amount / pieces, why) for resource, when, amount, why in amounts]
+        times = times * pieces
     for resource, when, amount, why in amounts:
         if amount:
-            yield Entry(account, flow(resource), when, amount, times, why, per, operation)
-
-
-def _wasted(operation: Operation) -> str:
-    """Why a kernel runs more than results need."""
-    return CROWDED if operation.kernel.startswith("grouped") else "computed, then thrown away by the mask"
+            yield Entry(cause, resource, when, amount, times, why, per, operation)
 
 
 def matmul_dtype(operation: Operation) -> str:
@@ -161,9 +159,9 @@ def matmul_dtype(operation: Operation) -> str:
     return dtypes.rate(operation.inputs[0].dtype) if operation.inputs else ""
 
 
-def _communication(account: str, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
-    resource = flow(f"comm.{moved.collective}.{moved.axis}")
+def _communication(cause: Cause, phase: str, moved: Collective | Exchange, count: sympy.Expr, per: str) -> Entry:
+    resource = sent(moved.collective, moved.axis)
     times = _times(count, per) * (moved.rounds if isinstance(moved, Pass) else 1)
     to_experts = (moved.collective, moved.axis) == ("all_to_all", "expert")
     basis = OF_EXPERTS if to_experts else COLLECTIVE[moved.collective]
-    return Entry(account, resource, phase, moved.payload(), times, basis, per, moved)
+    return Entry(cause, resource, phase, moved.payload(), times, basis, per, moved)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 
 from ledger.model.schedule import schedule
+from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -18,7 +20,7 @@ TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.32, 
 DEVIATION = 1.2533
 
 # Where a class has no curve of its own, the next one that has the same limits prices it.
-FALLBACK: Mapping[str, str] = {
+_FALLBACK = {
     "norm.forward": "norm",
     "norm.backward": "norm",
     "rotary": "elementwise",
@@ -46,16 +48,18 @@ FALLBACK: Mapping[str, str] = {
     "attention.efficient.forward": "attention.flash.forward",
     "attention.efficient.backward": "attention.flash.backward",
 }
-
-
-UNLIKE = ("grouped",)  # kinds that a fallback prices for want of anything better
+FALLBACK: Mapping[KernelClass, KernelClass] = {
+    kernel_class(one): kernel_class(other) for one, other in _FALLBACK.items()
+}
+UNLIKE = (GROUPED,)  # families that a fallback prices for want of anything better
+AS_THEY_ARE = ("bf16", "fp16", "tf32", "fp32")  # dtypes of operands that nobody quantised
 
 
 @dataclass(frozen=True)
 class Work:
     """What one kernel does, in numbers: FLOPs it runs, bytes it moves, the shape of its matmul, its matmul dtype."""
 
-    kind: str
+    kind: KernelClass
     flops: float
     bytes: float
     dtype: str = ""
@@ -78,23 +82,28 @@ class Price:
     compute: float = 0.0
 
 
-def curve(device: Accelerator, kind: str, *, ranks: int = 0, head_dim: float = 0) -> Curve | None:
+def curve(device: Accelerator, kind: KernelClass, *, ranks: int = 0, head_dim: float = 0) -> Curve | None:
     """The measured curve of a kernel class: the sustained one before the burst one, the nearest group or head size."""
-    seen: set[str] = set()
-    while kind and kind not in seen:
-        seen.add(kind)
-        rows = [row for row in device.calibration if row.what == kind]
-        if rows:
+    for one in _in_turn(kind):
+        if rows := device.curves.get(one):
             return min(
                 rows, key=lambda row: (_far(row.ranks, ranks), _far(row.head_dim, head_dim), row.regime != "sustained")
             )
-        kind = FALLBACK.get(kind, "")
     return None
 
 
-def typical(kind: str) -> Curve:
+@cache
+def _in_turn(kind: KernelClass) -> tuple[KernelClass, ...]:
+    """The class itself, and those that price it where it has no curve, the nearest first."""
+    found = [kind]
+    while (following := FALLBACK.get(found[-1])) and following not in found:
+        found.append(following)
+    return tuple(found)
+
+
+def typical(kind: KernelClass) -> Curve:
     """What stands in for a curve that nobody measured: the data sheet, times the share that others reach of theirs."""
-    share = TYPICAL_ATTENTION if kind.startswith("attention") else TYPICAL_MATMUL
+    share = TYPICAL_ATTENTION if kind.family == ATTENTION else TYPICAL_MATMUL
     return Curve(kind, "typical", {"e": share, "b": TYPICAL_BANDWIDTH}, UNCALIBRATED_ERROR, "sustained", "data sheet")
 
 
@@ -111,9 +120,9 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     compute, moving = work.flops / rate, work.bytes / device.bandwidth
     floor = max(compute, moving)
     bound = "compute" if compute >= moving else "memory"
-    measured = curve(device, work.kind, head_dim=work.k if work.kind.startswith("attention") else 0)
+    measured = curve(device, work.kind, head_dim=work.k if work.kind.family == ATTENTION else 0)
     found = measured or typical(work.kind)
-    own = found.what == work.kind or not work.kind.startswith(UNLIKE)
+    own = found.what == work.kind or work.kind.family not in UNLIKE
     seconds = FORMS[found.form](found.parameters, work, device)
     if levelled(work.kind, found.form):
         seconds /= level
@@ -122,12 +131,12 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     return Price(max(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
 
 
-def levelled(kind: str, form: str) -> bool:
+def levelled(kind: KernelClass, form: str) -> bool:
     """Whether a stack's matmul level counts: for products of operands as they are, which ATen calls from cuBLAS.
 
     Quantised ones go through `torch._scaled_mm` or Transformer Engine, both of which call cublasLt.
     """
-    return form in ("matmul", "grouped") and kind.rpartition(".")[2] in ("bf16", "fp16", "tf32", "fp32")
+    return form in ("matmul", "grouped") and kind.variant in AS_THEY_ARE
 
 
 def _matmul(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
@@ -220,7 +229,7 @@ FACTOR: Mapping[str, Callable[[int], float]] = {
 def host_copy(device: Accelerator, direction: str, payload: float) -> Price:
     """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
     floor = payload / device.host_bandwidth
-    found = curve(device, f"host_link.{direction}")
+    found = curve(device, KernelClass(HOST_LINK, direction))
     if found is None:
         return Price(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
     seconds = found.parameters.get("a", 0.0) + payload / found.parameters["B"]
@@ -245,7 +254,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh
     inside = device.scaleup_bandwidth if linked else device.host_bandwidth
     cards = cluster.scaleout_bandwidth * (1 if alone else where.local)
     floor = sent / (min(inside, cards) if crosses and where.local > 1 else cards if crosses else inside)
-    found = curve(device, collective, ranks=where.local if where.local > 1 else where.size)
+    found = curve(device, KernelClass(collective), ranks=where.local if where.local > 1 else where.size)
     bus = found.parameters["B"] if found else TYPICAL_BUS * inside
     start = found.parameters.get("a", 0.0) if found else 0.0
     if crosses:

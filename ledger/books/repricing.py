@@ -9,10 +9,10 @@ from math import log
 from ledger.books import kernels, passes, time
 from ledger.books.closed import Books
 from ledger.books.kernels import Job
-from ledger.books.overlap import HOST
 from ledger.books.passes import RoleTime
 from ledger.books.results import KernelTime
 from ledger.model.schedule import Role
+from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.plan import Accelerator, Curve, Plan
 
 FASTER = 0.01  # a resource is made better by so much
@@ -73,12 +73,12 @@ def _bandwidth(plan: Plan, by: float) -> Plan:
 
 def _scaleup(plan: Plan, by: float) -> Plan:
     """Faster links are also faster where their speed was measured."""
-    device = _measured_faster(plan.accelerator, by, lambda curve: not curve.what.startswith(HOST))
+    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family != HOST_LINK)
     return replace(plan, accelerator=replace(device, scaleup_bandwidth=device.scaleup_bandwidth * by))
 
 
 def _host_link(plan: Plan, by: float) -> Plan:
-    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.startswith(HOST))
+    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family == HOST_LINK)
     return replace(plan, accelerator=replace(device, host_bandwidth=device.host_bandwidth * by))
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     import sympy
 
     from ledger.books.closed import Books
+    from ledger.books.resources import Resource
+    from ledger.model.causes import Cause, HostTransfer, Transfer
+    from ledger.spec.kernel_classes import KernelClass
     from ledger.spec.plan import Plan
 
 Number = int | Fraction | float
@@ -18,16 +21,15 @@ Number = int | Fraction | float
 
 @dataclass(frozen=True)
 class Account:
-    """One leaf of the ledger with its value: `amount` in `unit`, per occurrence; it happens `times` a step.
+    """One leaf of the ledger with its value: `amount` in the resource's unit, per occurrence, `times` a step.
 
     `formula` is plain text in the form its author wrote (`2*B*S*D*H*E`), `expression` the same in sympy;
     `basis` says by which rule it was posted, with citation. `when` is a phase, or `first..last` moment of a stock.
     """
 
-    account: str
+    cause: Cause
     role: str
-    resource: str
-    unit: str
+    resource: Resource
     when: str
     amount: Number
     times: int
@@ -35,19 +37,29 @@ class Account:
     basis: str
     expression: sympy.Expr = field(repr=False)
 
+    @property
+    def account(self) -> str:
+        """The name of the account: `unit/component/operation`."""
+        return self.cause.account
+
+    @property
+    def unit(self) -> str:
+        """FLOP or B."""
+        return self.resource.unit
+
 
 @dataclass(frozen=True)
 class KernelTime:
     """One kernel or collective: work of one occurrence, and the seconds of one occurrence under each price list.
 
-    `kind` is the class that prices it (`matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce.tensor`, ...);
-    `bound` is what limits it: `compute`, `memory`, `network`, `launch`. `calibrated` is False where only a data sheet
-    stands behind `seconds`; `error` is the relative error of the fit.
+    `kind` is the class that prices it, or what is sent over which axis; `bound` is what limits it: `compute`, `memory`,
+    `network`, `launch`. `calibrated` is False where only a data sheet stands behind `seconds`; `error` is the relative
+    error of the fit.
     """
 
-    account: str
+    cause: Cause
     when: str  # forward | backward | recompute | optimizer | step
-    kind: str
+    kind: KernelClass | Transfer | HostTransfer
     times: int
     flops: float
     bytes: float
@@ -60,6 +72,11 @@ class KernelTime:
     per: str = "micro-batch"  # or "step"
     compute: float = 0.0  # seconds of its FLOPs alone at the data sheet's rate
     exposed: float = 0.0  # seconds of `seconds` that nothing hides (collectives)
+
+    @property
+    def account(self) -> str:
+        """The name of the account: `unit/component/operation`."""
+        return self.cause.account
 
     @property
     def open(self) -> float:

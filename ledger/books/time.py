@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.books.entries import STEP
-from ledger.books.overlap import axis, cargo, moves, spent
-from ledger.books.passes import RoleTime
+from ledger.books.overlap import cargo, moves, spent
+from ledger.books.passes import PIPELINE, RoleTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, Span
-from ledger.model.program import SEND
+from ledger.model.causes import HostTransfer, Transfer
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
 
@@ -62,7 +62,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     roofline = max(_roofline(time) for time in times)
     late = max(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
     recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
-    sends = spent(row for row in slowest.kernels if row.kind == SEND)
+    sends = spent(row for row in slowest.kernels if cargo(row) == PIPELINE)
     waits = max(0.0, slowest.sends * count - sends)
     exposed = sum(span.seconds for span in spans if span.name.startswith("comm"))
     return StepTime(
@@ -139,8 +139,9 @@ def _wire(time: RoleTime) -> float:
     """The busiest axis at the line rate of its links."""
     axes: dict[str, float] = defaultdict(float)
     for row in time.kernels:
-        if moves(row):
-            axes[axis(row)] += row.roofline * row.times
+        if isinstance(row.kind, Transfer | HostTransfer):
+            way = row.kind.axis if isinstance(row.kind, Transfer) else row.kind.direction
+            axes[way] += row.roofline * row.times
     return max(axes.values(), default=0.0)
 
 
@@ -160,7 +161,7 @@ def _error(slowest: RoleTime, estimate: float) -> float:
     exposed = slowest.exposed
     for row in slowest.kernels:
         share = row.seconds * row.times / estimate * (exposed[cargo(row)] if moves(row) and row.seconds else 1.0)
-        by_kind[row.kind] += row.error * share
+        by_kind[str(row.kind)] += row.error * share
     return sqrt(sum((DEVIATION * error) ** 2 for error in by_kind.values()) + UNSEEN**2)
 
 

@@ -11,11 +11,13 @@ from ledger.books.evaluate import Exact
 from ledger.books.memory import quantised
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.prices import curve
+from ledger.books.resources import ResourceKind, copied, stock
 from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
 from ledger.model import dtypes
 from ledger.model.offloading import DOWN, UP, updates_on_host, weights_on_host
 from ledger.model.tensors import sized
+from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
 
 
@@ -44,7 +46,7 @@ def static(plan: Plan, book: Books) -> Totals:
     yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights"))) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
-    states = [entry for entry in book.ledger.entries if entry.resource.name == "memory.optimizer"]
+    states = [entry for entry in book.ledger.entries if entry.resource == stock("optimizer")]
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 
 
@@ -73,7 +75,7 @@ def traffic(books: Sequence[Books]) -> Totals:
     found: dict[str, Number] = {}
     for book in books:
         mine: dict[str, Exact] = {"traffic.step": book.value(book.ledger.total("hbm"))}
-        for entry in book.ledger.select("comm."):
+        for entry in book.ledger.select("comm"):
             name, times = entry.resource.name, book.value(entry.times)
             mine[f"{name}.bytes"] = mine.get(f"{name}.bytes", 0) + book.value(entry.amount * entry.times)
             mine[f"{name}.count"] = mine.get(f"{name}.count", 0) + times
@@ -86,15 +88,20 @@ def host(plan: Plan, books: Sequence[Books]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
     neighbours = min(plan.cluster.devices, plan.cluster.devices_per_node)
 
-    def most(resource: str) -> Exact:
+    def most(kind: ResourceKind, direction: str = "") -> Exact:
         return max(
-            sum(book.value(entry.amount * entry.times) for entry in book.ledger.select(resource)) for book in books
+            sum(
+                book.value(entry.amount * entry.times)
+                for entry in book.ledger.select(kind)
+                if entry.resource.direction == direction
+            )
+            for book in books
         )
 
-    yield "memory.host", neighbours * most("host.")
+    yield "memory.host", neighbours * most("host")
     yield "traffic.host", most("host_traffic")
     for direction in (DOWN, UP):
-        yield f"host_link.{direction}.bytes", most(f"host_link.{direction}")
+        yield f"{copied(direction).name}.bytes", most("host_link", direction)
 
 
 def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
@@ -132,7 +139,7 @@ def decode(plan: Plan, known: Mapping[str, Number]) -> float:
     """
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights
     read = int(known["parameters.active"]) * float(dtypes.size(dtype)) + int(known["kv_cache"])
-    measured = curve(plan.accelerator, "elementwise")
+    measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)
 

@@ -10,6 +10,7 @@ from ledger.books.repricing import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.numbers import THIN, integer, machine, said
+from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
 
 GB = 1e9
@@ -98,7 +99,7 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
         near = 1 / ASTRAY <= ratio <= ASTRAY
         detail += "" if near else f"; {said(ratio, '1')} times that, more than {ASTRAY} apart: {_astray(plan, totals)}"
         yield Check("run", "FLOPs and days of the run", "pass" if near else "warn", figure, detail)
-    matmuls = [row for row in rows if row.flops and row.kind.startswith(("matmul", "grouped"))]
+    matmuls = [row for row in rows if row.flops and _multiplies(row.kind)]
     if matmuls:
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
@@ -110,6 +111,10 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
     share = f"measured curves price {said(1 - sheets, '%')} of kernels and of transfers that nothing hides"
     status = "pass" if sheets <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
+
+
+def _multiplies(kind: object) -> bool:
+    return isinstance(kind, KernelClass) and kind.family in (MATMUL, GROUPED)
 
 
 def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:

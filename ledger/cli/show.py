@@ -70,7 +70,7 @@ def print_accounts(leaves: list[Account], *, after_totals: bool) -> None:
             leaf.account,
             leaf.role,
             leaf.when,
-            leaf.resource,
+            leaf.resource.name,
             str(leaf.times),
             amount(leaf.amount, leaf.unit),
             leaf.formula,

@@ -22,6 +22,7 @@ from ledger.model.dims import Dim, dim
 from ledger.model.operations import total
 from ledger.model.schedule import roles
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import NO_KERNEL
 from ledger.spec.plan import Plan, Recompute
 
 HOUR = 3600
@@ -187,7 +188,7 @@ def training_flops(parameters: sympy.Expr, tokens: sympy.Expr) -> sympy.Expr:
     matrix = Tensor("w", (one, weight), "bf16", "weight")
     forward = Contraction(
         "layer",
-        "",
+        NO_KERNEL,
         (x, matrix),
         (Tensor("y", (token, weight), "bf16"),),
         einsum="token one, one weight -> token weight",

@@ -21,6 +21,7 @@ from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ELEMENTWISE, matmul
 from ledger.spec.plan import Accelerator, Kernels
 
 TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
@@ -100,13 +101,13 @@ def _contraction(step: Step, name: str, ask: OperationAsk) -> Contraction:
     left = Tensor(f"{name}.left", _dims(first.split(), ask), ask.dtype, step.left)
     right = Tensor(f"{name}.right", _dims(second.split(), ask), ask.dtype, step.right)
     result = Tensor(f"{name}.result", _dims(out.split(), ask), ask.dtype)
-    return Contraction(name, f"matmul.{ask.dtype}", (left, right), (result,), einsum=step.einsum)
+    return Contraction(name, matmul(ask.dtype), (left, right), (result,), einsum=step.einsum)
 
 
 def _pointwise(step: Step, name: str, ask: OperationAsk) -> Pointwise:
     x = Tensor(f"{name}.x", _dims(step.over, ask), ask.dtype)
     result = Tensor(f"{name}.result", _dims(step.into or step.over, ask), ask.dtype)
-    return Pointwise(step.name or name, "elementwise", (x,), (result,), flops=step.flops)
+    return Pointwise(step.name or name, ELEMENTWISE, (x,), (result,), flops=step.flops)
 
 
 def against(device: Accelerator, dtype: str, intensity: Fraction) -> Iterator[Figure]:

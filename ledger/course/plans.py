@@ -106,7 +106,7 @@ def accounts(ask: AccountsAsk, books: Books) -> Found:
         rows = [
             row
             for row in compiled.accounts
-            if row.account in wanted and row.resource.startswith("matmul.") and row.when == "forward"
+            if row.account in wanted and row.resource.kind == "matmul" and row.when == "forward"
         ]
         value = Fraction(sum(row.amount for row in rows)) / tokens
         form = total(row.expression for row in rows) / symbol("batch") / symbol("seq")

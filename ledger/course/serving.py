@@ -17,6 +17,7 @@ from ledger.model.dims import Dim, dim
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
 from ledger.model.wrapping import LOSS, wrapped
+from ledger.spec.kernel_classes import NO_KERNEL
 from ledger.spec.plan import Group, Plan
 
 SCORES = "batch kv_heads share head_dim, batch cached kv_heads head_dim -> batch kv_heads share cached"
@@ -141,8 +142,8 @@ def _cached(plan: Plan, tokens: int) -> Iterator[tuple[sympy.Expr, Operation]]:
         query = Tensor("query", (batch, kv_heads, share, head_dim), keys.dtype)
         scores = Tensor("scores", (batch, kv_heads, share, cached), keys.dtype)
         count = sympy.Integer(group.repeat)
-        yield count, Contraction("decode/scores", "", (query, keys), (scores,), einsum=SCORES)
-        yield count, Contraction("decode/context", "", (scores, keys), (query,), einsum=CONTEXT)
+        yield count, Contraction("decode/scores", NO_KERNEL, (query, keys), (scores,), einsum=SCORES)
+        yield count, Contraction("decode/context", NO_KERNEL, (scores, keys), (query,), einsum=CONTEXT)
 
 
 def _weights(plan: Plan) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from ledger.books import prices
 from ledger.evidence import citations
+from ledger.model.causes import HostTransfer, Transfer
+from ledger.spec.kernel_classes import ATTENTION, HOST_LINK, KernelClass
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, KernelTime
@@ -57,12 +59,15 @@ def price(kernel: KernelTime, plan: Plan) -> Curve | None:
     if not kernel.calibrated:
         return None
     device = plan.accelerator
-    first, _, axis = kernel.kind.partition(".")
-    if first in prices.FACTOR:
-        where = prices.mesh(axis, plan.parallelism, device, plan.cluster)
-        return prices.curve(device, first, ranks=where.local if where.local > 1 else where.size)
-    wide = max(group.attention.head_dim for group in plan.model.groups) if first == "attention" else 0
-    return prices.curve(device, kernel.kind, head_dim=wide)
+    kind = kernel.kind
+    if isinstance(kind, Transfer):
+        where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
+        ranks = where.local if where.local > 1 else where.size
+        return prices.curve(device, KernelClass(kind.collective), ranks=ranks)
+    if isinstance(kind, HostTransfer):
+        return prices.curve(device, KernelClass(HOST_LINK, kind.direction))
+    wide = max(group.attention.head_dim for group in plan.model.groups) if kind.family == ATTENTION else 0
+    return prices.curve(device, kind, head_dim=wide)
 
 
 def _origin(curve: Curve | None, plan: Plan) -> str:

@@ -15,8 +15,10 @@ from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import TimedSample, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets, record_name
 from ledger.evidence.nearby import Nearby
+from ledger.model.causes import HostTransfer, Transfer
 from ledger.price_forms import PRICE_FORMS, seconds
-from ledger.spec.kernel_families import COLLECTIVES, SCALEOUT, form_of, passes_of
+from ledger.spec.kernel_classes import HOST_LINK, KernelClass
+from ledger.spec.kernel_families import SCALEOUT, form_of, passes_of
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator, Curve, Plan
@@ -121,12 +123,13 @@ def _matches(kernel: KernelTime, plan: Plan, sampled: Iterable[SampledSet]) -> I
 
 def _price_class(kernel: KernelTime, plan: Plan) -> tuple[str, int]:
     """The price class of a kernel and, of a transfer, its ranks; one beyond a node has a class of its own."""
-    collective, _, axis = kernel.kind.partition(".")
-    if collective in (*COLLECTIVES, "send") and axis:
-        mesh = prices.mesh(axis, plan.parallelism, plan.accelerator, plan.cluster)
-        return (f"{collective}.{SCALEOUT}" if mesh.domains > 1 else collective), mesh.size
-    curve = prices.curve(plan.accelerator, kernel.kind)
-    return (curve.what if curve else kernel.kind), 0
+    kind = kernel.kind
+    if isinstance(kind, Transfer):
+        mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
+        return str(KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else "")), mesh.size
+    what = KernelClass(HOST_LINK, kind.direction) if isinstance(kind, HostTransfer) else kind
+    curve = prices.curve(plan.accelerator, what)
+    return str(curve.what if curve else what), 0
 
 
 def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Iterator[float]:
@@ -179,16 +182,18 @@ def _curve_seconds(match: Match, curve: Curve, device: Accelerator) -> float:
 
 def _network_seconds(match: Match, plan: Plan) -> float:
     """Seconds of the measured transfer over the plan's own network."""
-    collective, _, axis = match.kernel.kind.partition(".")
-    mesh = prices.mesh(axis, plan.parallelism, plan.accelerator, plan.cluster)
-    return prices.transfer(plan.accelerator, plan.cluster, collective, mesh, match.sample.sizes["bytes"]).seconds
+    kind = match.kernel.kind
+    if not isinstance(kind, Transfer):
+        raise TypeError(f"{kind} is sent over no network")
+    mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
+    return prices.transfer(plan.accelerator, plan.cluster, kind.collective, mesh, match.sample.sizes["bytes"]).seconds
 
 
 def _curve(measured: MeasurementSet, accelerator: Accelerator) -> Curve | None:
     """The price of such measurements, in their own regime where there is one."""
     kind = measured.kind
     key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
-    curves = [one for one in accelerator.calibration if (one.what, one.ranks, one.head_dim) == key]
+    curves = [one for one in accelerator.calibration if (str(one.what), one.ranks, one.head_dim) == key]
     return next((one for one in curves if one.regime == kind.regime), curves[0] if curves else None)
 
 

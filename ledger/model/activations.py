@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ACTIVATION, KernelClass
 
 Form = Callable[[Tape, str, Tensor], Tensor]
 
@@ -20,7 +21,7 @@ def _one_kernel(kind: str) -> Form:
     """A kernel that saves its input alone. Each kind is a class of its own: on a CPU, tanh takes four times as long."""
 
     def form(tape: Tape, name: str, x: Tensor) -> Tensor:
-        return tape.pointwise(name, x, kernel=f"activation.{kind}", flops=8, saves=[x])
+        return tape.pointwise(name, x, kernel=KernelClass(ACTIVATION, kind), flops=8, saves=[x])
 
     return form
 

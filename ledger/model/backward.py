@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ledger.model.collectives import Collective
+from ledger.model.causes import Purpose
+from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable
 from ledger.model.quantised import Quantise
 from ledger.model.tensors import Tensor
-
-SUM = "gradient_sum"  # of a weight's gradient over devices that see a part of the sequence each
+from ledger.spec.kernel_classes import ELEMENTWISE
 
 
 def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -24,11 +24,13 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
     for operation in reversed(forward):
         if not any(map(differentiable, operation.learned())):
             continue
+        first = len(found)
         found.extend(_gathered_again(operation, regathered))
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
         steps = tuple(replace(step, times=operation.times) for step in new)
         if operation.times != ONE:
             found.extend(each for step in steps for each in _added(step, operation))
+            found[first:] = (_belonging(step, operation) for step in found[first:])
             continue
         for step in steps:
             numbered = tuple(_numbered(tensor, written, apart) for tensor in step.outputs)
@@ -36,7 +38,13 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
         for step in steps:  # autograd adds up when all gradients of an operation are there
             found.extend(_summed(step, written, apart))
         found.extend(_partial_weights(operation))
+        found[first:] = (_belonging(step, operation) for step in found[first:])
     return tuple(found)
+
+
+def _belonging(step: Operation, operation: Operation) -> Operation:
+    """A step of the backward pass in the block and the region of the operation that it is for."""
+    return replace(step, block=operation.block, region=operation.region, forward=operation.name)
 
 
 def _made(copies: Quantise, written: Counter[str]) -> bool:
@@ -53,7 +61,8 @@ def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]
         return
     done.add(used.name)
     axis = next(axis for dim, axis in kept.split if (dim, axis) not in used.split)
-    yield Collective(f"{used.name}.again", f"all_gather.{axis}", (kept,), (used,), collective="all_gather", axis=axis)
+    again = collective(f"{used.name}.again", "all_gather", axis, kept, used)
+    yield replace(again, purpose=Purpose.GATHERED_AGAIN)
 
 
 def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
@@ -66,7 +75,9 @@ def _summed_apart(forward: Sequence[Operation]) -> Counter[str]:
     shared = {
         op.output.name
         for op in forward
-        if isinstance(op, Collective) and op.kernel == "all_gather.tensor" and op.output.name in saved
+        if isinstance(op, Collective)
+        and (op.collective, op.axis) == ("all_gather", "tensor")
+        and op.output.name in saved
     }
     wanted = {tensor.gradient.name for op in forward for tensor in op.outputs if tensor.name in shared}
     written = Counter(t.name for op in forward for step in op.gradients() for t in step.outputs if t.name in wanted)
@@ -85,7 +96,7 @@ def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
         if whole.name != part.name:
             name = f"{step.name}.sum"
             earlier = replace(whole, name=f"{whole.name}.earlier")
-            yield Pointwise(name, "elementwise", (earlier, part), (whole,), times=operation.times)
+            yield Pointwise(name, ELEMENTWISE, (earlier, part), (whole,), times=operation.times)
 
 
 def _numbered(tensor: Tensor, written: Counter[str], apart: Counter[str]) -> Tensor:
@@ -106,7 +117,7 @@ def _summed(step: Operation, written: Counter[str], apart: Counter[str]) -> Iter
         if tensor.name in apart:
             before = replace(tensor, name=f"{tensor.name}.1" if count == 2 else f"{tensor.name}.sum{count - 1}")
             after = tensor if count == apart[tensor.name] else replace(tensor, name=f"{tensor.name}.sum{count}")
-        yield Pointwise(f"{step.name}.sum", "elementwise", (before, last), (after,))
+        yield Pointwise(f"{step.name}.sum", ELEMENTWISE, (before, last), (after,))
 
 
 def _partial_weights(operation: Operation) -> Iterator[Operation]:
@@ -123,14 +134,8 @@ def _partial_weights(operation: Operation) -> Iterator[Operation]:
         for axis in axes:
             if axis not in ("data", "context", *held) and _sums_over(operation, weight, axis):
                 part = weight.gradient
-                yield Collective(
-                    f"{weight.name}.{SUM}",
-                    f"all_reduce.{axis}",
-                    (part,),
-                    (part,),
-                    collective="all_reduce",
-                    axis=axis,
-                )
+                summed = collective(f"{weight.name}.gradient_sum", "all_reduce", axis, part, part)
+                yield replace(summed, purpose=Purpose.GRADIENT_SUM)
 
 
 def _sums_over(operation: Operation, weight: Tensor, axis: str) -> bool:

@@ -11,6 +11,7 @@ from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import LOSS, REDUCTION, SOFTMAX
 from ledger.spec.plan import Group
 
 
@@ -23,9 +24,9 @@ def balance(tape: Tape, group: Group) -> None:
     name = f"balance/{group.name}"
     logits = tape.activation(f"{name}.logits", dims, "fp32" if wide else tape.matmul_result, tape.layout.inputs)
     dtype = "fp32" if tape.precision.autocast else logits.dtype  # autocast takes a softmax in fp32
-    shares = tape.pointwise(f"{name}.scores", logits, dtype=dtype, kernel="softmax", flops=5, saves=["out"])
+    shares = tape.pointwise(f"{name}.scores", logits, dtype=dtype, kernel=SOFTMAX, flops=5, saves=["out"])
     counts = Tensor(f"{name}.counts", dims[-1:], "fp32", "statistic")
     seen = replace(shares, role="statistic", view_of=shares.storage)
-    tape.record(Pointwise(f"{name}.chosen", "reduction", (seen,), (counts,), flops=0))
-    means = tape.pointwise(f"{name}.means", shares, dims=dims[-1:], dtype="fp32", kernel="reduction")
-    tape.pointwise(f"{name}.loss", means, counts, dims=(), dtype="fp32", kernel="loss", saves=[counts])
+    tape.record(Pointwise(f"{name}.chosen", REDUCTION, (seen,), (counts,), flops=0))
+    means = tape.pointwise(f"{name}.means", shares, dims=dims[-1:], dtype="fp32", kernel=REDUCTION)
+    tape.pointwise(f"{name}.loss", means, counts, dims=(), dtype="fp32", kernel=LOSS, saves=[counts])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ledger.model import components, dtypes, moves
+from ledger.model.causes import Purpose
 from ledger.model.contraction import Contraction
 from ledger.model.cross_entropy import InPlaceLoss, loss
 from ledger.model.dims import Dim, symbol
@@ -17,6 +18,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, NO_KERNEL, matmul
 from ledger.spec.loss_chunks import KINDS
 from ledger.spec.plan import Model
 
@@ -39,7 +41,7 @@ class Cut(Operation):
         part = self.output.gradient
         earlier = replace(part, name=f"{part.name}.earlier", dims=_earlier(self.output.dims))
         whole = self.inputs[0].gradient
-        return (Pointwise(f"{self.name}.gradient", "copy", (earlier, part), (whole,)),)
+        return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (whole,)),)
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,12 @@ def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
     hidden = moves.everywhere(tape, hidden, "tensor")
-    each = replace(tape, times=symbol("loss_chunks"))
+    each = replace(tape, times=symbol("loss_chunks"), block="head")
     dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage)
     if tape.kernels.loss == "chunked":
         inner = each.inside(REGION)
-        replace(tape, region=inner.region).record(Cut("head/parts", "copy", (hidden,), (part,)))
+        replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
         loss(inner, components.logits(inner, part, model), "eager")
         return
     _fused_linear(tape, each, (hidden, part), model)
@@ -119,7 +121,7 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     collected = replace(hidden, name="head/hidden.collected", view_of="")
     summed = Tensor("head/weight.collected", weight.dims, weight.dtype, "activation", weight.split)
     for made, towards in ((collected, hidden.name), (summed, weight.name)):
-        tape.record(Buffer(f"{made.name}.zeros", "elementwise", (), (made,), towards=towards))
+        tape.record(Buffer(f"{made.name}.zeros", ELEMENTWISE, (), (made,), towards=towards))
     compute = tape.precision.compute
     left, right = each.cast(part, compute), each.cast(weight, compute)
     batch, seq, _ = part.dims
@@ -128,14 +130,13 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     labels = Tensor("cross_entropy/labels.index", (batch, seq), "int64", "index", tape.layout.inputs)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     piece = replace(part, name="head/part.collected", view_of=collected.name)
-    kernel = f"matmul.{dtypes.rate(compute)}"
+    kernel = matmul(dtypes.rate(compute))
     each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
-    each.record(DoneLoss("cross_entropy/loss", "cross_entropy", (logits, labels), (result, inside), flops=8))
+    each.record(DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels), (result, inside), flops=8))
     back = "batch seq vocab, vocab d_model -> batch seq d_model"
     each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name))
     sums = "batch seq d_model, batch seq vocab -> vocab d_model"
-    each.record(
-        Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
-    )
-    tape.record(HandedOn("head/hidden.gradient", "none", (hidden,), (collected,), (collected,), towards=hidden.name))
-    tape.record(HandedOn("head/weight.gradient", "none", (weight,), (summed,), (summed,), towards=weight.name))
+    last = Done("head/logits.weight_gradient", kernel, (left, inside), (summed,), einsum=sums, towards=weight.name)
+    each.record(replace(last, purpose=Purpose.WEIGHT_GRADIENT))
+    tape.record(HandedOn("head/hidden.gradient", NO_KERNEL, (hidden,), (collected,), (collected,), towards=hidden.name))
+    tape.record(HandedOn("head/weight.gradient", NO_KERNEL, (weight,), (summed,), (summed,), towards=weight.name))

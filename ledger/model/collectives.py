@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from ledger.model.causes import Purpose, Transfer
 from ledger.model.operations import Operation, differentiable, handed_on
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import KernelClass
 
 # What runs in backward where this ran in forward.
 ADJOINT = {
@@ -21,6 +23,9 @@ ADJOINT = {
 }
 
 
+USED_WHOLE = ("all_gather", "none")  # what every device of an axis then has whole, and uses in its own way
+
+
 @dataclass(frozen=True)
 class Collective(Operation):
     """A transfer over one mesh axis. `none` marks a value that all its devices use: only its gradient is summed.
@@ -31,6 +36,11 @@ class Collective(Operation):
     collective: str = ""
     axis: str = ""
     copied: bool = False
+
+    @property
+    def transfer(self) -> Transfer:
+        """What is sent: activations, by the axis."""
+        return Transfer(self.collective, self.axis, cargo=self.axis)
 
     @property
     def runs(self) -> bool:
@@ -59,27 +69,20 @@ class Collective(Operation):
         """The adjoint transfer of the gradient, where there is one."""
         if not differentiable(self.inputs[0]):
             return ()
-        adjoint = ADJOINT[self.collective]
-        return (
-            transfer(
-                f"{self.name}.gradient",
-                adjoint,
-                self.axis,
-                self.output.gradient,
-                self.inputs[0].gradient,
-                copied=self.copied,
-            ),
-        )
+        source, result = self.output.gradient, self.inputs[0].gradient
+        name, adjoint = f"{self.name}.gradient", ADJOINT[self.collective]
+        purpose = Purpose.COLUMN_INPUT_GRADIENT if self.collective in USED_WHOLE else Purpose.RESULT
+        moved = collective(name, adjoint, self.axis, source, result, copied=self.copied)
+        return (replace(moved, purpose=purpose),)
 
 
-def transfer(  # noqa: PLR0913 - the arguments are the facts of one transfer
-    name: str, collective: str, axis: str, source: Tensor, result: Tensor, *, copied: bool = False
+def collective(  # noqa: PLR0913 - the arguments are the facts of one transfer
+    name: str, kind: str, axis: str, source: Tensor, result: Tensor, *, copied: bool = False
 ) -> Collective:
     """A transfer of one tensor, with the copy of the whole where there is one."""
-    whole = result if collective == "all_gather" else source
+    whole = result if kind == "all_gather" else source
     copy = (replace(whole, name=f"{name}.copy", view_of=""),) if copied else ()
-    kernel = f"{collective}.{axis}"
-    return Collective(name, kernel, (source,), (result, *copy), collective=collective, axis=axis, copied=copied)
+    return Collective(name, KernelClass(kind), (source,), (result, *copy), collective=kind, axis=axis, copied=copied)
 
 
 def executed(operations: Iterable[Operation]) -> Iterator[Operation]:

@@ -16,6 +16,7 @@ from ledger.model.feed_forward import mlp
 from ledger.model.norms import norm
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
 from ledger.spec.plan import Group, Model
 
 # --- the layer ----------------------------------------------------------------------------------
@@ -23,22 +24,24 @@ from ledger.spec.plan import Group, Model
 
 def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both."""
+    mixing, feeding = tape.of_block("attention"), tape.of_block("mlp")
     if group.residual == "parallel":
-        normed = _normed(tape, "attention_norm/norm", x, model)
-        inner = attention(tape.inside("attention"), normed, group.attention, model.norm)
-        normed = normed if group.norms == "shared" else _normed(tape, "mlp_norm/norm", x, model)
-        outer = mlp(tape.inside("mlp"), normed, group.mlp)
+        normed = _normed(mixing, "attention_norm/norm", x, model)
+        inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
+        normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm/norm", x, model)
+        outer = mlp(feeding.inside("mlp"), normed, group.mlp)
         dropped = [
             _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
         ]
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     before = group.norms != "post"
-    normed = _normed(tape, "attention_norm/norm", x, model) if before else x
-    inner = attention(tape.inside("attention"), normed, group.attention, model.norm)
-    x = _joined(tape, "attention", (x, inner), group, model)
-    outer = mlp(tape.inside("mlp"), _normed(tape, "mlp_norm/norm", x, model) if before else x, group.mlp)
-    return _joined(tape, "mlp", (x, outer), group, model)
+    normed = _normed(mixing, "attention_norm/norm", x, model) if before else x
+    inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
+    x = _joined(mixing, "attention", (x, inner), group, model)
+    normed = _normed(feeding, "mlp_norm/norm", x, model) if before else x
+    outer = mlp(feeding.inside("mlp"), normed, group.mlp)
+    return _joined(feeding, "mlp", (x, outer), group, model)
 
 
 def _normed(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
@@ -58,7 +61,7 @@ def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
     """Dropout of the update and its addition in one kernel, which saves the mask."""
     mask = Tensor(f"{name}.mask", update.dims, "bool", "mask", update.split)
     result = tape.activation(name, x.dims, x.dtype, x.split)
-    return tape.record(DroppedAddition(name, "dropout", (x, update), (result, mask), (mask,), flops=3))
+    return tape.record(DroppedAddition(name, DROPOUT, (x, update), (result, mask), (mask,), flops=3))
 
 
 def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
@@ -72,7 +75,7 @@ def _dropped(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
 def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
     """Dropout saves its mask, a byte an element."""
     mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
-    return tape.pointwise(name, x, kernel="dropout", flops=2, extras=[mask])
+    return tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])
 
 
 # --- both ends ----------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     rows, width = table.dims
     result = tape.activation(name, (*index.dims, width), table.dtype, index.split)
     kind = WholeLookup if table.split and tape.layout.keeps_gathered else Lookup
-    result = tape.record(kind(name, "embedding", (index, table), (result,), (index,)))
+    result = tape.record(kind(name, EMBEDDING, (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
         result = moves.reduced(tape, result, axis)
     if not table.split and len(result.dims) == 3:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ledger.model import moves
-from ledger.model.collectives import Collective
+from ledger.model.collectives import collective
 from ledger.model.cores import CORES
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -41,8 +41,7 @@ def _turned(tape: Tape, tensor: Tensor, cut: str, instead: str) -> Tensor:
     """The tensor cut over another of its dims."""
     split = tuple((instead, axis) if (name, axis) == (cut, AXIS) else (name, axis) for name, axis in tensor.split)
     result = replace(tensor.on(split, f"{tensor.name}.by_{instead}"), view_of="")
-    name, kernel = f"{tensor.name}.all_to_all", f"all_to_all.{AXIS}"
-    return tape.record(Collective(name, kernel, (tensor,), (result,), collective="all_to_all", axis=AXIS))
+    return tape.record(collective(f"{tensor.name}.all_to_all", "all_to_all", AXIS, tensor, result))
 
 
 # The ring is inside the kernel: `cores` passes blocks around where the layout says so.

@@ -8,10 +8,12 @@ from functools import cached_property
 
 import sympy
 
+from ledger.model.causes import Purpose
 from ledger.model.dims import symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import REDUCTION
 
 Names = tuple[str, ...]
 
@@ -111,23 +113,26 @@ class Contraction(Operation):
         upstream = self.output.gradient
         found: list[Operation] = []
         if differentiable(left):
-            found.append(self._towards(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
+            found.append(self.gradient_product(f"{out}, {second} -> {first}", (upstream, right), left, "input"))
         if differentiable(right):
             wanted = "weight" if right.role in ("weight", "cast") else "other"
-            found.append(self._towards(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
+            found.append(self.gradient_product(f"{first}, {out} -> {second}", (left, upstream), right, wanted))
         found.extend(
-            Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (bias.gradient,))
+            Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
             for bias in self.inputs[2:]
             if differentiable(bias)
         )
         return tuple(found)
 
-    def _towards(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, suffix: str) -> Contraction:
-        return type(self)(
-            f"{self.name}.{suffix}_gradient",
+    def gradient_product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Contraction:
+        """The product that gives the gradient of an operand: of the `input`, of a `weight`, of an `other` tensor."""
+        kind = Grouped if isinstance(self, Grouped) else Contraction
+        return kind(
+            f"{self.name}.{which}_gradient",
             self.kernel,
             operands,
             (of.gradient,),
+            purpose=Purpose.WEIGHT_GRADIENT if which == "weight" else Purpose.RESULT,
             einsum=einsum,
             density=self.density,
             copies=self.copies,
@@ -141,9 +146,6 @@ class Grouped(Contraction):
     def shape(self) -> Matmul:
         """As a batched product; how many rows a group has sets its speed."""
         return replace(super().shape(), group=self.sizes()["slots"])
-
-
-WEIGHT_GRADIENT = ".weight_gradient"  # how the name of the contraction that gives a weight's gradient ends
 
 
 def _smaller(first: sympy.Expr, second: sympy.Expr) -> sympy.Expr:

@@ -15,6 +15,7 @@ from ledger.model.ring import around
 from ledger.model.sinks import shares_beside_sinks, sinks
 from ledger.model.tape import Tape
 from ledger.model.tensors import CeilDiv, Tensor
+from ledger.spec.kernel_classes import ATTENTION, COPY, DROPOUT, FORWARD, NO_KERNEL, SOFTMAX, KernelClass
 from ledger.spec.plan import Attention
 
 SCORES = "batch seq heads head_dim, batch key heads head_dim -> batch heads seq key"
@@ -67,8 +68,8 @@ def _parts(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     result = Tensor("context", (batch, seq, heads, value.dims[-1]), query.dtype, split=query.split)
     share = density(tape, spec)
     return (
-        Contraction("scores", "", (query, wide[0]), (scores,), einsum=SCORES, density=share),
-        Contraction("context", "", (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
+        Contraction("scores", NO_KERNEL, (query, wide[0]), (scores,), einsum=SCORES, density=share),
+        Contraction("context", NO_KERNEL, (scores, wide[1]), (result,), einsum=context_einsum(value), density=share),
     )
 
 
@@ -83,7 +84,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         padded = kernel.pads and width != query.dims[-1]
         if padded:
             wide = (*value.dims[:-1], query.dims[-1])
-            value = tape.pointwise(f"{value.name}.padded", value, dims=wide, kernel="copy")
+            value = tape.pointwise(f"{value.name}.padded", value, dims=wide, kernel=COPY)
         batch, seq, heads, _ = query.dims
         out = tape.activation(name, (batch, seq, heads, value.dims[-1]), query.dtype, query.split)
         rows = seq if kernel.rows == 1 else Dim("rows", kernel.rows * CeilDiv(query.local(seq), kernel.rows))
@@ -94,7 +95,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         extras = (sums, state)
         attention = FusedAttention(
             name,
-            f"attention.{kind}.forward",
+            KernelClass(ATTENTION, kind, FORWARD),
             (query, key, value, *((sinks(tape),) if spec.sinks else ())),
             (out, *extras),
             (query, key, value, out, *extras),
@@ -105,7 +106,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
         ringing = ("seq", "context") in key.split
         out = around(tape, attention) if ringing else tape.record(attention)
         if padded:
-            return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel="copy")
+            return tape.pointwise(f"{name}.cropped", out, dims=(batch, seq, heads, width), kernel=COPY)
         return _copied(tape, out) if (kernel.follows and spec.joined) or (ringing and _joined(tape)) else out
 
     return core
@@ -119,7 +120,7 @@ def _repeated(tape: Tape, x: Tensor, spec: Attention) -> Tensor:
     dims = tuple(table[n] for n in ("batch", "seq", "heads", "head_dim"))
     split = tuple(("heads", axis) if n == "kv_heads" else (n, axis) for n, axis in x.split)
     wide = Tensor(f"{x.name}.repeated", dims, x.dtype, split=split)
-    return tape.pointwise(wide.name, x, like=wide, kernel="copy")  # its gradient sums over the heads that share
+    return tape.pointwise(wide.name, x, like=wide, kernel=COPY)  # its gradient sums over the heads that share
 
 
 def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention) -> Tensor:
@@ -141,7 +142,7 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     wide = "fp32" if spec.softmax == "fp32" or tape.precision.autocast else scores.dtype
     if scores.dtype != "fp16":  # the only dtype that the kernel itself widens (aten SoftMax.cpp)
         scores = tape.cast(scores, wide)
-    shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel="softmax", flops=5, saves=["out"])
+    shares = tape.pointwise("attention/softmax", scores, dtype=wide, kernel=SOFTMAX, flops=5, saves=["out"])
     shares = tape.cast(shares, tape.matmul_result)
     return _context(tape, shares, value, spec)
 
@@ -153,7 +154,7 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
     key = tape.pointwise("attention/scale_k", key)
     scores = tape.contract("attention/scores", SCORES, query, key, density=density(tape, spec), dtype="fp32")
     scores = tape.pointwise("attention/mask", scores, add=True)
-    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=5, saves=["out"])
+    shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
 
 
@@ -163,7 +164,7 @@ def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: 
     scores = tape.contract(
         "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
     )
-    shares = tape.pointwise("attention/softmax", scores, kernel="softmax", flops=7, saves=["out"])
+    shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
 
 
@@ -171,11 +172,11 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
     """Dropout of the softmax, the values it weighs, and the copy back to (batch seq heads head_dim)."""
     if spec.dropout:
         mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
-        shares = tape.pointwise("attention/dropout", shares, kernel="dropout", flops=2, extras=[mask])
+        shares = tape.pointwise("attention/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
     context = tape.contract(
         "attention/context", context_einsum(value), shares, value, density=density(tape, spec), dtype=shares.dtype
     )
-    return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel="copy", add=True)
+    return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
 
 
 def _separate(
@@ -198,7 +199,7 @@ def _joined(tape: Tape) -> bool:
 
 
 def _copied(tape: Tape, x: Tensor) -> Tensor:
-    return tape.pointwise(f"{x.name}.copy", x, kernel="copy", add=True)
+    return tape.pointwise(f"{x.name}.copy", x, kernel=COPY, add=True)
 
 
 def _as_keys(x: Tensor) -> Tensor:

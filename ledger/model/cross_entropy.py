@@ -13,6 +13,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import CROSS_ENTROPY, ELEMENTWISE, LOSS, REDUCTION
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class SplitLogSoftmax(Pointwise):
         shares = replace(logs, name=f"{self.name}.probabilities")
         wanted = (self.inputs[0].gradient,)
         return (
-            Pointwise(f"{shares.name}", "elementwise", (logs,), (shares,), flops=4),
-            Pointwise(f"{self.name}.gradient", "elementwise", (logs, upstream, shares), wanted, flops=2),
+            Pointwise(f"{shares.name}", ELEMENTWISE, (logs,), (shares,), flops=4),
+            Pointwise(f"{self.name}.gradient", ELEMENTWISE, (logs, upstream, shares), wanted, flops=2),
         )
 
 
@@ -92,23 +93,23 @@ def _eager(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     if _axes(logits):
         _split_log_softmax(tape, logits, logs)
     else:
-        tape.record(Pointwise(logs.name, "cross_entropy", (logits,), (logs,), (logs,), flops=5))
+        tape.record(Pointwise(logs.name, CROSS_ENTROPY, (logits,), (logs,), (logs,), flops=5))
     total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
     kept = [logs, labels]
-    return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel="loss", saves=kept, extras=[total])
+    return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel=LOSS, saves=kept, extras=[total])
 
 
 def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
     """The steps of a log-softmax one by one, since every device needs the maximum and the sum of all."""
     largest, each, below = (_row(tape, logits, f"cross_entropy/{name}") for name in ("maximum", "sum", "target"))
     shifted, powers = (_beside(logits, f"cross_entropy/{name}") for name in ("shifted", "exponentials"))
-    tape.record(Inner(f"{largest.name}.row", "reduction", (logits,), (largest,)))
+    tape.record(Inner(f"{largest.name}.row", REDUCTION, (logits,), (largest,)))
     largest = _summed(tape, largest, logits)
-    tape.record(Inner(shifted.name, "elementwise", (logits, largest), (shifted,), flops=1))
-    tape.record(Inner(powers.name, "elementwise", (shifted,), (powers,), flops=1))
-    tape.record(Inner(f"{each.name}.row", "reduction", (powers,), (each,), flops=1))
+    tape.record(Inner(shifted.name, ELEMENTWISE, (logits, largest), (shifted,), flops=1))
+    tape.record(Inner(powers.name, ELEMENTWISE, (shifted,), (powers,), flops=1))
+    tape.record(Inner(f"{each.name}.row", REDUCTION, (powers,), (each,), flops=1))
     each = _summed(tape, each, logits)
-    tape.record(SplitLogSoftmax(logs.name, "cross_entropy", (logits, shifted, each), (logs,), (logs,), flops=2))
+    tape.record(SplitLogSoftmax(logs.name, CROSS_ENTROPY, (logits, shifted, each), (logs,), (logs,), flops=2))
     _summed(tape, below, logits)
 
 
@@ -135,7 +136,7 @@ def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     result = tape.activation("cross_entropy/loss", (), "fp32")
     inside = replace(logits.gradient, view_of=logits.storage)
     read = (logits, labels)
-    return tape.record(InPlaceLoss(result.name, "cross_entropy", read, (result, inside), (logits,), flops=8))
+    return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
 
 
 def _softmax_in_place(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ def _softmax_in_place(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     result = tape.activation("cross_entropy/loss", (), "fp32")
     shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of="")
     kept = (shares, labels)
-    return tape.record(InPlaceSoftmax(result.name, "cross_entropy", (logits, labels), (result, shares), kept, flops=8))
+    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, labels), (result, shares), kept, flops=8))
 
 
 def _compiled(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ def _compiled(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
     result = tape.activation("cross_entropy/loss", (), "fp32")
     sums = Tensor("cross_entropy/logsumexp", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
     return tape.record(
-        Pointwise(result.name, "cross_entropy", (logits, labels), (result, sums), (logits, labels, sums), flops=8)
+        Pointwise(result.name, CROSS_ENTROPY, (logits, labels), (result, sums), (logits, labels, sums), flops=8)
     )
 
 

@@ -8,6 +8,7 @@ from ledger.model.collectives import Collective
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.wrapping import ENDS
+from ledger.spec.kernel_classes import COPY, REDUCTION
 from ledger.spec.plan import Plan
 
 
@@ -24,12 +25,12 @@ def along(moved: Collective, operations: Sequence[Operation], unit: str, plan: P
     whole = moved.output if gathers else moved.inputs[0]
     if plan.stack.overlap.tensor == "matmul" and not quantised_between(moved.collective, unit, plan):
         if not gathers:
-            yield Pointwise(f"{moved.name}.sum", "reduction", (whole,), moved.outputs[:1])
+            yield Pointwise(f"{moved.name}.sum", REDUCTION, (whole,), moved.outputs[:1])
         return
     writers = [step for step in operations if whole.storage in {made.storage for made in step.outputs}]
     compiled = plan.stack.compiled and unit not in ENDS
     if gathers or not compiled or not any(isinstance(step, Pointwise) for step in writers):
-        yield Pointwise(f"{moved.name}.copy", "copy", (whole,), moved.passing())
+        yield Pointwise(f"{moved.name}.copy", COPY, (whole,), moved.passing())
 
 
 def quantised_between(collective: str, unit: str, plan: Plan) -> bool:

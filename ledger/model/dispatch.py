@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model.collectives import Collective
+from ledger.model.collectives import collective
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation
 from ledger.model.routing import Routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Split, Tensor, product
+from ledger.spec.kernel_classes import COPY, REDUCTION
 from ledger.spec.plan import MLP
 
 AXIS = "expert"
@@ -137,16 +138,16 @@ class Summed(Pointwise):
     def gradients(self) -> tuple[Operation, ...]:
         """One copy."""
         reads, written = self.output.gradient, self.inputs[0].gradient
-        return (Pointwise(f"{self.name}.gradient", "copy", (reads,), (written,)),)
+        return (Pointwise(f"{self.name}.gradient", COPY, (reads,), (written,)),)
 
 
 def summed(tape: Tape, rows: Tensor, spec: MLP) -> Tensor:
     """The results of all experts that a token used, added up: (batch seq d_model)."""
     dims = (*rows.dims[:2], rows.dims[-1])
     if spec.top_k == 1:  # its gradient is that of the sum
-        return tape.pointwise("mlp/summed", rows, dims=dims, kernel="reduction", add=True)
+        return tape.pointwise("mlp/summed", rows, dims=dims, kernel=REDUCTION, add=True)
     result = tape.activation("mlp/summed", dims, rows.dtype, rows.split)
-    return tape.record(Summed(result.name, "reduction", (rows,), (result,)))
+    return tape.record(Summed(result.name, REDUCTION, (rows,), (result,)))
 
 
 def _arrival(rows: Tensor) -> Tensor:
@@ -162,17 +163,16 @@ def _placed(  # noqa: PLR0913 - the arguments are the facts of one copy
     The result is cut as its index is, or as `split` says where its dims are others.
     """
     result = tape.activation(name, dims, x.dtype, index.split if split is None else split)
-    return tape.record(Pointwise(name, "copy", (x, index), (result,), (index,)))
+    return tape.record(Pointwise(name, COPY, (x, index), (result,), (index,)))
 
 
 def _exchanged(tape: Tape, name: str, source: Tensor, result: Tensor) -> None:
-    kernel = f"all_to_all.{AXIS}"
-    tape.record(Collective(name, kernel, (source,), (result,), collective="all_to_all", axis=AXIS))
+    tape.record(collective(name, "all_to_all", AXIS, source, result))
 
 
 def _record(tape: Tape, name: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     """Work on indices, which has no gradient."""
-    tape.record(Pointwise(name, "reduction", inputs, outputs, flops=0))
+    tape.record(Pointwise(name, REDUCTION, inputs, outputs, flops=0))
 
 
 def _cut(index: Tensor) -> Split:

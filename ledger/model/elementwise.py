@@ -9,6 +9,7 @@ import sympy
 
 from ledger.model.operations import Operation, differentiable, handed_on, total
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import CAST, COPY, EMBEDDING, REDUCTION, KernelClass
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Pointwise(Operation):
     """
 
     flops: int = 1
-    backward_kernel: str = ""
+    backward_kernel: KernelClass | None = None
     scratch: int = 0
 
     def vector(self) -> sympy.Expr:
@@ -63,7 +64,7 @@ class Addition(Pointwise):
         return tuple(
             Pointwise(
                 f"{self.name}.gradient" + (f".{index}" if index else ""),
-                "cast" if tensor.elements() == self.output.elements() else "reduction",
+                CAST if tensor.elements() == self.output.elements() else REDUCTION,
                 (upstream,),
                 (tensor.gradient,),
             )
@@ -106,7 +107,7 @@ class Weighed(Pointwise):
             name = f"{self.name}.gradient.{len(products)}"
             products.append(Pointwise(name, self.kernel, (upstream, other), (full,)))
             if not exact:
-                kernel = "cast" if wanted.elements() == upstream.elements() else "reduction"
+                kernel = CAST if wanted.elements() == upstream.elements() else REDUCTION
                 rest.append(Pointwise(f"{name}.{kernel}", kernel, (full,), (wanted,)))
         return (*products, *rest)
 
@@ -126,7 +127,7 @@ class Lookup(Operation):
         if not differentiable(table):
             return ()
         reads = (index, self.output.gradient)
-        return (Pointwise(f"{self.name}.gradient", "embedding", reads, (table.gradient,)),)
+        return (Pointwise(f"{self.name}.gradient", EMBEDDING, reads, (table.gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,6 @@ class WholeLookup(Lookup):
         rows = replace(table.gradient, name=f"{self.name}.gradient.whole", split=())
         reads = (index, self.output.gradient)
         return (
-            Pointwise(f"{self.name}.gradient", "embedding", reads, (rows,)),
-            Pointwise(f"{self.name}.gradient.share", "copy", (rows,), (table.gradient,)),
+            Pointwise(f"{self.name}.gradient", EMBEDDING, reads, (rows,)),
+            Pointwise(f"{self.name}.gradient.share", COPY, (rows,), (table.gradient,)),
         )

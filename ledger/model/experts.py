@@ -20,6 +20,7 @@ from ledger.model.gated_experts import TWO, activated, shared, weighed
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import COPY, ELEMENTWISE, REDUCTION
 from ledger.spec.plan import MLP
 
 PAIR = Dim("pair", sympy.Integer(2))  # a token and its choice
@@ -44,7 +45,7 @@ def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
     if tape.kernels.experts != "dense":
         return tape.pointwise("mlp/both", routed_result, shared, add=True)
     result = replace(shared, name="mlp/both", view_of=shared.storage)
-    return tape.record(Addition(result.name, "elementwise", (shared, routed_result), (result,)))
+    return tape.record(Addition(result.name, ELEMENTWISE, (shared, routed_result), (result,)))
 
 
 def _weight(tape: Tape, projection: str) -> Tensor:
@@ -100,9 +101,9 @@ def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Ten
 
 def _biased(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
     each = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights, result.split)
-    tape.record(Pointwise(each.name, "copy", (_bias(tape, name), owner), (each,), (owner,)))
+    tape.record(Pointwise(each.name, COPY, (_bias(tape, name), owner), (each,), (owner,)))
     inside = replace(result, name=f"mlp/{name}.biased", view_of=result.storage)
-    return tape.record(Addition(inside.name, "elementwise", (result, each), (inside,)))
+    return tape.record(Addition(inside.name, ELEMENTWISE, (result, each), (inside,)))
 
 
 # --- a copy of its expert for every row ---------------------------------------------------------
@@ -112,7 +113,7 @@ def _batched(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """Every choice of a token is a matrix-vector product with a copy of its expert's weights."""
     index = chosen.index
     rows = tape.activation("mlp/rows", (*index.dims, x.dims[-1]), x.dtype, index.split)
-    tape.record(Pointwise(rows.name, "copy", (x,), (rows,)))
+    tape.record(Pointwise(rows.name, COPY, (x,), (rows,)))
     rows = _entering(tape, rows, chosen.weights, spec)
     first = _copied(tape, _weight(tape, "gate_up"), index)
     active = activated(tape, _row_product(tape, "gate_up", rows, (first, index), spec), spec)
@@ -144,7 +145,7 @@ def _copied(tape: Tape, weight: Tensor, index: Tensor, beside: Tensor | None = N
     own = tuple(pair for pair in weight.split if pair[0] != "experts")
     each = tape.activation(f"{weight.name}.copies", (*index.dims, *weight.dims[1:]), weight.dtype, (*index.split, *own))
     earlier = (replace(beside, role="statistic", view_of=beside.storage),) if beside else ()
-    return tape.record(Copied(each.name, "copy", (weight, index, *earlier), (each,), (index,)))
+    return tape.record(Copied(each.name, COPY, (weight, index, *earlier), (each,), (index,)))
 
 
 # --- a loop over experts ------------------------------------------------------------------------
@@ -158,20 +159,20 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     one_hot = Tensor(
         "mlp/one_hot.index", (*chosen.index.dims, *tape.dims("routes")), "int64", "index", chosen.index.split
     )
-    tape.record(Pointwise(one_hot.name, "elementwise", (chosen.index,), (one_hot,), flops=0))
+    tape.record(Pointwise(one_hot.name, ELEMENTWISE, (chosen.index,), (one_hot,), flops=0))
     loop = tape.repeated(dims[0].symbol)
-    loop.record(Pointwise(hits.name, "reduction", (one_hot,), (hits,), flops=0))
+    loop.record(Pointwise(hits.name, REDUCTION, (one_hot,), (hits,), flops=0))
     rows, weights = (
         loop.activation(name, (*dims, *source.dims[kept:]), source.dtype, held)
         for name, source, kept in (("mlp/rows", x, 2), ("mlp/row_weights", chosen.weights, 3))
     )
     for source, result in ((x, rows), (chosen.weights, weights)):
-        loop.record(Pointwise(result.name, "copy", (source, hits), (result,), (hits,)))
+        loop.record(Pointwise(result.name, COPY, (source, hits), (result,), (hits,)))
     joint = _loop_product(loop, "gate_up", _entering(loop, rows, weights, spec), spec)
     out = _loop_product(loop, "down", activated(loop, joint, spec), spec)
     weighed = loop.cast(_leaving(loop, out, weights, spec), x.dtype)
     result = loop.activation("mlp/summed", x.dims, x.dtype, x.split)
-    return loop.record(Pointwise(result.name, "copy", (weighed, hits), (result,), (hits, weighed)))
+    return loop.record(Pointwise(result.name, COPY, (weighed, hits), (result,), (hits, weighed)))
 
 
 def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
@@ -187,11 +188,11 @@ def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
 def _dense(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     """A copy of all tokens for each expert, scaled by its score for each, which is 0 where it was not chosen."""
     dims = (*tape.dims("experts"), *x.dims[:2])
-    rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel="copy")
-    weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel="copy")
+    rows = tape.pointwise("mlp/rows", x, dims=(*dims, x.dims[-1]), kernel=COPY)
+    weights = tape.pointwise("mlp/row_weights", chosen.weights, dims=dims, kernel=COPY)
     joint = _dense_product(tape, "gate_up", _entering(tape, rows, weights, spec))
     out = _dense_product(tape, "down", activated(tape, joint, spec))
-    return tape.pointwise("mlp/summed", out, dims=x.dims, kernel="reduction")
+    return tape.pointwise("mlp/summed", out, dims=x.dims, kernel=REDUCTION)
 
 
 def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, differentiable
 from ledger.model.quantised import Quantised
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Train
 
 ADAPTERS = ("lora_a", "lora_b")  # the last part of the names of low-rank factors
@@ -77,7 +78,7 @@ def _needed(operation: Operation) -> Iterator[Tensor]:
     if not any(map(differentiable, operation.learned())):
         return
     others: dict[str, bool] = {}
-    product = isinstance(operation, Pointwise) and operation.kernel == "elementwise" and len(operation.inputs) == 2
+    product = isinstance(operation, Pointwise) and operation.kernel == ELEMENTWISE and len(operation.inputs) == 2
     if isinstance(operation, Contraction) or product:
         left, right = operation.inputs[:2]
         others = {left.storage: differentiable(right), right.storage: differentiable(left)}

@@ -50,38 +50,37 @@ class FusedAttention(Operation):
         reads = (*self.saves, self.output.gradient)
         writes = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
         name = f"{self.name}.gradient"
-        kernel = self.kernel.replace(".forward", ".backward")
-        return (AttentionBackward(name, kernel, reads, writes, forward=self),)
+        return (AttentionBackward(name, self.kernel.backward(), reads, writes, of=self),)
 
 
 @dataclass(frozen=True)
 class AttentionBackward(Operation):
     """The backward kernel of fused attention: the gradients of both contractions, and the scores once more."""
 
-    forward: FusedAttention = field(kw_only=True)
+    of: FusedAttention = field(kw_only=True)
 
     def spent(self) -> sympy.Expr:
         """What the busiest device runs."""
-        return product(self.forward.slowest, super().spent())
+        return product(self.of.slowest, super().spent())
 
     def useful(self) -> sympy.Expr:
         """Twice the forward FLOPs, and the scores."""
-        return total((product(2, self.forward.useful()), self.redone()))
+        return total((product(2, self.of.useful()), self.redone()))
 
     def redone(self) -> sympy.Expr:
         """The scores, rebuilt."""
-        return self.forward.parts[0].useful()
+        return self.of.parts[0].useful()
 
     def masked(self) -> sympy.Expr:
         """Nothing where masked blocks are skipped."""
-        if self.forward.skips:
+        if self.of.skips:
             return ZERO
-        return total((product(2, self.forward.masked()), self.forward.parts[0].masked()))
+        return total((product(2, self.of.masked()), self.of.parts[0].masked()))
 
     def counted(self) -> sympy.Expr:
         """Five contractions over the full square."""
-        return total((product(2, self.forward.counted()), self.forward.parts[0].counted()))
+        return total((product(2, self.of.counted()), self.of.parts[0].counted()))
 
     def shape(self) -> Matmul:
         """The scores."""
-        return self.forward.shape()
+        return self.of.shape()

@@ -11,9 +11,18 @@ import sympy
 from ledger.model.elementwise import Lookup, Pointwise
 from ledger.model.operations import Operation, total
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import (
+    CROSS_ENTROPY,
+    DROPOUT,
+    ELEMENTWISE,
+    EMBEDDING,
+    NORM_BACKWARD,
+    NORM_FORWARD,
+    SOFTMAX,
+)
 
 # Where a run holds one of these, it is priced like it: reductions set the pace of the kernel they are fused into.
-LEADING = ("cross_entropy", "softmax", "norm.backward", "norm.forward", "dropout")
+LEADING = (CROSS_ENTROPY, SOFTMAX, NORM_BACKWARD, NORM_FORWARD, DROPOUT)
 
 
 @dataclass(frozen=True)
@@ -42,18 +51,29 @@ def fused(operations: Sequence[Operation], kept: Iterable[Tensor] = ()) -> tuple
 
 
 def _fusible(operation: Operation) -> bool:
-    return isinstance(operation, Pointwise) and not isinstance(operation, Lookup) and operation.kernel != "embedding"
+    return isinstance(operation, Pointwise) and not isinstance(operation, Lookup) and operation.kernel != EMBEDDING
 
 
 def _joined(run: Sequence[Operation], needed: set[str]) -> Fused:
     made = {tensor.storage: tensor for op in run for tensor in op.outputs}
     inputs = {t.storage: t for op in run for t in op.inputs if t.storage not in made}
     outputs = tuple(tensor for name, tensor in made.items() if name in needed) or run[-1].outputs
-    kernel = next((kind for kind in LEADING if any(op.kernel == kind for op in run)), "elementwise")
+    kernel = next((kind for kind in LEADING if any(op.kernel == kind for op in run)), ELEMENTWISE)
     saves = {t.storage: t for op in run for t in op.saves}
     names = {op.name for op in run}
     name = f"{run[-1].name}.fused" if len(names) > 1 else run[-1].name
-    return Fused(name, kernel, tuple(inputs.values()), outputs, tuple(saves.values()), parts=tuple(run))
+    last = run[-1]
+    return Fused(
+        name,
+        kernel,
+        tuple(inputs.values()),
+        outputs,
+        tuple(saves.values()),
+        region=last.region,
+        block=last.block,
+        forward=last.forward,
+        parts=tuple(run),
+    )
 
 
 def kernels(operations: Sequence[Operation], kept: Iterable[Tensor], *, compiled: bool) -> Iterator[Operation]:

@@ -10,16 +10,18 @@ from ledger.model.dims import Dim
 from ledger.model.elementwise import Weighed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import MLP
 
 TWO = Dim("two", sympy.Integer(2))  # gate and up
 ONE = Dim("one", sympy.Integer(1))
+SHARED = "shared_experts"  # the region of the experts that every token uses
 
 
 def weighed(tape: Tape, rows: Tensor, weights: Tensor, name: str = "mlp/weigh") -> Tensor:
     """Every row times its weight; both are saved."""
     result = tape.activation(name, rows.dims, dtypes.promote(rows.dtype, weights.dtype), rows.split)
-    return tape.record(Weighed(name, "elementwise", (rows, weights), (result,), (rows, weights)))
+    return tape.record(Weighed(name, ELEMENTWISE, (rows, weights), (result,), (rows, weights)))
 
 
 def activated(tape: Tape, joint: Tensor, spec: MLP, scores: Tensor | None = None) -> Tensor:
@@ -63,6 +65,7 @@ def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
 
 def shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """The experts that every token uses: one gated MLP, and its learned gate where there is one."""
+    tape = tape.inside(SHARED)
 
     def into(name: str) -> Tensor:
         weight = tape.weight(f"mlp/shared_{name}.weight", "shared_d_ff d_model")

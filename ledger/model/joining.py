@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation, differentiable, handed_on
+from ledger.spec.kernel_classes import COPY, REDUCTION
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Taken(Operation):
     def gradients(self) -> tuple[Operation, ...]:
         """One copy, from the gradients of all parts to that of the whole."""
         parts = tuple(part.gradient for part in self.outputs)
-        return (Pointwise(f"{self.name}.gradient", "copy", parts, (self.inputs[0].gradient,)),)
+        return (Pointwise(f"{self.name}.gradient", COPY, parts, (self.inputs[0].gradient,)),)
 
 
 @dataclass(frozen=True)
@@ -38,4 +39,4 @@ class Joined(Pointwise):
         """Sums for weights."""
         name, upstream = f"{self.name}.gradient", self.output.gradient
         weights = [tensor for tensor in self.inputs if differentiable(tensor) and tensor.role != "activation"]
-        return tuple(Pointwise(name, "reduction", (upstream,), (weight.gradient,)) for weight in weights)
+        return tuple(Pointwise(name, REDUCTION, (upstream,), (weight.gradient,)) for weight in weights)

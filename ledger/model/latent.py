@@ -11,6 +11,7 @@ from ledger.model.norms import norm
 from ledger.model.rotary import turned
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import COPY
 from ledger.spec.plan import Attention, Norm
 
 # From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
@@ -88,4 +89,4 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     like = replace(key, name="attention/k", dims=(*key.dims[:-1], together), view_of="")
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
         turning = moves.used_by_all(up, turning, axis)
-    return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel="copy"), value
+    return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel=COPY), value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ledger.model.collectives import transfer
+from ledger.model.collectives import collective
 from ledger.model.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def summed(tape: Tape, partial: Tensor, axis: str) -> Tensor:
 def reduced(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     """A sum over a mesh axis, left as the residual stream is held: whole, or scattered."""
     held = tuple((n, a) for n, a in tape.layout.stream if a == axis)
-    collective = "reduce_scatter" if held else "all_reduce"
+    kind = "reduce_scatter" if held else "all_reduce"
     result = partial.on((*partial.split, *held), f"{partial.name}.sum")
-    return _transfer(tape, collective, axis, partial, result)
+    return _transfer(tape, kind, axis, partial, result)
 
 
 def whole(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
@@ -71,12 +71,12 @@ def kept(tape: Tape, used: Tensor, held: Tensor) -> Tensor:
     return held if tape.layout.regather and held.split != used.split and used.dtype == held.dtype else used
 
 
-def _transfer(tape: Tape, collective: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
+def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) -> Tensor:
     """Writes a transfer. DTensor joins and cuts a sequence, which is not the outermost dim, by way of a copy.
 
     (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
     """
     sequence = ("seq", axis) in tape.layout.stream and axis == "tensor" and tape.layout.keeps_gathered
-    copied = sequence and collective in ("all_gather", "reduce_scatter")
-    name = f"{source.name}.{'share' if collective == 'none' else collective}"
-    return tape.record(transfer(name, collective, axis, source, result, copied=copied))
+    copied = sequence and kind in ("all_gather", "reduce_scatter")
+    name = f"{source.name}.{'share' if kind == 'none' else kind}"
+    return tape.record(collective(name, kind, axis, source, result, copied=copied))

@@ -18,6 +18,7 @@ from ledger.model.operations import Operation
 from ledger.model.recompute import POLICIES, Kept
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Model, Recompute
 
 UNIT = "multi_token"
@@ -33,10 +34,11 @@ def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     ahead = norm(inner, "token_norm/norm", tokens, model.norm)
     batch, seq, d_model = stream.dims
     two, result = Dim("two", sympy.Integer(2)), Dim("d_out", d_model.symbol)
-    both = inner.joined("projection/joined", [stream, ahead], (batch, seq, two, d_model))
-    weight = inner.weight("projection/projection.weight", (result, two, d_model))
+    joining = inner.of_block("projection")
+    both = joining.joined("projection/joined", [stream, ahead], (batch, seq, two, d_model))
+    weight = joining.weight("projection/projection.weight", (result, two, d_model))
     einsum = "batch seq two d_model, d_out two d_model -> batch seq d_out"
-    narrow = inner.contract("projection/projection", einsum, both, weight)
+    narrow = joining.contract("projection/projection", einsum, both, weight)
     x = inner.view(narrow, "batch seq d_model", "projection/stream")
     last = components.layer(inner, x, model.groups[-1], model)
     normed = components.final_norm(tape, last, model)
@@ -75,10 +77,10 @@ def added(steps: Sequence[Operation], hidden: Tensor, model: Model) -> Iterator[
         yield replace(step, outputs=outputs)
         for whole, part in zip(step.outputs, outputs, strict=True):
             if part.name == f"{head}.part":
-                yield Pointwise(f"{step.name}.shared", "elementwise", (whole, part), (part,))
+                yield Pointwise(f"{step.name}.shared", ELEMENTWISE, (whole, part), (part,))
     earlier = replace(stream, name=f"{stream.name}.earlier")
     whole = replace(stream, name=f"{stream.name}.whole")
-    yield Pointwise("hidden.gradient.sum", "elementwise", (earlier, stream), (whole,))
+    yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (whole,))
 
 
 def gradient_name(weight: str) -> str:

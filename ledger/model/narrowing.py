@@ -12,6 +12,7 @@ from ledger.model.contraction import Contraction, Grouped
 from ledger.model.operations import ONE
 from ledger.model.quantised import ALL, PASSING, STAYING, Copies, Quantise, Quantised, QuantisedGroups, copied, read
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import QUANTISE
 from ledger.spec.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
     return kind(
         plain.name,
-        f"{plain.kernel.split('.')[0]}.{dtypes.rate(recipe.format)}",
+        replace(plain.kernel, variant=dtypes.rate(recipe.format)),
         (inputs.forward[0], weights.forward[0], *plain.inputs[2:]),
         plain.outputs,
         saves,
@@ -72,4 +73,4 @@ def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
     if key not in tape.moved:
         tape.moved[key] = made[0]
         name = f"{made[0].name.removesuffix('.row')}.quantise"
-        tape.record(Quantise(name, "quantise", (tensor,), made, reads=read(recipe, made), part=part, once=once))
+        tape.record(Quantise(name, QUANTISE, (tensor,), made, reads=read(recipe, made), part=part, once=once))

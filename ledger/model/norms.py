@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import NORM_BACKWARD, NORM_FORWARD, REDUCTION
 from ledger.spec.plan import Norm
 
 
@@ -26,8 +27,8 @@ def norm(tape: Tape, name: str, x: Tensor, spec: Norm, over: str = "d_model") ->
         source,
         *weights,
         dtype=source.dtype,
-        kernel="norm.forward",
-        backward_kernel="norm.backward",
+        kernel=NORM_FORWARD,
+        backward_kernel=NORM_BACKWARD,
         flops=flops,
         saves=[source, *offset],
         extras=extras,
@@ -49,8 +50,8 @@ def unweighted(tape: Tape, name: str, x: Tensor) -> Tensor:
     return tape.pointwise(
         name,
         source,
-        kernel="norm.forward",
-        backward_kernel="norm.backward",
+        kernel=NORM_FORWARD,
+        backward_kernel=NORM_BACKWARD,
         flops=3,
         saves=[source],
         extras=[rstd],
@@ -64,7 +65,7 @@ def _scaled(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
     """
     square = tape.pointwise(f"{name}.square", wide, saves=[wide], scratch=2)  # x^1, and twice that
     rows = wide.dims[: len(wide.dims) - over]
-    mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel="reduction")
+    mean = tape.pointwise(f"{name}.mean", square, dims=rows, kernel=REDUCTION)
     rstd = tape.pointwise(f"{name}.rsqrt", mean, saves=["out"])
     return tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
 

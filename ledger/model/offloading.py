@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
 from ledger.model.exchanges import gathers_again, sets
 from ledger.model.operations import total
@@ -40,12 +41,17 @@ class HostCopy:
         """What moves and where."""
         return f"{self.of}.{self.direction}"
 
+    @property
+    def transfer(self) -> HostTransfer:
+        """What is copied, and which way."""
+        return HostTransfer(self.of, self.direction)
+
 
 @dataclass(frozen=True)
 class HostHeld:
     """Bytes in host memory for one device, of `count` layers; `category` is what they would be on the device."""
 
-    account: str
+    cause: Cause
     category: str
     amount: sympy.Expr
     count: sympy.Expr
@@ -121,14 +127,14 @@ def held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Va
         for unit, count, weights in wrapped(tuple(mine)):
             for weight in weights:
                 amount = sized(plan.precision.weights, sharding.held("weights", weight))
-                yield HostHeld(f"{unit}/{weight.name}", "weights", amount, count, "the share that each gather reads")
+                yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         yield from _updated(plan, mine, sharding, value)
     for each in mine:
         for tensor in leaving(each):
             flying = each.count * symbol("in_flight", each.suffix)
             why = "saved for backward: each storage once, of every micro-batch in flight"
-            yield HostHeld(f"{each.name}/{tensor.name}", "activations", tensor.bytes(), flying, why)
+            yield HostHeld(Cause(each.name, tensor.name), "activations", tensor.bytes(), flying, why)
 
 
 def _updated(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
@@ -139,12 +145,13 @@ def _updated(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value)
     precision = plan.precision
     updated = precision.master or precision.weights
     for one in owned(plan.optimizer, tuple(mine)):
-        account, elements = f"{one.unit}/{one.weight.name}", sharding.held("optimizer", one.weight)
+        elements = sharding.held("optimizer", one.weight)
         if precision.master or not weights_on_host(plan):
             copy = "master copy" if precision.master else "the copy of the weights that the update writes"
-            yield HostHeld(account, "master", sized(updated, elements), one.count, copy)
+            yield HostHeld(Cause(one.unit, one.weight.name), "master", sized(updated, elements), one.count, copy)
         why = "gradients where the update reads them, in the dtype of what it updates"
-        yield HostHeld(f"{account}.gradient", "gradients", sized(updated, elements), one.count, why)
+        yield HostHeld(Cause(one.unit, one.weight.gradient.name), "gradients", sized(updated, elements), one.count, why)
         for state in states(one, sharding, precision, value):
             why = f"{state.name.replace('_', ' ')} of {one.rule.title}"
-            yield HostHeld(f"{account}.{state.name}", "optimizer", state.bytes(), one.count, why)
+            cause = Cause(one.unit, one.weight.name, state=state.name)
+            yield HostHeld(cause, "optimizer", state.bytes(), one.count, why)

@@ -8,7 +8,9 @@ from functools import cached_property
 
 import sympy
 
+from ledger.model.causes import Cause, Purpose
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import KernelClass
 
 ZERO = sympy.Integer(0)
 ONE = sympy.Integer(1)
@@ -35,19 +37,24 @@ class Operation:
     """One kernel on one device. `name` is `component/operation`; `kernel` is the class that prices it.
 
     `saves` is what autograd keeps from forward to backward; `after` says whether any of it is an output, so that
-    rebuilding it means running this operation, not only the ones before it.
+    rebuilding it means running this operation, not only the ones before it. `block` is the part of a layer that it
+    belongs to: attention or mlp, each with the norm before it. A step of the backward pass names the operation of the
+    `forward` pass that it is for, and has its block and region.
     """
 
     name: str
-    kernel: str
+    kernel: KernelClass
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     saves: tuple[Tensor, ...] = ()
-    region: str = ""  # parts that recompute can name, from the outermost in: `attention/core`
+    region: tuple[str, ...] = ()  # parts that recompute can name, from the outermost in: attention, core
     pieces: sympy.Expr = ONE  # kernels that do this work between them, each an equal part
     times: sympy.Expr = ONE  # how often it runs in a pass, each time on tensors of this size
     towards: str = ""  # the tensor whose gradient it computes, where forward does that
     once: bool = False  # per step, not per micro-batch (the cast of a weight that is kept for the whole step)
+    block: str = ""
+    purpose: Purpose = Purpose.RESULT
+    forward: str = ""
 
     @property
     def output(self) -> Tensor:
@@ -64,6 +71,10 @@ class Operation:
     def runs(self) -> bool:
         """Whether there is a kernel or a transfer behind it."""
         return True
+
+    def cause(self, unit: str) -> Cause:
+        """What its entries are caused by, in a unit."""
+        return Cause(unit, self.name, self.block, self.region, self.purpose)
 
     def useful(self) -> sympy.Expr:
         """Matmul FLOPs that the result needs, each by one device: masked scores and repeated work are not counted."""

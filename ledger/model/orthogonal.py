@@ -13,6 +13,7 @@ from ledger.model.operations import total
 from ledger.model.optimizers import Owned, Value, matrix
 from ledger.model.sharding import Exchange, Sharding
 from ledger.model.tensors import CeilDiv, Tensor, sized
+from ledger.spec.kernel_classes import KernelClass, matmul
 
 
 def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sympy.Expr, Contraction]]:
@@ -26,7 +27,7 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
         return
     count, rows, columns = matrix(one.weight)
     short, long = sorted((rows, columns), key=value)
-    name = f"{one.unit}/{one.weight.name}.orthogonal"
+    name = f"{one.weight.name}.orthogonal"
     sizes = {"short": short, "other": short, "third": short, "long": long}
 
     def over(of: str, dims: str) -> Tensor:
@@ -39,7 +40,7 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
     )
     matrices = one.count * count
     dealt = CeilDiv(matrices, sharding.degree(one.weight)) if sharding.splits("optimizer") else matrices
-    kernel = f"matmul.{dtypes.rate(schulz.dtype)}"
+    kernel = matmul(dtypes.rate(schulz.dtype))
     for step, first, left, second, right, out in steps:
         operands = (over(first, left), over(second, right))
         einsum = f"{left}, {right} -> {out}"
@@ -62,4 +63,4 @@ def exchanges(mine: tuple[Owned, ...], sharding: Sharding) -> Iterator[tuple[str
 
 
 def _to_all(name: str, amount: sympy.Expr) -> Exchange:
-    return Exchange(name, "all_to_all.data", (), (), collective="all_to_all", amount=amount, per_step=True)
+    return Exchange(name, KernelClass("all_to_all"), (), (), collective="all_to_all", amount=amount, per_step=True)

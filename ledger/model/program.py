@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from ledger.model.collectives import Collective
+from ledger.model.collectives import Collective, collective
 from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
 from ledger.model.schedule import Role, schedule
@@ -17,19 +17,17 @@ from ledger.model.tensors import Tensor
 from ledger.model.units import Builder, Unit, builder, units, whole
 from ledger.spec.plan import Plan
 
-SEND = "send.pipeline"
-
 
 @dataclass(frozen=True)
 class Program:
     """What one device runs in a step. `exchanges` move weights and gradients: unit, how many, phase, what.
 
-    `sends` move activations between stages: how many a micro-batch, and what.
+    `sends` move activations between stages: how many a micro-batch, the phase, and what.
     """
 
     units: tuple[Unit, ...]
     exchanges: tuple[Exchanged, ...]
-    sends: tuple[tuple[sympy.Expr, Collective], ...]
+    sends: tuple[tuple[sympy.Expr, str, Collective], ...]
     sharding: Sharding
 
 
@@ -66,7 +64,7 @@ def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
         yield builder(plan).input().weights[0]
 
 
-def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sympy.Expr, Collective]]:
+def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sympy.Expr, str, Collective]]:
     """The residual stream to the next stage, its gradient to the one before, each as often as a chunk's end is sent on.
 
     `scattered`: where every tensor-parallel rank holds all of it, each sends a share, and the receivers gather theirs.
@@ -75,19 +73,19 @@ def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sym
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
     counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}
-    for name, sent, way in (("send", stream, "sends"), ("send_gradient", stream.gradient, "returns")):
+    for name, phase, sent, way in (
+        ("send", "forward", stream, "sends"),
+        ("send_gradient", "backward", stream.gradient, "returns"),
+    ):
         if way in counts:
-            made = Collective(f"pipeline/{name}", SEND, (sent,), (sent,), collective="send", axis="pipeline")
-            yield counts[way], made
+            yield counts[way], phase, collective(name, "send", "pipeline", sent, sent)
     gathered_again = (  # what comes in crosses the same ends of chunks as what goes the other way
-        ("gather", stream, whole_stream, "returns"),
-        ("gather_gradient", stream.gradient, whole_stream.gradient, "sends"),
+        ("gather", "forward", stream, whole_stream, "returns"),
+        ("gather_gradient", "backward", stream.gradient, whole_stream.gradient, "sends"),
     )
-    for name, share, together, way in gathered_again if shares else ():
+    for name, phase, share, together, way in gathered_again if shares else ():
         if way in counts:
-            kernel, kind = "all_gather.tensor", "all_gather"
-            made = Collective(f"pipeline/{name}", kernel, (share,), (together,), collective=kind, axis="tensor")
-            yield counts[way], made
+            yield counts[way], phase, collective(name, "all_gather", "tensor", share, together)
 
 
 def whole_program(plan: Plan, role: Role) -> tuple[Unit, ...]:

@@ -12,6 +12,7 @@ from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
+from ledger.spec.kernel_classes import QUANTISE, REDUCTION
 from ledger.spec.recipe import WHOLE, Recipe
 
 FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
@@ -112,17 +113,19 @@ class Quantised(Contraction):
             return
         reads = read(self.recipe, towards.both())
         name = f"{self.name}.quantise_gradient"
-        yield Quantise(name, "quantise", (upstream,), towards.both(), reads=reads, part=self.parts[1])
+        yield Quantise(name, QUANTISE, (upstream,), towards.both(), reads=reads, part=self.parts[1])
         if wanted[0]:
             if self.recipe.weights == "anew":
                 yield self._again("weight", right, weights)
-            yield self._product("input", f"{out}, {second} -> {first}", towards.forward[0], weights.backward[0], left)
+            operands = towards.forward[0], weights.backward[0]
+            yield self.gradient_product(f"{out}, {second} -> {first}", operands, left, "input")
         if wanted[1]:
             if self.recipe.saves == "original":
                 yield self._again("input", left, inputs, self.parts[0])
-            yield self._product("weight", f"{first}, {out} -> {second}", inputs.backward[0], towards.backward[0], right)
+            operands = inputs.backward[0], towards.backward[0]
+            yield self.gradient_product(f"{first}, {out} -> {second}", operands, right, "weight")
         for bias in self.inputs[2:]:
-            yield Pointwise(f"{self.name}.bias_gradient", "reduction", (upstream,), (bias.gradient,))
+            yield Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
 
     def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""
@@ -132,12 +135,7 @@ class Quantised(Contraction):
     def _again(self, which: str, tensor: Tensor, made: Copies, part: sympy.Expr = ONE) -> Quantise:
         """What forward did not leave is made in backward, of the tensor itself."""
         reads = 0 if part != ONE else read(self.recipe, made.backward) if self.recipe else 1
-        return Quantise(f"{self.name}.quantise_{which}", "quantise", (tensor,), made.backward, reads=reads, part=part)
-
-    def _product(self, suffix: str, einsum: str, left: Tensor, right: Tensor, of: Tensor) -> Contraction:
-        kind = Grouped if isinstance(self, QuantisedGroups) else Contraction
-        name, made = f"{self.name}.{suffix}_gradient", (of.gradient,)
-        return kind(name, self.kernel, (left, right), made, einsum=einsum, density=self.density, copies=self.copies)
+        return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), made.backward, reads=reads, part=part)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def _made_anew(tape: Tape, tensor: Tensor) -> bool:
     """Whether a tensor does not wait for backward as it is."""
     for operation in reversed(tape.operations):
         if any(made.storage == tensor.storage for made in operation.outputs):
-            parts = set(operation.region.split("/"))
+            parts = set(operation.region)
             kept = any(saved.storage == tensor.storage for saved in operation.saves)
             return bool(parts & tape.discarded) or (kept and bool(parts & tape.stored))
     return False

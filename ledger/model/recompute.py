@@ -13,6 +13,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.operations import ZERO, Operation
 from ledger.model.quantised import PASSING, STAYING
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ATTENTION, GROUPED, MATMUL, NORM
 from ledger.spec.plan import Recompute
 
 
@@ -186,7 +187,7 @@ def _stretches(
     regions = {COMPONENTS[name].region: COMPONENTS[name] for name in named}
 
     def outermost(operation: Operation) -> Component | None:
-        return next((regions[part] for part in operation.region.split("/") if part in regions), None)
+        return next((regions[part] for part in operation.region if part in regions), None)
 
     for component, run in groupby(operations, key=outermost):
         yield component, tuple(run)
@@ -216,16 +217,16 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
 
-def _kernel(*kinds: str) -> Callable[[Operation], bool]:
-    return lambda operation: operation.kernel.startswith(kinds)
+def _kernel(*families: str) -> Callable[[Operation], bool]:
+    return lambda operation: operation.kernel.family in families
 
 
 # What `keep` can name. Transfers are operators too (torch.ops._c10d_functional), so their results can be kept.
 KINDS: Mapping[str, Callable[[Operation], bool]] = {
-    "matmul": _kernel("matmul", "grouped"),
-    "attention": _kernel("attention"),
-    "norm": _kernel("norm"),
-    "activation": lambda operation: "activation" in operation.region.split("/"),
+    "matmul": _kernel(MATMUL, GROUPED),
+    "attention": _kernel(ATTENTION),
+    "norm": _kernel(NORM),
+    "activation": lambda operation: "activation" in operation.region,
     "collective": lambda operation: isinstance(operation, Collective) and operation.collective != "none",
     "reduce_scatter": _kernel("reduce_scatter"),
     "all_to_all": _kernel("all_to_all"),

@@ -17,6 +17,7 @@ from ledger.model.fused_attention import AttentionBackward, FusedAttention
 from ledger.model.operations import ONE, Operation, total
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import CAST, ELEMENTWISE, KernelClass
 
 AXIS = "context"
 
@@ -55,11 +56,11 @@ class RingAttention(FusedAttention):
         reads = (*attention.inputs, self.merged, *blocks)
         return (
             _pass(f"{self.name}.again", self.inputs[1:3], blocks, symbol(AXIS) - 1),
-            RingBackward(attention.name, attention.kernel, reads, parts, forward=self),
-            Accumulation(f"{self.name}.accumulate", "elementwise", (*parts, *sums), sums),
+            RingBackward(attention.name, attention.kernel, reads, parts, of=self),
+            Accumulation(f"{self.name}.accumulate", ELEMENTWISE, (*parts, *sums), sums),
             _pass(f"{self.name}.return", sums[1:], home, symbol(AXIS)),
             Pointwise(
-                f"{self.name}.gradient.cast", "cast", (sums[0], *home), tuple(tensor.gradient for tensor in wanted)
+                f"{self.name}.gradient.cast", CAST, (sums[0], *home), tuple(tensor.gradient for tensor in wanted)
             ),
         )
 
@@ -108,7 +109,7 @@ def around(tape: Tape, attention: FusedAttention) -> Tensor:
     inputs, outputs = (*attention.inputs, *blocks), (part, *extras)
     ring = RingAttention(attention.name, attention.kernel, inputs, outputs, saves, **given, merged=out)
     tape.repeated(symbol(AXIS)).record(ring)
-    merge = Merge(f"{attention.name}.merge", "elementwise", (part,), (out,), (out,), flops=6)
+    merge = Merge(f"{attention.name}.merge", ELEMENTWISE, (part,), (out,), (out,), flops=6)
     return tape.repeated(symbol(AXIS) - 1).record(merge)
 
 
@@ -120,4 +121,4 @@ def _passed(tensors: tuple[Tensor, ...], how: str) -> tuple[Tensor, ...]:
 def _pass(name: str, tensors: tuple[Tensor, ...], got: tuple[Tensor, ...], rounds: sympy.Expr) -> Pass:
     """No gradient flows along: what is sent are bytes."""
     sent = tuple(replace(tensor, role="statistic") for tensor in tensors)
-    return Pass(name, f"send.{AXIS}", sent, got, collective="send", axis=AXIS, rounds=rounds)
+    return Pass(name, KernelClass("send"), sent, got, collective="send", axis=AXIS, rounds=rounds)

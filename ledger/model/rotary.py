@@ -10,6 +10,7 @@ import sympy
 from ledger.model.dims import Dim
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention
 
 
@@ -19,7 +20,7 @@ def rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     wide = "rotary_dim" if part else "head_dim"
     rotating = tape.view(x, f"batch seq {x.dims[2].name} {wide}", f"{name}.part") if part else x
     turned_part = turned(tape, f"{name}.add" if part else name, rotating, spec)
-    return tape.pointwise(name, turned_part, x, like=x, kernel="copy", add=True) if part else turned_part
+    return tape.pointwise(name, turned_part, x, like=x, kernel=COPY, add=True) if part else turned_part
 
 
 def turned(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
@@ -32,7 +33,7 @@ def _halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """x cos + rotate_half(x) sin: the pairs are the two halves of a head."""
     tables = _tables(tape, x.dims[-1], spec)
     if tape.kernels.rotary == "fused":
-        return tape.pointwise(name, x, *tables, dtype=x.dtype, kernel="rotary", flops=3, saves=tables)
+        return tape.pointwise(name, x, *tables, dtype=x.dtype, kernel=ROTARY, flops=3, saves=tables)
     return _added(tape, name, x, tables)
 
 
@@ -45,7 +46,7 @@ def _wide_halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
 def _added(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Tensor:
     stem = name.removesuffix(".add")
     even = tape.pointwise(f"{stem}.cos", x, tables[0], saves=[tables[0]])
-    swapped = tape.pointwise(f"{stem}.rotate", x, kernel="copy")
+    swapped = tape.pointwise(f"{stem}.rotate", x, kernel=COPY)
     odd = tape.pointwise(f"{stem}.sin", swapped, tables[1], saves=[tables[1]])
     return tape.pointwise(name, even, odd, add=True)
 

@@ -9,6 +9,7 @@ from ledger.model import moves
 from ledger.model.elementwise import Pointwise
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION, SOFTMAX
 from ledger.spec.plan import MLP, Router
 
 CHOSEN = "batch seq top_k"
@@ -57,7 +58,7 @@ def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
 
 
 def _softmax(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
-    scores = tape.pointwise("mlp/scores", logits, dtype="fp32", kernel="softmax", flops=5, saves=["out"])
+    scores = tape.pointwise("mlp/scores", logits, dtype="fp32", kernel=SOFTMAX, flops=5, saves=["out"])
     if spec.router.groups > 1:
         best = _best_groups(tape, scores)
         scores = tape.pointwise("mlp/masked", scores, best, dtype=scores.dtype, saves=[best])
@@ -66,7 +67,7 @@ def _softmax(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
 
 def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP) -> Routed:
     chosen = _largest(tape, logits)
-    weights = tape.pointwise("mlp/scores", chosen.weights, kernel="softmax", flops=5, saves=["out"])
+    weights = tape.pointwise("mlp/scores", chosen.weights, kernel=SOFTMAX, flops=5, saves=["out"])
     return replace(chosen, weights=weights)
 
 
@@ -75,11 +76,11 @@ def _sigmoid(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
     scores = tape.pointwise("mlp/scores", logits, flops=4, saves=["out"])
     index = _index(tape)
     corrected = Tensor("mlp/corrected", scores.dims, scores.dtype, "statistic", scores.split)
-    tape.record(Pointwise(corrected.name, "elementwise", (_detached(scores),), (corrected,), flops=0))
+    tape.record(Pointwise(corrected.name, ELEMENTWISE, (_detached(scores),), (corrected,), flops=0))
     if spec.router.groups > 1:
         best = _best_groups(tape, corrected)
-        tape.record(Pointwise("mlp/masked", "elementwise", (corrected, best), (corrected,), flops=0))
-    tape.record(Pointwise("mlp/top_k", "reduction", (corrected,), (index,), flops=0))
+        tape.record(Pointwise("mlp/masked", ELEMENTWISE, (corrected, best), (corrected,), flops=0))
+    tape.record(Pointwise("mlp/top_k", REDUCTION, (corrected,), (index,), flops=0))
     weights = tape.pointwise("mlp/chosen", scores, index, dims=index.dims, dtype=scores.dtype, saves=[index, scores])
     return Routed(index, weights)
 
@@ -107,20 +108,20 @@ def _largest(tape: Tape, scores: Tensor) -> Routed:
     """The `top_k` largest scores, of which the indices are saved."""
     index = _index(tape)
     weights = tape.activation("mlp/top_k", index.dims, scores.dtype, scores.split)
-    tape.record(Pointwise(weights.name, "reduction", (scores,), (weights, index), (index,)))
+    tape.record(Pointwise(weights.name, REDUCTION, (scores,), (weights, index), (index,)))
     return Routed(index, weights)
 
 
 def _normalized(tape: Tape, weights: Tensor) -> Tensor:
     """Divided by their sum, which autocast takes in fp32 as well."""
-    total = tape.pointwise("mlp/weights.sum", weights, dims=weights.dims[:2], dtype="fp32", kernel="reduction")
+    total = tape.pointwise("mlp/weights.sum", weights, dims=weights.dims[:2], dtype="fp32", kernel=REDUCTION)
     return tape.pointwise("mlp/weights.divide", weights, total, dtype=weights.dtype, saves=[weights, total])
 
 
 def _best_groups(tape: Tape, scores: Tensor) -> Tensor:
     """A mask of the experts whose group is one of a token's best."""
     mask = Tensor("mlp/groups.mask", scores.dims, "bool", "mask", scores.split)
-    tape.record(Pointwise("mlp/groups", "reduction", (_detached(scores),), (mask,), flops=0))
+    tape.record(Pointwise("mlp/groups", REDUCTION, (_detached(scores),), (mask,), flops=0))
     return mask
 
 

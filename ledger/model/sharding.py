@@ -12,9 +12,11 @@ from functools import cache
 
 import sympy
 
+from ledger.model.causes import Transfer
 from ledger.model.dims import symbol
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
+from ledger.spec.kernel_classes import KernelClass
 
 EXPERT, EXPERT_DATA = "expert", "expert_data"  # the axis that splits experts, and that of the copies of one expert
 
@@ -94,6 +96,11 @@ class Exchange(Operation):
     amount: sympy.Expr = ZERO
     per_step: bool = False
 
+    @property
+    def transfer(self) -> Transfer:
+        """What is sent: weights or gradients."""
+        return Transfer(self.collective, self.axis, cargo="data")
+
     def payload(self) -> sympy.Expr:
         """Output of an all-gather, input of a reduce-scatter or all-reduce."""
         return self.amount
@@ -111,9 +118,8 @@ def part_of(axis: str) -> str:
 def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, of: str = "") -> Exchange:
     """The transfer of one unit's weights or gradients; `of`: of which part, where the axis does not say it."""
     name = f"{of or part_of(axis)}/{collective}"
-    return Exchange(
-        name, f"{collective}.{axis}", (), (), collective=collective, axis=axis, amount=amount, per_step=per_step
-    )
+    kernel = KernelClass(collective)
+    return Exchange(name, kernel, (), (), collective=collective, axis=axis, amount=amount, per_step=per_step)
 
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ledger.model.dims import Dim
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import REDUCTION, SOFTMAX
 
 
 def sinks(tape: Tape) -> Tensor:
@@ -18,8 +19,8 @@ def shares_beside_sinks(tape: Tape, scores: Tensor) -> Tensor:
     wide = (*rows, Dim("key_or_sink", key.symbol + 1))
     joint = tape.joined("attention/scores.joined", [scores, sinks(tape)], wide)
     place = Tensor("attention/largest.index", tuple(rows), "int64", "statistic", joint.split)
-    largest = tape.pointwise("attention/largest", joint, dims=tuple(rows), kernel="reduction", extras=[place])
+    largest = tape.pointwise("attention/largest", joint, dims=tuple(rows), kernel=REDUCTION, extras=[place])
     shifted = tape.pointwise("attention/shift", joint, largest, add=True)
-    shares = tape.pointwise("attention/softmax", shifted, kernel="softmax", flops=5, saves=["out"])
+    shares = tape.pointwise("attention/softmax", shifted, kernel=SOFTMAX, flops=5, saves=["out"])
     (rest,) = tape.taken(shares, {"attention/shares": scores.dims})
     return rest

@@ -12,6 +12,7 @@ from ledger.model.operations import Operation, total
 from ledger.model.quantised import Quantise, scales_along
 from ledger.model.recompute import Kept, Segment
 from ledger.model.tensors import Tensor, product
+from ledger.spec.kernel_classes import QUANTISE
 from ledger.spec.recipe import Stored
 
 WIDE = 2  # bytes: statistics and scores, in fp32, stay as they are
@@ -43,10 +44,10 @@ def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored])
         for storage, rule in _named(operation, rules, saved):
             if storage not in copies:
                 copies[storage] = _copy(saved[storage], rule)
-                forward.append(Quantise(f"{storage}.narrow", "quantise", (saved[storage],), copies[storage]))
+                forward.append(Quantise(f"{storage}.narrow", QUANTISE, (saved[storage],), copies[storage]))
     waiting = (copies.get(storage, (tensor,)) for storage, tensor in saved.items())
     segments = tuple(
-        Segment(narrow, (Widen(f"{storage}.widen", "quantise", narrow, (saved[storage],)),), (saved[storage],))
+        Segment(narrow, (Widen(f"{storage}.widen", QUANTISE, narrow, (saved[storage],)),), (saved[storage],))
         for storage, narrow in copies.items()
     )
     found = replace(kept, saved=tuple(t for each in waiting for t in each), segments=(*segments, *kept.segments))
@@ -56,7 +57,7 @@ def stored(operations: Sequence[Operation], kept: Kept, rules: Sequence[Stored])
 def _named(operation: Operation, rules: Sequence[Stored], saved: Mapping[str, Tensor]) -> Iterator[tuple[str, Stored]]:
     """The 16-bit activations that this operation saves under a rule."""
     for rule in rules:
-        inside = rule.part in operation.region.split("/")
+        inside = rule.part in operation.region
         for whole in (saved.get(tensor.storage) for tensor in operation.saves if inside):
             if whole is not None and whole.role == "activation" and dtypes.size(whole.dtype) == WIDE:
                 yield whole.storage, rule

@@ -18,6 +18,7 @@ from ledger.model.narrowing import narrowed
 from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
+from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
 from ledger.spec.plan import Kernels, Lora, Precision
 
 
@@ -25,7 +26,8 @@ from ledger.spec.plan import Kernels, Lora, Precision
 class Tape:
     """Operations in execution order, the weights they use, and what was already cast or gathered.
 
-    `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name. Results
+    `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
+    the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are. What
     is `compiled` quantises a tensor once for all products that read it.
     """
@@ -35,7 +37,8 @@ class Tape:
     kernels: Kernels
     suffix: str = ""
     lora: Lora | None = None
-    region: str = ""
+    region: tuple[str, ...] = ()
+    block: str = ""
     pieces: sympy.Expr = ONE
     times: sympy.Expr = ONE
     discarded: frozenset[str] = frozenset()
@@ -63,12 +66,17 @@ class Tape:
 
     def record(self, operation: Operation) -> Tensor:
         """Writes an operation and hands on its main result."""
-        self.operations.append(replace(operation, region=self.region, pieces=self.pieces, times=self.times))
+        marks = {"region": self.region, "block": self.block, "pieces": self.pieces, "times": self.times}
+        self.operations.append(replace(operation, **marks))
         return operation.output
 
     def inside(self, region: str) -> Tape:
         """The same tape, marking what is written as part of a region, within the one it is in."""
-        return replace(self, region=f"{self.region}/{region}" if self.region else region)
+        return replace(self, region=(*self.region, region))
+
+    def of_block(self, block: str) -> Tape:
+        """The same tape, for a part of a layer."""
+        return replace(self, block=block)
 
     def repeated(self, pieces: sympy.Expr) -> Tape:
         """The same tape, what is written being run in so many equal pieces, a kernel each."""
@@ -96,7 +104,7 @@ class Tape:
         name = f"{tensor.name}.{dtype}" + (f".{count + 1}" if count else "")
         made = replace(tensor, name=name, dtype=dtype, role="cast" if shared else tensor.role, view_of="")
         self.moved[f"{tensor.name}#{count}" if count else tensor.name, dtype] = made
-        self.record(Pointwise(f"{name}.cast", "cast", (tensor,), (made,), once=shared and not self.precision.autocast))
+        self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (made,), once=shared and not self.precision.autocast))
         return made
 
     # --- operations ---
@@ -133,7 +141,7 @@ class Tape:
         right = right if recipe else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
         saves = (moves.kept(self, left, held), right, *saving)
-        kernel = f"{'grouped' if grouped else 'matmul'}.{dtypes.rate(compute)}"
+        kernel = matmul(dtypes.rate(compute), grouped=grouped)
         contracted = {used[n] for n in first if n in used and n not in out and not partial}
         inside = (self.cast(bias, compute),) if bias and not contracted else ()
         copies = self.layout.repeated(left, right, result)
@@ -163,11 +171,11 @@ class Tape:
         like: Tensor | None = None,
         dims: tuple[Dim, ...] | None = None,
         dtype: str = "",
-        kernel: str = "elementwise",
+        kernel: KernelClass = ELEMENTWISE,
         flops: int = 1,
         saves: Sequence[Tensor | str] = (),
         extras: Sequence[Tensor] = (),
-        backward_kernel: str = "",
+        backward_kernel: KernelClass | None = None,
         scratch: int = 0,
         add: bool = False,
     ) -> Tensor:
@@ -209,14 +217,14 @@ class Tape:
             replace(tensor, name=name, dims=dims, split=_on(tensor.split, dims), view_of=tensor.storage)
             for name, dims in parts.items()
         )
-        self.record(Taken(f"{tensor.name}.taken", "copy", (tensor,), views))
+        self.record(Taken(f"{tensor.name}.taken", COPY, (tensor,), views))
         return views
 
     def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
         """Tensors copied side by side into one."""
         dtype = dtypes.promote(*[tensor.dtype for tensor in tensors])
         result = self.activation(name, dims, dtype, _on(tensors[0].split, dims))
-        return self.record(Joined(name, "copy", tuple(tensors), (result,)))
+        return self.record(Joined(name, COPY, tuple(tensors), (result,)))
 
 
 def _on(split: Split, dims: tuple[Dim, ...]) -> Split:

@@ -11,6 +11,7 @@ from ledger.model.operations import ZERO
 from ledger.model.sharding import EXPERT_DATA, Sharding
 from ledger.model.update import Streaming
 from ledger.model.wrapping import Wrap
+from ledger.spec.kernel_classes import COPY
 from ledger.spec.plan import Plan
 
 Copied = tuple[str, sympy.Expr, str, bool, Streaming]  # set of weights, how many of them, phase, once a step, what
@@ -33,7 +34,7 @@ def copies(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[Cop
 
 
 def _copy(name: str, amount: sympy.Expr) -> Streaming:
-    return Streaming(name, "copy", (), (), amount=amount)
+    return Streaming(name, COPY, (), (), amount=amount)
 
 
 def _around_gather(plan: Plan, part: Wrap, sharding: Sharding) -> sympy.Expr:

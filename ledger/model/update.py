@@ -15,6 +15,7 @@ from ledger.model.sharding import Exchange, Sharding
 from ledger.model.tensors import sized
 from ledger.model.units import Unit
 from ledger.model.wrapping import ROOT, shared, wrapped
+from ledger.spec.kernel_classes import ELEMENTWISE, OPTIMIZER
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan
 
@@ -54,14 +55,14 @@ def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Itera
     if plan.stack.accumulation != "fused":
         for weight in shared(mine):
             amount = 3 * sized(weight.dtype, weight.elements())
-            yield ROOT, sympy.Integer(1), Streaming("weights/tied", "elementwise", (), (), amount=amount)
+            yield ROOT, sympy.Integer(1), Streaming("weights/tied", ELEMENTWISE, (), (), amount=amount)
     if plan.stack.accumulation == "fused" or plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else plan.precision.weights
     for name, count, weights in wrapped(mine):
         elements = total(sharding.held("gradients", weight) for weight in weights)
         amount = sized(fresh, elements) + 2 * sized(plan.precision.gradients, elements)
-        adding = Streaming("weights/accumulate", "elementwise", (), (), amount=amount, work=elements)
+        adding = Streaming("weights/accumulate", ELEMENTWISE, (), (), amount=amount, work=elements)
         yield name, count, replace(adding, on_host=sums_on_host(plan))
 
 
@@ -83,8 +84,8 @@ def exchanges(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[
 
 def update(
     plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value
-) -> Iterator[tuple[sympy.Expr, Operation]]:
-    """The stack's passes over the gradients, then each rule's own kernels, each with how often a step has it."""
+) -> Iterator[tuple[str, sympy.Expr, Operation]]:
+    """The stack's passes over the gradients, then each rule's own kernels: whose, how often a step has it, and what."""
     weights = tuple(owned(plan.optimizer, tuple(mine)))
     elements = _elements(weights, sharding)
     hosted = updates_on_host(plan)
@@ -98,15 +99,16 @@ def update(
     for name in (*(["copy"] if copies_gradients(plan) and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
-        passed = Streaming(f"optimizer/{name}", "optimizer", (), (), amount=amount, on_host=weights_on_host(plan))
-        yield sympy.Integer(1), passed
+        passed = Streaming(name, OPTIMIZER, (), (), amount=amount, on_host=weights_on_host(plan))
+        yield "optimizer", sympy.Integer(1), passed
     rules = {id(one.rule): one.rule for one in weights}
     for rule in rules.values():
         mine_alone = [one for one in weights if one.rule is rule]
         suffix = "" if rule is plan.optimizer else f".{rule.name}"
-        yield sympy.Integer(1), _streamed(f"optimizer/update{suffix}", rule, mine_alone, plan, sharding, value)
+        streamed = _streamed(f"update{suffix}", rule, mine_alone, plan, sharding, value)
+        yield "optimizer", sympy.Integer(1), streamed
         for one in mine_alone:
-            yield from orthogonal.products(one, sharding, value)
+            yield from ((one.unit, times, step) for times, step in orthogonal.products(one, sharding, value))
 
 
 def _streamed(  # noqa: PLR0913 - what an update is of
@@ -125,7 +127,7 @@ def _streamed(  # noqa: PLR0913 - what an update is of
     hosted = updates_on_host(plan)  # where one pass does all
     factor = sympy.Rational(least if hosted else run.passes or least, least)
     amount, work = sympy.expand_mul(factor * moved), rule.flops * elements
-    return Streaming(name, "optimizer", (), (), amount=amount, work=work, on_host=hosted)
+    return Streaming(name, OPTIMIZER, (), (), amount=amount, work=work, on_host=hosted)
 
 
 def _elements(weights: Sequence[Owned], sharding: Sharding) -> sympy.Expr:

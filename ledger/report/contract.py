@@ -57,7 +57,7 @@ def account_record(account: Account) -> dict[str, Any]:
     return {
         "account": account.account,
         "role": account.role,
-        "resource": account.resource,
+        "resource": account.resource.name,
         "unit": account.unit,
         "when": account.when,
         "amount": json_number(account.amount),

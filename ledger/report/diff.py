@@ -183,5 +183,5 @@ def account_formulas(compiled: Compiled) -> dict[tuple[str, str, str], tuple[str
     """The formulas of each account, resource and phase, those of several roles once."""
     found: dict[tuple[str, str, str], set[str]] = {}
     for leaf in compiled.accounts:
-        found.setdefault((leaf.account, leaf.resource, leaf.when), set()).add(leaf.formula)
+        found.setdefault((leaf.account, leaf.resource.name, leaf.when), set()).add(leaf.formula)
     return {key: tuple(sorted(texts)) for key, texts in found.items()}

@@ -28,6 +28,7 @@ from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.model.sharding import Exchange
 from ledger.report.javascript import Formulas
+from ledger.spec.kernel_classes import ATTENTION
 from ledger.spec.plan import Group, Plan
 
 Row = tuple[Any, ...]
@@ -66,9 +67,7 @@ class Variant:
     @property
     def rows(self) -> Iterator[tuple[Entry, KernelTime]]:
         """What takes time, with its price."""
-        timed = [
-            e for e in self.entries if e.resource.name.startswith("comm.") or (e.resource.name == "hbm" and e.cause)
-        ]
+        timed = [e for e in self.entries if e.resource.kind in ("comm", "hbm") and e.operation]
         return zip(timed, kernels.priced(Ledger("", self.entries), self.plan, self.value), strict=True)
 
 
@@ -166,7 +165,7 @@ def stocks(variant: Variant, emission: Emission) -> Iterator[Row]:
     """Account, category, first and last moment, bytes."""
     for entry in variant.entries:
         if isinstance(entry.when, Lifetime):
-            category = CATEGORIES.index(entry.resource.name.split(".")[1])
+            category = CATEGORIES.index(entry.resource.category)
             held = emission.formulas.number(entry.amount * entry.times)
             yield entry.account, category, entry.when.first, entry.when.last, held
 
@@ -208,14 +207,14 @@ def widest(steps: Sequence[Step]) -> Iterator[Step]:
 def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) -> tuple[bool, Row]:
     """Whether it is a transfer; account, phase, unit, whether it recurs, times, block, and what prices it."""
     times = emission.formulas.number(entry.times)
-    head = (row.account, row.when, row.account.split("/")[0], int(row.per == MICRO_BATCH), times, overlap.block(row))
-    if isinstance(entry.cause, Collective | Exchange):
+    head = (row.account, row.when, row.cause.unit, int(row.per == MICRO_BATCH), times, row.cause.block)
+    operation = entry.operation
+    if isinstance(operation, Collective | Exchange):
         hides = overlap.may_hide(row, "forward" if row.when == "forward" else "backward", variant.plan)
         payload = emission.formulas.number(entry.amount)
-        return True, (*head, entry.cause.collective, entry.cause.axis, payload, int(hides))
-    if entry.cause is None:
-        raise TypeError(f"{entry.account} has no cause")
-    operation = entry.cause
+        return True, (*head, operation.collective, operation.axis, payload, int(hides))
+    if not isinstance(operation, Operation):
+        raise TypeError(f"{entry.account} is no operation")
     work = operation.spent() if row.flops else operation.vector()
     price, shape = priced(variant, operation, row)
     numbers = [emission.formulas.number(formula) for formula in (work, entry.amount, *shape)]
@@ -225,12 +224,13 @@ def timing(variant: Variant, entry: Entry, row: KernelTime, emission: Emission) 
 def priced(variant: Variant, operation: Operation, row: KernelTime) -> tuple[dict[str, Any], tuple[sympy.Expr, ...]]:
     """The price of a kernel's class, and the formulas of its shape that the price reads."""
     device, shape = variant.plan.accelerator, operation.shape()
-    sized = shape is not None and row.kind.startswith("attention")
-    measured = prices.curve(device, row.kind, head_dim=float(variant.value(shape.k)) if shape and sized else 0)
-    curve = measured or prices.typical(row.kind)
+    kind = operation.kernel
+    sized = shape is not None and kind.family == ATTENTION
+    measured = prices.curve(device, kind, head_dim=float(variant.value(shape.k)) if shape and sized else 0)
+    curve = measured or prices.typical(kind)
     rate = device.peak[posting.matmul_dtype(operation)] if row.flops else device.vector
-    price = {"kind": row.kind, "rate": rate, "matrix": int(bool(row.flops)), "error": row.error}
-    price |= {"form": curve.form, "levelled": int(prices.levelled(row.kind, curve.form)), **curve.parameters}
+    price = {"kind": str(kind), "rate": rate, "matrix": int(bool(row.flops)), "error": row.error}
+    price |= {"form": curve.form, "levelled": int(prices.levelled(kind, curve.form)), **curve.parameters}
     if shape is None or curve.form not in READ:
         return price, ()
     return price, READ[curve.form](shape, operation.pieces)

@@ -32,7 +32,7 @@ def account_record(compiled: Compiled, leaves: list[Account]) -> dict[str, Any]:
     """An account: its postings in ledger order, and every symbol of their formulas."""
     postings: dict[tuple[str, ...], list[Account]] = {}
     for leaf in leaves:
-        postings.setdefault((leaf.when, leaf.resource, leaf.formula, leaf.basis), []).append(leaf)
+        postings.setdefault((leaf.when, leaf.resource.name, leaf.formula, leaf.basis), []).append(leaf)
     names = sorted({str(symbol) for leaf in leaves for symbol in leaf.expression.free_symbols})
     return {
         "account": leaves[0].account,
@@ -46,7 +46,7 @@ def posting_record(leaves: list[Account]) -> dict[str, Any]:
     first = leaves[0]
     return {
         "when": first.when,
-        "resource": first.resource,
+        "resource": first.resource.name,
         "unit": first.unit,
         "formula": first.formula,
         "basis": first.basis,

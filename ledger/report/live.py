@@ -18,6 +18,7 @@ from ledger.model.wrapping import ROOT
 from ledger.report import assets
 from ledger.report.emission import Emission, degrees, ledger, splits, structures, told_apart
 from ledger.report.javascript import literal
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.plan import Plan, Stages
 
 AXES = ("data", "tensor", "pipeline", "context")
@@ -204,7 +205,7 @@ def stack(plan: Plan) -> dict[str, Any]:
 
 def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
     """The fits of each collective; which one prices a transfer depends on the size of its group."""
-    found = {name: prices.curve(plan.accelerator, name) for name in prices.FACTOR}
+    found = {name: prices.curve(plan.accelerator, KernelClass(name)) for name in prices.FACTOR}
     return {
         name: [
             {

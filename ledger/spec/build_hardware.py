@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kinds import documents
 from ledger.spec.plan import Accelerator, Cluster, Curve, Kernels, Overlap, Stack
 from ledger.spec.quantities import parse_any
@@ -45,7 +46,7 @@ def curve(view: View) -> Curve:
     """A fitted price, its constants in SI base units."""
     parameters = view.inner("parameters").node.fields
     return Curve(
-        what=view.text("what"),
+        what=kernel_class(view.text("what")),
         form=view.text("form"),
         parameters={key: constant(node.value) for key, node in parameters.items()},
         error=view.amount("error", "1"),

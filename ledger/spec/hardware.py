@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+
+from ledger.spec.kernel_classes import KernelClass
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,7 @@ class Curve:
     `regime` is `burst` or `sustained`; `region` where the fit holds.
     """
 
-    what: str
+    what: KernelClass
     form: str
     parameters: Mapping[str, float]
     error: float
@@ -50,6 +53,14 @@ class Accelerator:
     kind: str = "gpu"  # or "cpu": the processor that also runs the program
     aliases: tuple[str, ...] = ()
     calibration: tuple[Curve, ...] = ()
+
+    @cached_property
+    def curves(self) -> Mapping[KernelClass, tuple[Curve, ...]]:
+        """The fitted prices of each class."""
+        found: dict[KernelClass, list[Curve]] = {}
+        for curve in self.calibration:
+            found.setdefault(curve.what, []).append(curve)
+        return {what: tuple(curves) for what, curves in found.items()}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
@@ -16,7 +17,7 @@ from ledger.spec.rules.table import RULES, broken
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
-ATOMIC = (Recompute, Offload)  # one choice, whatever it is made of
+ATOMIC = (Recompute, Offload, KernelClass)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"
 
@@ -208,7 +209,7 @@ def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     """What two values of one kind are made of, by name; None where they are compared as wholes."""
     if is_dataclass(old) and type(old) is type(new) and not isinstance(old, ATOMIC):
-        return {name: (getattr(old, name), getattr(new, name)) for name in vars(old)}
+        return {one.name: (getattr(old, one.name), getattr(new, one.name)) for one in fields(old)}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {name: (old.get(name), new.get(name)) for name in {**old, **new}}
     if isinstance(old, tuple) and isinstance(new, tuple) and _keys(old) and _keys(old) == _keys(new):

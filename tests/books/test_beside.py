@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.overlap import block, hidden, spent, tax
+from ledger.books.overlap import hidden, spent, tax
 from ledger.books.prices import Work, kernel, levelled
 from ledger.books.results import Compiled, KernelTime
+from ledger.model.causes import Cause, Transfer
+from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.load import load_accelerator, load_plan
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -54,10 +56,13 @@ def test_weights_that_are_held_whole_are_not_copied() -> None:
 
 def test_a_transfer_hides_behind_its_own_block_alone() -> None:
     """The MLP's long matmuls are no cover for attention's gather, which waits for its own."""
-    moving = _row("decoder/attention_norm/norm.all_gather", "all_gather.tensor", 3.0)
-    short, long = _row("decoder/attention/q", "matmul.bf16", 1.0), _row("decoder/mlp/up", "matmul.bf16", 9.0)
+    moving = _row(Cause("decoder", "norm", "attention"), Transfer("all_gather", "tensor", "tensor"), 3.0)
+    matmul = kernel_class("matmul.bf16")
+    short, long = (
+        _row(Cause("decoder", "q", "attention"), matmul, 1.0),
+        _row(Cause("decoder", "up", "mlp"), matmul, 9.0),
+    )
     plan = replace(PLAN, stack=replace(STACK, overlap=replace(STACK.overlap, tensor="matmul")))
-    assert [block(row) for row in (moving, short, long)] == ["attention", "attention", "mlp"]
     assert sum(seconds for _, seconds in hidden("forward", [moving, short, long], plan)) == spent([short])
 
 
@@ -69,11 +74,13 @@ def test_a_transfer_takes_multiprocessors_from_what_runs_beside_it() -> None:
 
 def test_a_stacks_level_is_of_plain_matmuls() -> None:
     """Quantised operands go through another library, and nothing but a matmul has a level."""
-    assert levelled("matmul.bf16", "matmul")
-    assert not levelled("matmul.fp8", "matmul")
-    assert not levelled("attention.flash.forward", "attention")
+    assert levelled(kernel_class("matmul.bf16"), "matmul")
+    assert not levelled(kernel_class("matmul.fp8"), "matmul")
+    assert not levelled(kernel_class("attention.flash.forward"), "attention")
     device = load_accelerator("h100-sxm")
-    work = Work("matmul.bf16", flops=2.0 * 8192**3, bytes=6.0 * 8192**2, dtype="bf16", m=8192, n=8192, k=8192)
+    work = Work(
+        kernel_class("matmul.bf16"), flops=2.0 * 8192**3, bytes=6.0 * 8192**2, dtype="bf16", m=8192, n=8192, k=8192
+    )
     assert kernel(device, work, 0.5).seconds == pytest.approx(2 * kernel(device, work).seconds)
 
 
@@ -89,8 +96,8 @@ def test_quantised_gathers_send_a_byte_an_element() -> None:
     assert [2 * payload for payload in sent("fp8-tensorwise")] == sent("fp8-rowwise")
 
 
-def _row(account: str, kind: str, seconds: float) -> KernelTime:
+def _row(cause: Cause, kind: KernelClass | Transfer, seconds: float) -> KernelTime:
     """A kernel, or a transfer, that runs once."""
     some = compile_plan(PLAN).roles[0].kernels[0]
-    bound = "network" if kind.endswith(".tensor") else "compute"
-    return replace(some, account=account, kind=kind, seconds=seconds, times=1, bound=bound, when="forward")
+    bound = "network" if isinstance(kind, Transfer) else "compute"
+    return replace(some, cause=cause, kind=kind, seconds=seconds, times=1, bound=bound, when="forward")

@@ -20,10 +20,10 @@ def sent(compiled: Compiled) -> Sent:
     """What one device of the only role sends; what is recomputed counts as backward, where PyTorch runs it."""
     found: Sent = defaultdict(lambda: (0, 0))
     for account in compiled.accounts:
-        if account.resource.startswith("comm."):
+        if account.resource.name.startswith("comm."):
             phase = "backward" if account.when == "recompute" else account.when
-            count, size = found[account.resource.removeprefix("comm."), phase]
-            key = account.resource.removeprefix("comm."), phase
+            key = ".".join(account.resource.which), phase
+            count, size = found[key]
             found[key] = (count + account.times, size + int(account.amount) * account.times)
     return dict(found)
 

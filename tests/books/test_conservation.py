@@ -15,6 +15,7 @@ from ledger.books.bindings import bindings
 from ledger.books.closed import close
 from ledger.books.evaluate import exact
 from ledger.books.memory.holdings import CATEGORIES
+from ledger.books.resources import ResourceKind
 from ledger.books.results import Compiled
 from ledger.model.program import program
 from ledger.model.schedule import roles
@@ -36,7 +37,7 @@ def flops(compiled: Compiled, phase: str) -> int:
     return sum(
         devices[a.role] * a.amount * a.times
         for a in compiled.accounts
-        if a.when == phase and a.resource.startswith(("matmul.", "masked."))
+        if a.when == phase and a.resource.name.startswith(("matmul.", "masked."))
     )
 
 
@@ -69,13 +70,15 @@ def test_an_uneven_choice_of_experts_is_no_work(mlp: plans.Mapped, degree: int, 
     for phase in ("forward", "backward"):
         assert uneven.totals[f"flops.{phase}"] == even.totals[f"flops.{phase}"]
         products = [
-            [a for a in c.accounts if a.when == phase and a.resource == "masked.bf16" and "/mlp/" in a.account]
+            [a for a in c.accounts if a.when == phase and a.resource.name == "masked.bf16" and "/mlp/" in a.account]
             for c in (even, uneven)
         ]
         grouped = sum(
             a.amount * a.times
             for a in even.accounts
-            if a.when == phase and a.resource == "matmul.bf16" and ("/gate_up" in a.account or "/down" in a.account)
+            if a.when == phase
+            and a.resource.name == "matmul.bf16"
+            and ("/gate_up" in a.account or "/down" in a.account)
         )
         assert products[0] == []
         assert sum(a.amount * a.times for a in products[1]) == (Fraction(str(imbalance)) - 1) * grouped
@@ -228,18 +231,18 @@ def test_keys_are_unique(whole: plans.Mapped) -> None:
     assert [key for key, count in keys.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("resource", ["memory", "memory.weights", ""])
-def test_stocks_have_no_total(resource: str) -> None:
+@pytest.mark.parametrize("kinds", [("memory",), ("hbm", "memory"), ()])
+def test_stocks_have_no_total(kinds: tuple[ResourceKind, ...]) -> None:
     """Stocks peak: summing them over a step means nothing, so it is refused."""
     plan = plans.compiled().plan
     (book,) = close(plan, roles(plan))
     with pytest.raises(ValueError, match="peak, not a total"):
-        book.ledger.total(resource)
+        book.ledger.total(*kinds)
 
 
 def test_flows_have_one() -> None:
     """The total of a flow is the sum of its leaves, times what each happens."""
     compiled = plans.compiled()
     (book,) = close(compiled.plan, roles(compiled.plan))
-    leaves: list[Any] = [row for row in compiled.accounts if row.resource == "hbm"]
+    leaves: list[Any] = [row for row in compiled.accounts if row.resource.name == "hbm"]
     assert book.value(book.ledger.total("hbm")) == sum(row.amount * row.times for row in leaves)

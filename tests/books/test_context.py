@@ -50,7 +50,7 @@ def outside(compiled: Compiled, *, stocks: bool) -> Counter[tuple[str, str, str,
     """Flows, or stocks, of all that is not attention."""
     found: Counter[tuple[str, str, str, str]] = Counter()
     for a in compiled.accounts:
-        if "attention/" not in a.account and a.resource.startswith(("memory.", "host.")) is stocks:
+        if "attention/" not in a.account and a.resource.name.startswith(("memory.", "host.")) is stocks:
             found[a.role, a.account, a.when, a.resource] += a.amount * a.times
     return found
 

@@ -35,7 +35,7 @@ def traffic(found: Compiled, ending: str) -> dict[str, int]:
     """Bytes that a layer's kernels of this name move, by pass."""
     sums: dict[str, int] = {}
     for row in found.accounts:
-        if row.account.startswith("decoder/") and row.account.endswith(ending) and row.resource == "hbm":
+        if row.account.startswith("decoder/") and row.account.endswith(ending) and row.resource.name == "hbm":
             sums[row.when] = sums.get(row.when, 0) + int(row.amount) * int(row.times) // LAYERS
     return sums
 
@@ -67,7 +67,9 @@ def test_matmuls_that_move_what_they_multiply_leave_parts_of_sums() -> None:
 def test_rows_are_gathered_in_the_open() -> None:
     """A scale for each row is found between gather and matmul: no matmul hides the gather; reductions still hide."""
     tensorwise, rowwise = (compiled(ASYNC, name) for name in ("fp8-tensorwise", "fp8-rowwise"))
-    gathers = [row for row in rowwise.roles[0].kernels if row.kind == "all_gather.tensor" and "decoder/" in row.account]
+    gathers = [
+        row for row in rowwise.roles[0].kernels if str(row.kind) == "all_gather.tensor" and "decoder/" in row.account
+    ]
     assert waited(rowwise) >= sum(row.seconds * row.times for row in gathers) > waited(tensorwise)
     assert traffic(rowwise, ".copy") == {"forward": 2 * 2 * 2 * WHOLE, "backward": 2 * 2 * 2 * WHOLE}
     assert traffic(tensorwise, ".copy") == {}

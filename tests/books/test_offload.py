@@ -13,6 +13,7 @@ from ledger.books.closed import close
 from ledger.books.repricing import PRICES, step_time
 from ledger.books.results import Compiled, KernelTime
 from ledger.model.schedule import micro_batches, roles
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import Curve
 from tests.books.test_conservation import laws
 from tests.model import plans
@@ -35,13 +36,13 @@ def at_home(whole: plans.Mapped) -> Compiled:
 
 def hosted(found: Compiled, category: str, role: str) -> int:
     """Bytes of a category that host memory holds for one device of a role."""
-    rows = [a for a in found.accounts if a.resource == f"host.{category}" and a.role == role]
+    rows = [a for a in found.accounts if a.resource.name == f"host.{category}" and a.role == role]
     return int(sum(row.amount * row.times for row in rows))
 
 
 def moved(found: Compiled, direction: str, role: str) -> int:
     """Bytes over the link of one device of a role."""
-    rows = [a for a in found.accounts if a.resource == f"host_link.{direction}" and a.role == role]
+    rows = [a for a in found.accounts if a.resource.name == f"host_link.{direction}" and a.role == role]
     return int(sum(row.amount * row.times for row in rows))
 
 
@@ -60,7 +61,7 @@ def test_the_host_holds_what_the_device_no_longer_does(whole: plans.Mapped) -> N
             assert hosted(on_host, "master", after.name) == last["weights"]
         assert hosted(on_host, "optimizer", after.name) == last["optimizer"]
         assert [left[category] for category in STATE] == [0, 0]
-        assert not [a for a in on_host.accounts if a.account.startswith("optimizer/") and a.resource[:6] == "memory"]
+        assert not [a for a in on_host.accounts if a.account.startswith("optimizer/") and a.resource.kind == "memory"]
         for category in ("weights", "gradients"):
             assert left[category] == last[category]
         assert after.peak.total <= before.peak.total
@@ -120,7 +121,7 @@ def test_copies_take_the_link_s_time_and_hide_behind_backward_alone() -> None:
     assert waited(shown) == pytest.approx(gradients + weights)
     hiding = {**whole, "stack": {"base": "pytorch-fsdp2-2025", "overlap": {"host": "compute"}}}
     hidden = compiled(hiding, offload=["optimizer"])
-    largest = max(row.payload for row in hidden.roles[0].kernels if row.kind == "host_link.down") / link
+    largest = max(row.payload for row in hidden.roles[0].kernels if str(row.kind) == "host_link.down") / link
     assert waited(hidden) == pytest.approx(largest + weights)
     assert hidden.totals["time.step"] < shown.totals["time.step"]
     unsummed = {**whole, "stack": {"base": "pytorch-fsdp2-2025", "overlap": {"host": "compute", "data": "none"}}}
@@ -133,7 +134,7 @@ def test_a_measured_link_is_a_start_and_a_bandwidth() -> None:
     alone = prices.host_copy(device, "down", 1e9)
     assert not alone.calibrated
     assert alone.seconds == 1e9 / device.host_bandwidth
-    measured = Curve("host_link.down", "send", {"a": 1e-5, "B": 5e10}, 0.03, "sustained", "test")
+    measured = Curve(kernel_class("host_link.down"), "send", {"a": 1e-5, "B": 5e10}, 0.03, "sustained", "test")
     price = prices.host_copy(replace(device, calibration=(measured,)), "down", 1e9)
     assert price.calibrated
     assert price.seconds == pytest.approx(1e-5 + 1e9 / 5e10)
@@ -204,7 +205,7 @@ def test_a_host_that_adds_reads_and_writes_each_sum() -> None:
     """A second micro-batch is added in host memory: a gradient read, its sum read and written, both times."""
     one, two = (fully_sharded(batches, offload=["weights"]) for batches in (1, 2))
     assert two.totals["traffic.host"] - one.totals["traffic.host"] == 2 * 3 * 4 * SHARE
-    assert "elementwise" not in {row.kind for row in two.roles[0].kernels if row.account.endswith("/accumulate")}
+    assert "elementwise" not in {str(row.kind) for row in two.roles[0].kernels if row.account.endswith("/accumulate")}
 
 
 def test_a_share_waits_for_the_room_that_its_gather_leaves() -> None:

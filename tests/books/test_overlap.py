@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from ledger.books.overlap import RULES, axis, cargo, hidden, in_force, moves, said
+from ledger.books.overlap import RULES, cargo, hidden, in_force, moves, said
 from ledger.books.results import Compiled, KernelTime
+from ledger.model.causes import Cause, Purpose, Transfer
+from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.plan import Overlap
 from tests.model import plans
 
@@ -51,11 +53,11 @@ def test_a_ring_hides_behind_the_attention_that_is_left() -> None:
     """Of each pass, all of its sends or 15/16 of its attention, whichever is less; without a rule nothing."""
     bare, ruled = (compiled(RING, context=choice) for choice in ("none", "attention"))
     sends = transfers(bare, "context")
-    assert {row.kind for row in sends} == {"send.context"}
+    assert {str(row.kind) for row in sends} == {"send.context"}
     assert waited(bare, "context") == pytest.approx(spent(sends))
     left = 0.0
     for phase in ("forward", "backward"):
-        cores = [r for r in ruled.roles[0].kernels if r.kind.startswith("attention") and r.when == phase]
+        cores = [r for r in ruled.roles[0].kernels if str(r.kind).startswith("attention") and r.when == phase]
         assert cores
         left += max(0.0, spent([r for r in sends if r.when == phase]) - 15 / 16 * spent(cores))
     assert waited(ruled, "context") == pytest.approx(left)
@@ -75,18 +77,18 @@ def test_no_kernel_hides_two_transfers() -> None:
     """With every rule in force, what is hidden together is no more than what computes."""
     plan = compiled(EXPERTS, tensor="matmul", context="attention", expert="micro_batch").plan
     rows = [
-        row("moe/mlp/experts", "matmul.bf16", 3.0),
-        row("moe/attention/core", "attention.flash.forward", 2.0),
-        row("moe/mlp/x.all_gather", "all_gather.tensor", 2.0),
-        row("moe/tokens", "all_to_all.expert", 9.0),
+        row(Cause("moe", "experts", "mlp"), kernel_class("matmul.bf16"), 3.0),
+        row(Cause("moe", "core", "attention"), kernel_class("attention.flash.forward"), 2.0),
+        row(Cause("moe", "x", "mlp"), Transfer("all_gather", "tensor", "tensor"), 2.0),
+        row(Cause("moe", "tokens"), Transfer("all_to_all", "expert", "expert"), 9.0),
     ]
     assert dict(hidden("forward", rows, plan)) == {"tensor": 2.0, "context": 0.0, "expert": 3.0}
 
 
-def row(account: str, kind: str, seconds: float) -> KernelTime:
+def row(cause: Cause, kind: KernelClass | Transfer, seconds: float) -> KernelTime:
     """A kernel or transfer of so many seconds."""
-    bound = "compute" if kind.startswith(("matmul", "attention")) else "network"
-    return KernelTime(account, "forward", kind, 1, 0.0, 0.0, 0.0, seconds, seconds, bound, 0.0, calibrated=True)
+    bound = "network" if isinstance(kind, Transfer) else "compute"
+    return KernelTime(cause, "forward", kind, 1, 0.0, 0.0, 0.0, seconds, seconds, bound, 0.0, calibrated=True)
 
 
 def test_every_choice_has_one_rule_and_a_source() -> None:
@@ -101,11 +103,11 @@ def test_weight_gradients_hide_the_gathers_of_backward_alone() -> None:
     """Korthikanti et al.: what row-parallel layers reduce is waited for, and so is everything of forward."""
     (rule,) = (rule for rule in RULES if rule.choice == "weight_gradient")
     assert rule.moved is not None
-    again = row("decoder/x.again", "all_gather.tensor", 1.0)
-    assert axis(again) == "tensor"
+    gather, scatter = (Transfer(collective, "tensor", "tensor") for collective in ("all_gather", "reduce_scatter"))
+    again = row(Cause("decoder", "x", purpose=Purpose.GATHERED_AGAIN), gather, 1.0)
     assert rule.moved(again, "backward")
     assert not rule.moved(again, "forward")
-    assert not rule.moved(row("decoder/out.reduce_scatter", "reduce_scatter.tensor", 1.0), "backward")
+    assert not rule.moved(row(Cause("decoder", "out"), scatter, 1.0), "backward")
 
 
 def test_plain_order_waits_for_the_last_part() -> None:
@@ -117,5 +119,7 @@ def test_plain_order_waits_for_the_last_part() -> None:
     assert even.totals["flops.step"] == plain.totals["flops.step"]
     seq = 32768
     for kind in ("attention.flash.forward", "attention.flash.backward"):
-        (first,), (second,) = ([one for one in found.roles[0].kernels if one.kind == kind] for found in (even, plain))
+        (first,), (second,) = (
+            [one for one in found.roles[0].kernels if str(one.kind) == kind] for found in (even, plain)
+        )
         assert second.flops / first.flops == pytest.approx((seq * 31 / 16 + 1) / (seq + 1))

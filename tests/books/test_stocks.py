@@ -57,8 +57,8 @@ def test_logits_are_scores_of_the_vocabulary_alone() -> None:
     """A loss in parts holds few of them, and the gradient of the head that it sums counts as a gradient."""
     run = {"seq_len": 2048, "micro_batch": 1, "global_batch": 1}
     found = plans.compiled(model="llama-3-8b", kernels={"loss": "fused_linear", "loss_chunks": 8}, run=run)
-    stocks = [one for one in found.accounts if one.resource.startswith("memory.")]
-    assert {one.resource for one in stocks if "head/weight.collected" in one.account} == {"memory.gradients"}
+    stocks = [one for one in found.accounts if one.resource.kind == "memory"]
+    assert {one.resource.name for one in stocks if "head/weight.collected" in one.account} == {"memory.gradients"}
     (role,) = found.roles
     part = 2048 // 8 * 128256
     assert max(moment.parts["logits"] for moment in role.moments) <= 3 * 4 * part

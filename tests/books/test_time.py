@@ -10,6 +10,7 @@ import ledger
 from ledger.books import prices
 from ledger.books.results import Compiled
 from ledger.model.schedule import roles
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator
@@ -68,7 +69,7 @@ def test_a_data_sheet_does_not_beat_a_measurement() -> None:
 
 def shares(kind: str, parameter: str) -> list[float]:
     """What measured accelerators reach of their data sheets, each measurement once, however many devices it is for."""
-    curves = [prices.curve(device, kind, head_dim=128) for device in accelerators()]
+    curves = [prices.curve(device, kernel_class(kind), head_dim=128) for device in accelerators()]
     return [share for _, share in sorted({(curve.source, curve.parameters[parameter]) for curve in curves if curve})]
 
 
@@ -81,7 +82,7 @@ def test_typical_shares_are_those_of_the_library() -> None:
     reached = [
         curve.parameters["B"] / device.scaleup_bandwidth
         for device in linked
-        if (curve := prices.curve(device, "all_gather", ranks=8)) is not None
+        if (curve := prices.curve(device, kernel_class("all_gather"), ranks=8)) is not None
     ]
     assert median(reached) == pytest.approx(prices.TYPICAL_BUS, abs=0.05)
 

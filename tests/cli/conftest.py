@@ -12,8 +12,11 @@ import sympy
 from click.testing import CliRunner, Result
 
 import ledger
+from ledger.books.resources import flops, stock
 from ledger.books.results import Account, Check, Compiled, KernelTime, Moment, RoleResult, Span, Symbol, Verdict
 from ledger.cli import main
+from ledger.model.causes import Cause, Transfer
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import (
     MLP,
     Accelerator,
@@ -63,10 +66,16 @@ def plan() -> Plan:
     )
 
 
+def cause(name: str) -> Cause:
+    """The cause that is printed so."""
+    unit, _, rest = name.partition("/")
+    return Cause(unit, rest)
+
+
 def account(name: str, when: str, amount: int, formula: sympy.Expr, unit: str = "FLOP") -> Account:
     """A leaf of the one role, once a step."""
-    resource = "matmul.bf16" if unit == "FLOP" else "memory"
-    return Account(name, "only", resource, unit, when, amount, 1, str(formula), "two per multiply-add", formula)
+    resource = flops("matmul", "bf16") if unit == "FLOP" else stock("activations")
+    return Account(cause(name), "only", resource, when, amount, 1, str(formula), "two per multiply-add", formula)
 
 
 @pytest.fixture
@@ -77,10 +86,11 @@ def compiled() -> Compiled:
     peak = Moment(
         "loss", "backward, loss", {"weights": 600, "logits": 400}, (("head/output", 400), ("decoder/mlp/up", 300))
     )
-    matmul = KernelTime(
-        "decoder/mlp/up", "forward", "matmul.bf16", 4, 60, 100, 0, 0.5, 0.4, "compute", 0.05, calibrated=True
-    )
-    reduce = replace(matmul, account="decoder/mlp/reduce", kind="all_reduce.data", times=2, payload=80, seconds=0.25)
+    up, reduced = cause("decoder/mlp/up"), cause("decoder/mlp/reduce")
+    work = (4, 60, 100, 0, 0.5, 0.4, "compute", 0.05)
+    matmul = KernelTime(up, "forward", kernel_class("matmul.bf16"), *work, calibrated=True)
+    sent = Transfer("all_reduce", "data", cargo="data")
+    reduce = replace(matmul, cause=reduced, kind=sent, times=2, payload=80, seconds=0.25)
     reduce = replace(reduce, when="step", flops=0, bytes=0, bound="network", exposed=0.1)
     return Compiled(
         plan=plan(),

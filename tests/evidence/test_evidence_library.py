@@ -30,7 +30,7 @@ def _price(accelerator: Accelerator, series: MeasurementSet) -> Curve | None:
     """The curve fitted to such records; both passes of a kernel that were timed together share one."""
     kind = series.kind
     key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
-    curves = [curve for curve in accelerator.calibration if (curve.what, curve.ranks, curve.head_dim) == key]
+    curves = [curve for curve in accelerator.calibration if (str(curve.what), curve.ranks, curve.head_dim) == key]
     return next((curve for curve in curves if curve.regime == kind.regime), curves[0] if curves else None)
 
 
@@ -114,7 +114,7 @@ def test_the_h100_is_the_one_of_its_data_sheet() -> None:
 def test_the_a100_price_predicts_a_sustained_cublas_matmul() -> None:
     """258 TFLOP/s at 8192 cubed on normal random numbers (He 2024, thonking.ai), which the fit has never seen."""
     a100 = load_accelerator("a100-sxm-80gb")
-    (curve,) = (c for c in a100.calibration if c.what == "matmul.fp16")
+    (curve,) = (c for c in a100.calibration if str(c.what) == "matmul.fp16")
     sheet = DataSheet(a100.peak["fp16"], a100.bandwidth, a100.multiprocessors)
     record = {"what": "matmul.fp16", "m": 8192, "n": 8192, "k": 8192, "value": 258, "unit": "TFLOP/s"}
     assert abs(relative_errors("matmul", curve.parameters, samples([record]), sheet)[0]) < 0.02

@@ -48,7 +48,7 @@ def test_predictions_are_by_the_prices_of_the_plan(large: Compiled) -> None:
 def test_a_measurement_is_within_a_factor_of_two_of_a_kernel(large: Compiled) -> None:
     """What is called near: of a collective, its bytes against the plan's own messages."""
     slowest = max(large.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
-    sent = [one.payload for one in slowest.kernels if one.kind.startswith("all_gather")]
+    sent = [one.payload for one in slowest.kernels if str(one.kind).startswith("all_gather")]
     gathers = [one for one in nearest_microbenchmarks(large) if one.what == "all_gather"]
     for gather in gathers:
         size = float(gather.name.rpartition(" ")[2].replace("\u202fMB", "")) * 1e6
@@ -61,13 +61,13 @@ def test_shares_are_of_the_step(large: Compiled) -> None:
     shares = {what: sum(one.share for one in found if one.what == what) for what in {one.what for one in found}}
     assert 0.5 < sum(shares.values()) <= 1
     assert max(shares, key=lambda what: shares[what]) == "matmul.bf16"
-    spent = sum(kernel.open for kernel in large.roles[0].kernels if kernel.kind == "matmul.bf16")
+    spent = sum(kernel.open for kernel in large.roles[0].kernels if str(kernel.kind) == "matmul.bf16")
     assert shares["matmul.bf16"] <= spent / float(large.totals["time.step"]) + 1e-9
 
 
 def test_a_price_that_was_fitted_on_the_file_is_in_sample(large: Compiled) -> None:
     """The fit's error on what it had not seen is the curve's own; the file is the one its source cites."""
-    curves = {curve.what: curve for curve in large.plan.accelerator.calibration if curve.regime == "burst"}
+    curves = {str(curve.what): curve for curve in large.plan.accelerator.calibration if curve.regime == "burst"}
     matmuls = [one for one in nearest_microbenchmarks(large) if one.what == "matmul.bf16"]
     assert "specs/evidence/h100-sxm-matmul.yaml" in curves["matmul.bf16"].source
     assert {one.unseen for one in matmuls} == {curves["matmul.bf16"].error}

@@ -131,7 +131,7 @@ def test_bytes_are_those_that_the_books_post() -> None:
     for account, (what, operation, width) in BOOKED.items():
         row, stream = rows[account], streams.BY_NAME[what, operation]
         beside = row.bytes - stream.bytes(2 * 128, width, 4)
-        assert row.kind == what, account
+        assert str(row.kind) == what, account
         assert 0 <= beside <= (VECTORS * 4 * width if what.startswith("norm") else 16), account
 
 

@@ -19,6 +19,7 @@ from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves
 from ledger.lab.calibration.device import find_device
 from ledger.lab.calibration.fitting import relative_errors
 from ledger.lab.calibration.table import AT_OR_UNDER, FITS, NO_PRICE, rows, section
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
@@ -66,8 +67,8 @@ def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
     h100 = load_accelerator("h100-sxm")
     path = _write(tmp_path / "one.yaml", "h100-sxm", f"series:\n{_matmul_rows(0.5 * h100.peak['fp32'])}\n")
     (fitted,) = fit_all(read_all([path]))
-    curve = next(one for one in fitted.accelerator.calibration if one.what == "matmul.fp32")
-    work = Work("matmul.fp32", 2.0 * 4096**3, 3 * 4 * 4096**2, "fp32", m=4096, n=4096, k=4096)
+    curve = next(one for one in fitted.accelerator.calibration if str(one.what) == "matmul.fp32")
+    work = Work(kernel_class("matmul.fp32"), 2.0 * 4096**3, 3 * 4 * 4096**2, "fp32", m=4096, n=4096, k=4096)
     seconds = PRICED[curve.form](curve.parameters, work, h100)
     assert seconds == pytest.approx(2 * 4096**3 / (0.5 * h100.peak["fp32"]), rel=0.02)
     assert curve.error < 0.02
@@ -257,7 +258,7 @@ def test_a_rate_above_the_data_sheet_is_priced_by_the_data_sheet(tmp_path: Path)
     assert fitted.calibrations[0].fit.parameters["b"] == pytest.approx(1.1, rel=0.02)
     spec = tmp_path / "spec.yaml"
     spec.write_text(fitted.spec, encoding="utf-8")
-    assert next(one.parameters["b"] for one in load_accelerator(spec).calibration if one.what == "copy") == 1.0
+    assert next(one.parameters["b"] for one in load_accelerator(spec).calibration if str(one.what) == "copy") == 1.0
 
 
 def test_another_version_of_the_language_is_refused(tmp_path: Path) -> None:
@@ -295,7 +296,7 @@ def _h100(name: str) -> tuple[Calibration, ...]:
 def test_a_kernel_timed_alone_is_the_price_before_one_timed_in_a_module() -> None:
     """FlashAttention-3 of H100 was timed alone (Shah et al. 2024) and inside a module: the price cites the former."""
     both = (*_h100("h100-sxm-attention-module"), *_h100("h100-sxm-flash-attention-3"))
-    made = [one for one in curves(choose(both)) if one.what == "attention.flash3.forward"]
+    made = [one for one in curves(choose(both)) if str(one.what) == "attention.flash3.forward"]
     assert {one.head_dim for one in made} == {64, 128}
     assert all("h100-sxm-flash-attention-3" in one.source for one in made)
 

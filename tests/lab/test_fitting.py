@@ -9,6 +9,7 @@ from ledger.books import prices
 from ledger.evidence.microbenchmarks.samples import TimedSample
 from ledger.lab.calibration.fitting import fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.load import load_accelerator, load_cluster
 
 SHEET = DataSheet(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
@@ -94,7 +95,7 @@ def test_a_fit_and_a_price_are_one_formula(name: str) -> None:
     """The fitter's form over arrays gives the seconds that the books price one kernel with."""
     h100 = load_accelerator("h100-sxm")
     parameters = {"e": 0.61, "t0": 3e-6, "b": 0.71, "k0": 113.0, "c": 0.037, "m0": 209.0, "s0": 577.0}
-    work = prices.Work("any", 3e12, 5e9, "bf16", m=4093, n=8191, k=1021, group=331)
+    work = prices.Work(kernel_class("any"), 3e12, 5e9, "bf16", m=4093, n=8191, k=1021, group=331)
     sizes = {"flops": 3e12, "bytes": 5e9, "m": 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1.0}
     columns = {key: np.array([float(value)]) for key, value in sizes.items()}
     sheet = DataSheet(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)
@@ -105,7 +106,7 @@ def test_a_fit_and_a_price_are_one_formula(name: str) -> None:
 def test_a_fit_and_a_price_of_a_transfer_are_one_formula() -> None:
     """All-gather over eight of one node: a + x + sqrt(a x), x the share that travels over the bus bandwidth."""
     h100, mesh = load_accelerator("h100-sxm"), prices.Mesh(8, 8, 8)
-    (curve,) = (one for one in h100.calibration if one.what == "all_gather" and one.ranks == 8)
+    (curve,) = (one for one in h100.calibration if str(one.what) == "all_gather" and one.ranks == 8)
     payload = 1e8
     price = prices.transfer(h100, load_cluster("h100-400g"), "all_gather", mesh, payload)
     columns = {"bus_bytes": np.array([payload * 7 / 8])}

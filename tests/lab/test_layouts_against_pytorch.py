@@ -78,15 +78,15 @@ def at_once(compiled: Compiled) -> int:
     """
     held: Counter[str] = Counter()
     for row in compiled.accounts:
-        if row.resource.startswith("host."):
-            held[row.resource] += int(row.amount * row.times)
+        if row.resource.name.startswith("host."):
+            held[row.resource.name] += int(row.amount * row.times)
     assert held.total() * RANKS == compiled.totals.get("memory.host", 0)
     return held.total() - min(held["host.activations"], held["host.gradients"])
 
 
 def added(compiled: Compiled) -> int:
     """Where micro-batches add gradients up on the host, one of them lies beside its sum while it is added."""
-    gradients = [row.amount for row in compiled.accounts if row.resource == "host.gradients"]
+    gradients = [row.amount for row in compiled.accounts if row.resource.name == "host.gradients"]
     return int(max(gradients, default=0)) if sums_on_host(compiled.plan) else 0
 
 

@@ -86,7 +86,7 @@ def test_a_ring_passes_what_pytorch_passes(group: Any, kernel: str, kv_heads: in
     )
     mine: Sent = Counter()
     for account in compiled.accounts:
-        if account.resource == "comm.send.context":
+        if account.resource.name == "comm.send.context":
             mine[account.when, int(account.amount)] += account.times
     one = passed_by_pytorch(group, kv_heads)
     assert mine == Counter({key: LAYERS * MICRO_BATCHES * count for key, count in one.items()})

@@ -180,7 +180,7 @@ def test_as_much_is_sent_as_pytorch_sends(name: str, chunks: int) -> None:
     )
     mine = dict.fromkeys(range(devices), (0, 0))
     for role in compiled.roles:
-        rows = [a for a in compiled.accounts if a.role == role.name and a.resource == "comm.send.pipeline"]
+        rows = [a for a in compiled.accounts if a.role == role.name and a.resource.name == "comm.send.pipeline"]
         times = {a.when: a.times for a in rows}
         assert {int(a.amount) for a in rows} == {2 * 3 * 37 * 102}
         mine |= dict.fromkeys(role.stages, (times.get("forward", 0), times.get("backward", 0)))

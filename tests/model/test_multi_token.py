@@ -53,7 +53,7 @@ def test_it_belongs_to_the_last_stage() -> None:
     first, last = deep.roles
     assert not any("multi_token" in moment.name for moment in first.moments)
     assert any(moment.name == "backward/multi_token" for moment in last.moments)
-    rows = {a.account for a in deep.accounts if a.role == "last" and a.resource == "memory.weights"}
+    rows = {a.account for a in deep.accounts if a.role == "last" and a.resource.name == "memory.weights"}
     assert "root/embedding/tokens.weight" in rows
     assert "comm.all_reduce.pipeline.bytes" not in plain.totals
     assert deep.totals["comm.all_reduce.pipeline.bytes"] == 2 * V * D

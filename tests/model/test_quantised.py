@@ -32,7 +32,7 @@ def rows(plan: Compiled, ending: str, resource: str = "", when: str = "") -> lis
         for row in plan.accounts
         if row.account.startswith("decoder/")
         and row.account.endswith(ending)
-        and row.resource.startswith(resource)
+        and row.resource.name.startswith(resource)
         and row.when.startswith(when)
     ]
 
@@ -42,7 +42,7 @@ def test_projections_are_narrow_and_the_rest_is_not(name: str) -> None:
     """Layers multiply at the narrow rate, the head and attention in bf16; no FLOP comes or goes."""
     narrow, plain = compiled(name), compiled("bf16-mixed")
     rate = "fp4" if name == "nvfp4" else "fp8"
-    of = {row.account: row.resource for row in narrow.accounts if row.resource.startswith("matmul.")}
+    of = {row.account: row.resource.name for row in narrow.accounts if row.resource.name.startswith("matmul.")}
     assert of["output/head/logits"] == of["decoder/attention/core"] == "matmul.bf16"
     products = [f"decoder/{part}" for part in ("attention/q", "attention/out", "mlp/gate", "mlp/down")]
     assert {of[f"{product}{way}"] for product in products for way in ("", ".input_gradient", ".weight_gradient")} == {
@@ -81,7 +81,7 @@ def test_scales_found_first_cost_a_pass() -> None:
 def test_copies_of_weights_last() -> None:
     """Two copies of every quantised weight stay, and are made once however many micro-batches a step has."""
     several = compiled("fp8-current", run={"seq_len": 48, "micro_batch": 2, "global_batch": 8})
-    held = [row for row in several.accounts if row.resource == "memory.weights" and ".weight." in row.account]
+    held = [row for row in several.accounts if row.resource.name == "memory.weights" and ".weight." in row.account]
     copies = [row for row in held if row.account.endswith((".weight.row", ".weight.column"))]
     assert sum(row.amount * row.times for row in copies) == 2 * 2 * WEIGHTS
     assert {row.times for row in rows(several, ".weight.quantise", "hbm", "forward")} == {2}  # layers
@@ -113,7 +113,7 @@ def test_gathered_weights_are_quantised_in_each_pass() -> None:
     plan = compiled("fp8-current", **parts)
     made = [rows(plan, ending, "hbm") for ending in ("mlp/up.weight.quantise", "mlp/up.quantise_weight")]
     assert [[row.when for row in found] for found in made] == [["forward"], ["backward"]]
-    assert not [row for row in plan.accounts if row.account.endswith(".weight.row") and row.resource != "hbm"]
+    assert not [row for row in plan.accounts if row.account.endswith(".weight.row") and row.resource.name != "hbm"]
 
 
 def test_a_group_or_an_operation_can_be_left_alone() -> None:
@@ -122,7 +122,7 @@ def test_a_group_or_an_operation_can_be_left_alone() -> None:
     group = MODEL["layers"][0]
     model = {**MODEL, "layers": [group, {**group, "group": "last"}]}
     plan = compiled({"base": "nvfp4", "matmul": {"keep": keep}}, model=model)
-    of = {row.account: row.resource for row in plan.accounts if row.resource.startswith("matmul.")}
+    of = {row.account: row.resource.name for row in plan.accounts if row.resource.name.startswith("matmul.")}
     assert of["decoder/mlp/up"] == "matmul.fp4"
     assert {of["decoder/mlp/down"], of["last/mlp/up"], of["last/attention/q"]} == {"matmul.bf16"}
 

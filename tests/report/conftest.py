@@ -10,6 +10,7 @@ from fractions import Fraction
 import pytest
 import sympy
 
+from ledger.books.resources import TRAFFIC, Resource, flops, sent, stock
 from ledger.books.results import (
     Account,
     Check,
@@ -21,6 +22,8 @@ from ledger.books.results import (
     Symbol,
     Verdict,
 )
+from ledger.model.causes import Cause, Transfer
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import (
     MLP,
     Accelerator,
@@ -83,9 +86,10 @@ MATMULS = {  # operation: (k, n) per device under tensor parallelism of 8, formu
     "mlp/down": ("2*B*S*F*D/tp", "decoder"),
     "projection": ("2*B*S*D*V/tp", "head"),
 }
+MATMULS_IN_BF16 = flops("matmul", "bf16")
 CURVES = (
     Curve(
-        "matmul.bf16",
+        kernel_class("matmul.bf16"),
         "matmul",
         {"e": 0.72, "t0": 2.9e-6, "b": 0.72, "k0": 127, "c": 0.0317},
         0.054,
@@ -96,7 +100,7 @@ CURVES = (
         region="m, n, k >= 512",
     ),
     Curve(
-        "attention.flash.forward",
+        kernel_class("attention.flash.forward"),
         "attention",
         {"e": 0.62, "s0": 240, "t0": 4e-6},
         0.071,
@@ -104,8 +108,8 @@ CURVES = (
         "FlashAttention benchmark",
         head_dim=128,
     ),
-    Curve("elementwise", "bandwidth", {"b": 0.87, "t0": 2e-6}, 0.042, "burst", "copy and scale sweep"),
-    Curve("all_reduce", "collective", {"a": 15.5e-6, "B": 475e9}, 0.066, "burst", "nccl-tests", ranks=8),
+    Curve(kernel_class("elementwise"), "bandwidth", {"b": 0.87, "t0": 2e-6}, 0.042, "burst", "copy and scale sweep"),
+    Curve(kernel_class("all_reduce"), "collective", {"a": 15.5e-6, "B": 475e9}, 0.066, "burst", "nccl-tests", ranks=8),
 )
 
 
@@ -116,9 +120,15 @@ def size(formula: str) -> int | Fraction:
     return int(value) if value.denominator == 1 else value
 
 
-def account(name: str, resource: str, unit: str, when: str, formula: str, times: int, basis: str) -> Account:
+def cause(name: str) -> Cause:
+    """The cause that is printed so."""
+    unit, _, rest = name.partition("/")
+    return Cause(unit, rest)
+
+
+def account(name: str, resource: Resource, when: str, formula: str, times: int, basis: str) -> Account:
     """One account of the only role."""
-    return Account(name, "inner", resource, unit, when, size(formula), times, formula, basis, sympy.Symbol("x"))
+    return Account(cause(name), "inner", resource, when, size(formula), times, formula, basis, sympy.Symbol("x"))
 
 
 def matmul_accounts() -> Iterator[Account]:
@@ -127,37 +137,53 @@ def matmul_accounts() -> Iterator[Account]:
         times = 640 if group == "decoder" else 8
         path = f"{group}/{name}"
         basis = "contraction: 2 x the product of all dimensions"
-        yield account(path, "matmul.bf16", "FLOP", "forward", formula, times, basis)
-        yield account(path, "matmul.bf16", "FLOP", "backward", f"2*({formula})", times, f"{basis}, both gradients")
+        yield account(path, MATMULS_IN_BF16, "forward", formula, times, basis)
+        yield account(path, MATMULS_IN_BF16, "backward", f"2*({formula})", times, f"{basis}, both gradients")
         traffic = "2*B*S*D + 2*B*S*F/tp + 2*D*F/tp" if "mlp" in name else "2*B*S*D + 2*B*S*H*E/tp + 2*D*H*E/tp"
-        yield account(path, "hbm", "B", "forward", traffic, times, "each operand is read once, the result written once")
+        yield account(path, TRAFFIC, "forward", traffic, times, "each operand is read once, the result written once")
         if group == "decoder" and name != "mlp/down":
-            yield account(
-                path, "matmul.bf16", "FLOP", "recompute", formula, times, "full checkpointing (Chen et al. 2016)"
-            )
+            yield account(path, MATMULS_IN_BF16, "recompute", formula, times, "full checkpointing (Chen et al. 2016)")
 
 
 def other_accounts() -> Iterator[Account]:
     """Attention, norms, stocks and transfers."""
     causal = "4*B*H*E*S**2*(S + 1)/(2*S)/tp"
-    yield account(
-        "decoder/attention/core", "matmul.bf16", "FLOP", "forward", causal, 640, "Dao 2023, exact causal density"
-    )
-    yield account(
-        "decoder/attention/core", "matmul.bf16", "FLOP", "backward", f"5/2*({causal})", 640, "Dao 2023: 5 products"
-    )
+    yield account("decoder/attention/core", MATMULS_IN_BF16, "forward", causal, 640, "Dao 2023, exact causal density")
+    yield account("decoder/attention/core", MATMULS_IN_BF16, "backward", f"5/2*({causal})", 640, "Dao 2023: 5 products")
     for name in ("attention/norm", "mlp/norm"):
-        yield account(f"decoder/{name}", "hbm", "B", "forward", "4*B*S*D", 640, "read once, written once")
+        yield account(f"decoder/{name}", TRAFFIC, "forward", "4*B*S*D", 640, "read once, written once")
     yield account(
-        "decoder/activations", "memory", "B", "forward..backward", "2*B*S*D/tp", 80, "input of a checkpointed layer"
+        "decoder/activations",
+        stock("activations"),
+        "forward..backward",
+        "2*B*S*D/tp",
+        80,
+        "input of a checkpointed layer",
     )
-    yield account("head/logits", "memory", "B", "loss", "4*B*S*V/tp", 1, "fp32 copy of the logits")
+    yield account("head/logits", stock("logits"), "loss", "4*B*S*V/tp", 1, "fp32 copy of the logits")
     yield account(
-        "optimizer/states", "memory", "B", "step..step", "8*ceil(V*D/(dp*tp)) + 8*D*F*3*L/(dp*tp)", 1, "Kingma 2015"
+        "optimizer/states",
+        stock("optimizer"),
+        "step..step",
+        "8*ceil(V*D/(dp*tp)) + 8*D*F*3*L/(dp*tp)",
+        1,
+        "Kingma 2015",
     )
-    yield account("decoder/gather", "nvlink", "B", "forward", "2*B*S*D", 1280, "Korthikanti et al. 2022, section 4.2.2")
     yield account(
-        "decoder/unit", "network", "B", "forward", "2*(2*D*H*E + 2*D*K*E + 3*D*F)/tp", 640, "Zhao et al. 2023"
+        "decoder/gather",
+        sent("all_gather", "tensor"),
+        "forward",
+        "2*B*S*D",
+        1280,
+        "Korthikanti et al. 2022, section 4.2.2",
+    )
+    yield account(
+        "decoder/unit",
+        sent("all_gather", "data"),
+        "forward",
+        "2*(2*D*H*E + 2*D*K*E + 3*D*F)/tp",
+        640,
+        "Zhao et al. 2023",
     )
 
 
@@ -168,7 +194,20 @@ def kernel(
     times, flops, traffic = work
     roofline = max(flops / PEAK, traffic / BANDWIDTH)
     bound = "compute" if flops / PEAK > traffic / BANDWIDTH else "memory"
-    return KernelTime(name, when, kind, times, flops, traffic, 0.0, seconds, roofline, bound, error, calibrated=True)
+    return KernelTime(
+        cause(name),
+        when,
+        kernel_class(kind),
+        times,
+        flops,
+        traffic,
+        0.0,
+        seconds,
+        roofline,
+        bound,
+        error,
+        calibrated=True,
+    )
 
 
 def matmul_kernels() -> Iterator[KernelTime]:
@@ -214,9 +253,9 @@ def other_kernels() -> Iterator[KernelTime]:
         path = f"decoder/{'unit' if axis == 'data' else 'sequence'}"
         calibrated = axis == "tensor"
         yield KernelTime(
-            path,
+            cause(path),
             when,
-            f"{collective}.{axis}",
+            Transfer(collective, axis, cargo=axis),
             times,
             0.0,
             0.0,
@@ -322,7 +361,7 @@ def totals(roles: tuple[RoleResult, ...], waterfall: tuple[Span, ...]) -> dict[s
         values[f"memory.static.{category}"] = roles[0].moments[0].parts.get(category, 0)
     for entry in roles[0].kernels:
         if entry.payload:
-            collective, axis = entry.kind.split(".")
+            collective, axis = str(entry.kind).split(".")
             for what, amount in (("bytes", int(entry.payload) * entry.times), ("count", entry.times)):
                 key = f"comm.{collective}.{axis}.{what}"
                 values[key] = values.get(key, 0) + amount
@@ -399,9 +438,11 @@ def llama() -> Compiled:
     roles = (RoleResult("all", (0,), 1024, steps, peak, int(peak.total * 1.2) + 1_000_000_000, kernels),)
 
     def seconds(*names: str) -> float:
-        return sum(k.seconds * k.times for k in kernels if k.kind.startswith(names) and not k.payload)
+        return sum(k.seconds * k.times for k in kernels if str(k.kind).startswith(names) and not k.payload)
 
-    exposed = {axis: sum(k.exposed * k.times for k in kernels if k.kind.endswith(axis)) for axis in ("tensor", "data")}
+    exposed = {
+        axis: sum(k.exposed * k.times for k in kernels if str(k.kind).endswith(axis)) for axis in ("tensor", "data")
+    }
     waterfall = (
         Span("matmul", "matrix products", seconds("matmul")),
         Span("attention", "attention", seconds("attention")),

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import sympy
 
+from ledger.books.resources import TRAFFIC
 from ledger.books.results import Account, Check, Compiled, Verdict
 from ledger.books.what_if.conditions import condition
+from ledger.model.causes import Cause
 from ledger.report.causes import Attribution
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff, meets_condition
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
@@ -28,7 +30,7 @@ def closed(plan: Plan) -> Compiled:
     verdict = Verdict(peak <= 200, "compute", "calibrated", f"peak {peak}", (Check("m", "Memory", "pass", "ok"),))
     step = float(run.micro_batch + 3 * zero)
     batch = sympy.Symbol("B")
-    row = Account("decoder/x", "all", "hbm", "B", "forward", 1, 1, "2*B" if zero else "3*B", "rule", 2 * batch)
+    row = Account(Cause("decoder", "x"), "all", TRAFFIC, "forward", 1, 1, "2*B" if zero else "3*B", "rule", 2 * batch)
     totals = {"memory.peak": peak, "time.step": step, "parameters": 7}
     return Compiled(plan, totals, (row,), (), (), verdict, {})
 

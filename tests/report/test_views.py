@@ -6,6 +6,7 @@ import pytest
 
 from ledger.books.results import Compiled
 from ledger.books.what_if.alternatives import Alternative
+from ledger.model.causes import Cause
 from ledger.report.charts.roofline import tick_names
 from ledger.report.views.choices import alternatives, is_unbeaten
 from ledger.report.views.evidence import assumptions, calibration_table, evidence
@@ -17,6 +18,7 @@ from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merge_points, roofline
 from ledger.spec.hardware import Curve
+from ledger.spec.kernel_classes import kernel_class
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -124,7 +126,7 @@ def test_devices_of_several_kinds_share_their_formulas(compiled: Compiled) -> No
 
 def test_a_stock_at_several_moments_is_one_row(compiled: Compiled) -> None:
     """What a device holds again and again has one formula, and says at how many moments it is held."""
-    stock = next(account for account in compiled.accounts if account.resource.startswith("memory"))
+    stock = next(account for account in compiled.accounts if account.resource.name.startswith("memory"))
     more = tuple(replace(stock, when=f"moment {number}") for number in (1, 2))
     tables = {table.caption: table for table in tables_of(replace(compiled, accounts=(stock, *more)))}
     (row,) = tables["Memory held"].rows
@@ -133,21 +135,21 @@ def test_a_stock_at_several_moments_is_one_row(compiled: Compiled) -> None:
 
 def test_accounts_with_one_formula_share_a_row(compiled: Compiled) -> None:
     """Nine accounts alike are one row with all of their amount; the page names each, paper the first few."""
-    first = next(account for account in compiled.accounts if account.resource == "matmul.bf16")
-    names = [f"decoder/mlp/{leaf}" for leaf in "abcdefghi"]
-    alike = tuple(replace(first, account=name, times=2) for name in names)
+    first = next(account for account in compiled.accounts if account.resource.name == "matmul.bf16")
+    causes = [Cause("decoder", f"mlp/{leaf}") for leaf in "abcdefghi"]
+    alike = tuple(replace(first, cause=cause, times=2) for cause in causes)
     (table,) = tables_of(replace(compiled, accounts=alike))
     (row,) = table.rows
     assert row[0].text == "decoder/mlp/{a, b, c}, …"
-    assert row[0].lines == tuple(f"{name} ({first.when})" for name in names)
+    assert row[0].lines == tuple(f"{cause.account} ({first.when})" for cause in causes)
     assert (column(table, "times"), column(table, "share")) == (["18"], ["1.0"])
 
 
 def test_the_lead_says_what_share_paper_shows(compiled: Compiled) -> None:
     """Of twenty rows of equal amounts seven are printed: 7/20."""
-    first = next(account for account in compiled.accounts if account.resource == "matmul.bf16")
+    first = next(account for account in compiled.accounts if account.resource.name == "matmul.bf16")
     apart = tuple(replace(first, basis=f"rule {number}") for number in range(20))
-    more = tuple(replace(account, account=f"a/{number}") for number, account in enumerate(apart))
+    more = tuple(replace(account, cause=Cause("a", str(number))) for number, account in enumerate(apart))
     found = formulas(Report(replace(compiled, accounts=more)))
     assert found is not None
     assert found.covered.split() == ["matrix", "products", "35.0", "%"]
@@ -199,7 +201,15 @@ def test_rules_of_overlap_are_those_of_what_moves(compiled: Compiled) -> None:
 def test_fits_of_one_source_are_one_row() -> None:
     """Groups of 2 and 4 ranks from one publication share a row, with the span of their errors and both numbers."""
     fits = tuple(
-        Curve("all_gather", "collective", {"a": 1e-5, "B": 3e11}, error, "sustained", "Somebody 2025", ranks=ranks)
+        Curve(
+            kernel_class("all_gather"),
+            "collective",
+            {"a": 1e-5, "B": 3e11},
+            error,
+            "sustained",
+            "Somebody 2025",
+            ranks=ranks,
+        )
         for ranks, error in ((2, 0.062), (4, 0.041))
     )
     table = calibration_table(fits)

@@ -8,6 +8,7 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.timeline import FORWARD, Alive, Point, Timeline, posted
+from ledger.model.causes import Cause
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor
@@ -26,8 +27,8 @@ def remembered(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         return
     for unit in program.units:
         for tensor in _unsaved_casts(unit):
-            account = f"{unit.name}/{tensor.name}.remembered"
-            yield from posted(line, account, "activations", tensor.bytes(), _left_behind(line, unit), WHY)
+            cause = Cause(unit.name, tensor.name, state="remembered")
+            yield from posted(line, cause, "activations", tensor.bytes(), _left_behind(line, unit), WHY)
 
 
 def _unsaved_casts(unit: Unit) -> tuple[Tensor, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.timeline import FORWARD
+from ledger.model.collectives import Collective
 from ledger.model.units import Unit
 
 REGION = "experts"
@@ -34,15 +35,21 @@ def span(unit: Unit, phase: str, steps: Sequence[Alive]) -> Span:
 
     Backward begins with their gradients, or where they are rebuilt before those.
     """
-    mine = {step.name for step in unit.written if REGION in step.region.split("/")}
+    mine = {step.name for step in unit.written if REGION in step.region}
     written = [place for place, alive in enumerate(steps) if alive.step in mine]
     if phase == FORWARD:
         return Span(written[0], written[-1], written[0] - 1)
-    gradients = [step.name for step in unit.backward]
-    own = [index for index, name in enumerate(gradients) if any(name.startswith(f"{op}.") for op in mine)]
+    gradients, around = [step.name for step in unit.backward], mine | set(_leaving(unit))
+    own = [index for index, step in enumerate(unit.backward) if step.forward in around]
     places = {alive.step: place for place, alive in enumerate(steps)}
     before = max((places[name] for name in gradients[: own[0]]), default=0)
     asked = before + 1
     early = bool(written) and written[0] < asked
     first = written[0] if early else asked
     return Span(first, places[gradients[own[-1]]], written[-1] if early else first - 1)
+
+
+def _leaving(unit: Unit) -> Iterator[str]:
+    """The transfers of what the experts give."""
+    made = {tensor.name for step in unit.written if REGION in step.region for tensor in step.outputs}
+    return (step.name for step in unit.written if isinstance(step, Collective) and step.inputs[0].name in made)

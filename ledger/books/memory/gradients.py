@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, Alive, Point, always, posted
+from ledger.model.causes import Cause
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ZERO
@@ -29,22 +31,23 @@ def gradients(moments: Moments) -> Iterator[Entry]:
 
 
 def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
-    plan, line, account = moments.plan, moments.line, f"{unit.name}/{weight.name}.gradient"
+    plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
     alive, why = _kept(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
     if not weights_on_host(plan):
-        yield from posted(line, account, "gradients", amount, alive, why)
+        yield from posted(line, cause, "gradients", amount, alive, why)
     whole = sized(plan.precision.weights, weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
         alive = _until_added(line.through(unit.name))
-        yield from posted(line, f"{account}.part", "gradients", whole, alive, why)
+        yield from posted(line, replace(cause, state="part"), "gradients", whole, alive, why)
     if waits(plan):
         why = "of this micro-batch, until its backward is over"
-        yield from posted(line, f"{account}.fresh", "gradients", whole, _until_added(line.through(unit.name)), why)
+        alive = _until_added(line.through(unit.name))
+        yield from posted(line, replace(cause, state="fresh"), "gradients", whole, alive, why)
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
-        yield from posted(line, f"{account}.bucket", "gradients", whole, always(unit.count), why)
+        yield from posted(line, replace(cause, state="bucket"), "gradients", whole, always(unit.count), why)
 
 
 def _looked_up(moments: Moments) -> frozenset[str]:

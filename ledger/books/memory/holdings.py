@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.arithmetic.values import largest
-from ledger.books.entries import Entry, Lifetime, stock
+from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
 from ledger.books.memory.moments import Moments
@@ -16,7 +16,9 @@ from ledger.books.memory.steps import FullestStep, OneOf, Running, fullest
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.memory.timeline import Alive as Counted
 from ledger.books.memory.waiting import waiting
+from ledger.books.resources import stock
 from ledger.model import multi_token
+from ledger.model.causes import Cause
 from ledger.model.dims import symbol
 from ledger.model.offloading import leaving, weights_on_host
 from ledger.model.operations import ONE, ZERO
@@ -51,7 +53,7 @@ def running(fullest_step: FullestStep) -> Iterator[Entry]:
         if isinstance(held, OneOf):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
         why = f"{held.why}; fullest while {step.name}"
-        yield Entry(held.account, stock(held.category), Lifetime(moment, moment), held.amount, held.times, why)
+        yield Entry(held.cause, stock(held.category), Lifetime(moment, moment), held.amount, held.times, why)
 
 
 def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Iterator[Entry]:
@@ -85,9 +87,8 @@ def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         for weight in weights:
             held = sharding.held("weights", weight)
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
-            yield Entry(
-                f"{name}/{weight.name}", stock("weights"), line.whole, sized(precision.weights, held), count, why
-            )
+            amount = sized(precision.weights, held)
+            yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
 
 
 def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
@@ -100,7 +101,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
     for tensor in {t.name: t for t in inputs if standing(t) and t.role != STAYING}.values():
         alive = always(ONE) if tensor.name == TOKENS else _with_layers if tensor.name in again else _in_forward
-        yield from posted(line, tensor.name, "activations", tensor.bytes(), alive, why)
+        yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
 
 def _in_forward(point: Point) -> sympy.Expr:
@@ -121,20 +122,20 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
     for tensor in unit.kept.saved:
         if tensor.name == TOKENS:  # an input of the step, of which there is one for each micro-batch
             flying = until_update(others)
-            yield from posted(
-                line, f"{TOKENS}.in_flight", "activations", tensor.bytes(), flying, "micro-batches in flight"
-            )
+            cause = Cause("", TOKENS, state="in_flight")
+            yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
         if standing(tensor):
             continue
         if tensor in gone:
             moving = "on its way to the host beside the next layer, or back before its own backward"
-            account = f"{unit.name}/{tensor.name}.moving"
-            yield from posted(line, account, category(tensor), tensor.bytes(), on_the_way(unit), moving)
+            cause = Cause(unit.name, tensor.name, state="moving")
+            yield from posted(line, cause, category(tensor), tensor.bytes(), on_the_way(unit), moving)
             continue
-        held, account, amount = category(tensor), f"{unit.name}/{tensor.name}", tensor.bytes()
-        yield from posted(line, account, held, amount, line.saved(unit), why)
+        held, amount = category(tensor), tensor.bytes()
+        yield from posted(line, Cause(unit.name, tensor.name), held, amount, line.saved(unit), why)
         flying = until_update(others)
-        yield from posted(line, f"{account}.in_flight", held, amount, flying, "micro-batches in flight")
+        cause = Cause(unit.name, tensor.name, state="in_flight")
+        yield from posted(line, cause, held, amount, flying, "micro-batches in flight")
 
 
 def on_the_way(unit: Unit) -> Counted:
@@ -151,8 +152,8 @@ def _rebuilt(unit: Unit, line: Timeline) -> Iterator[Entry]:
     category = categories(unit)
     for tensor in {t.storage: t for t in (*unit.kept.saved, *unit.kept.rebuilt)}.values():
         if not standing(tensor):
-            account = f"{unit.name}/{tensor.name}.beside"
-            yield from posted(line, account, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
+            cause = Cause(unit.name, tensor.name, state="beside")
+            yield from posted(line, cause, category(tensor), tensor.bytes(), together, "rebuilt with its segment")
 
 
 def _others(unit: Unit, plan: Plan) -> sympy.Expr:

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import sympy
 
-from ledger.books.entries import Entry, Lifetime, stock
+from ledger.books.entries import Entry, Lifetime
+from ledger.books.resources import stock
+from ledger.model.causes import Cause
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
@@ -28,14 +30,13 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
         return
     precision, sharding = plan.precision, program.sharding
     for one in owned(plan.optimizer, program.units):
-        account = f"{one.unit}/{one.weight.name}"
         if precision.master:
             amount = sized(precision.master, sharding.held("optimizer", one.weight))
-            yield Entry(account, stock("master"), when, amount, one.count, "master copy")
+            yield Entry(Cause(one.unit, one.weight.name), stock("master"), when, amount, one.count, "master copy")
         for state in states(one, sharding, precision, value):
             why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.source.partition(';')[0]})"
-            name = f"{account}.{state.name}"
-            yield Entry(name, stock("optimizer"), when, state.bytes(), one.count, why)
+            cause = Cause(one.unit, one.weight.name, state=state.name)
+            yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
 
 
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
@@ -52,18 +53,18 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
             one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
         )
         why = "the gradients in the dtype of the master weights"
-        yield Entry("optimizer/gradients.copy", stock("workspace"), when, copied, ONE, why)
+        yield Entry(Cause("optimizer", "gradients", state="copy"), stock("workspace"), when, copied, ONE, why)
     else:
         copied = sympy.Integer(0)
     found = list(_candidates(weights, plan, sharding, value))
     if found:
         amount, why = max(found, key=lambda holding: value(holding[0]))
-        yield Entry("optimizer/update.temporaries", stock("workspace"), when, amount, ONE, why)
+        yield Entry(Cause("optimizer", "update", state="temporaries"), stock("workspace"), when, amount, ONE, why)
         copied += amount
     more = _flat_copies(weights, plan, sharding) - copied
     if value(more) > 0:
         why = "the gather of updated weights through flat copies, beyond what the update before it held"
-        yield Entry("weights/gather.copies", stock("workspace"), when, more, ONE, why)
+        yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
 
 
 def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sympy.Expr:

@@ -72,8 +72,8 @@ def temporaries(kernel: AttentionBackward) -> Iterator[Tensor]:
     FlashAttention-2 then has gradients of keys and values for every query head; FlashAttention-3 fp32 sums for each
     head they have.
     """
-    query, key, value = kernel.forward.inputs[:3]
-    name = kernel.kernel.split(".")[1]
+    query, key, value = kernel.of.inputs[:3]
+    name = kernel.kernel.variant
     if name not in TILES:
         return
     grouped = key.dims[2].name != query.dims[2].name

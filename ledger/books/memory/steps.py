@@ -16,6 +16,7 @@ from ledger.arithmetic.values import Amount, largest, pick, truncate
 from ledger.books.evaluate import Value
 from ledger.books.memory.liveness import Alive
 from ledger.books.memory.passing import categories, standing
+from ledger.model.causes import Cause
 from ledger.model.operations import ONE
 from ledger.model.program import Program
 from ledger.model.units import Unit
@@ -27,7 +28,7 @@ from ledger.spec.plan import Plan
 class Held:
     """`times` equal things that are alive, of a category."""
 
-    account: str
+    cause: Cause
     category: str
     amount: sympy.Expr
     why: str = field(compare=False)
@@ -148,7 +149,7 @@ def _tensors(unit: Unit, alive: Alive, without: frozenset[str]) -> Iterator[Held
     category, why = categories(unit), f"alive while {alive.step} runs"
     for tensor in alive.tensors:
         if not standing(tensor) and tensor.name not in without:
-            yield Held(f"{unit.name}/{tensor.name}.now", category(tensor), tensor.bytes(), why)
+            yield Held(Cause(unit.name, tensor.name, state="now"), category(tensor), tensor.bytes(), why)
 
 
 def weight_gradients(unit: Unit) -> frozenset[str]:
@@ -164,9 +165,9 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: Alive, steps: It
         return
     sharding, precision = program.sharding, plan.precision
     amount = whole.whole(sharding, precision.reduction)
-    source = Held(f"{unit.name}/gradient.to_reduce", "unsharded", amount, "input of the reduce-scatter")
+    source = Held(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, "input of the reduce-scatter")
     amount = whole.share(sharding, precision.reduction)
-    result = Held(f"{unit.name}/gradient.reduced", "unsharded", amount, "output of the reduce-scatter")
+    result = Held(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter")
     yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
     yield Step("gradients are reduced", (*tensors(unit, after, weight_gradients(unit)), source, result))
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from ledger.books.entries import Entry, Lifetime, stock
+from ledger.books.entries import Entry, Lifetime
+from ledger.books.resources import stock
+from ledger.model.causes import Cause
 from ledger.model.operations import ZERO
 from ledger.model.units import Unit
 
@@ -107,7 +109,7 @@ def until_update(count: sympy.Expr) -> Alive:
 
 def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
     line: Timeline,
-    account: str,
+    cause: Cause,
     category: str,
     amount: sympy.Expr,
     alive: Alive,
@@ -119,5 +121,5 @@ def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
     for index in range(1, len(counts) + 1):
         if index == len(counts) or counts[index] != counts[first]:
             if counts[first] != ZERO:
-                yield Entry(account, stock(category), Lifetime(first, index - 1), amount, counts[first], why)
+                yield Entry(cause, stock(category), Lifetime(first, index - 1), amount, counts[first], why)
             first = index

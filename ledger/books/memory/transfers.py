@@ -17,6 +17,7 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.steps import Held
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
+from ledger.model.causes import Cause
 from ledger.model.exchanges import gathers_again, sent
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
@@ -61,7 +62,12 @@ class Buffers:
 
     def whole(self, name: str) -> Held:
         """Weights of a set, put together."""
-        return Held(f"{name}/weights.whole", CATEGORY, self._amounts[name], "gathered weights of the set that runs")
+        return Held(
+            Cause(name, "weights", state="whole"),
+            CATEGORY,
+            self._amounts[name],
+            "gathered weights of the set that runs",
+        )
 
     @cached_property
     def _amounts(self) -> dict[str, sympy.Expr]:
@@ -71,7 +77,7 @@ class Buffers:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
         alone = name.endswith(INNER) and self.program.sharding.scattered
         amount = ZERO if alone else self.whole(name).amount
-        return Held(f"{name}/weights.gathered{which}", CATEGORY, amount, "output of an all-gather")
+        return Held(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
 
     def arriving(self, name: str, which: str = "") -> Iterator[Held]:
         """A gather: its output, and this device's share in the dtype that is sent, where it is not held here in it.
@@ -83,20 +89,30 @@ class Buffers:
         if cast or copied:
             amount = self.sets[name].share(self.program.sharding, sent(self.plan))
             why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
-            yield Held(f"{name}/weights.{'cast' if cast else 'copied'}", CATEGORY, amount, why)
+            yield Held(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
 
     def apart(self, name: str) -> Iterator[Held]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
         amount = self._apart(name).whole(self.program.sharding, sent(self.plan))
         if amount != ZERO:
-            yield Held(f"{name}/weights.apart", CATEGORY, amount, "shares of a second dimension, put side by side")
+            yield Held(
+                Cause(name, "weights", state="apart"),
+                CATEGORY,
+                amount,
+                "shares of a second dimension, put side by side",
+            )
 
     def gradients_apart(self, name: str) -> Iterator[Held]:
         """The last of their gradients, which the loop that puts each in the order of its shares still holds."""
         last = [weights[-1:] for _, weights in self._apart(name).parts if weights][-1:]
         for weights in last:
             amount = Wrap(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
-            yield Held(f"{name}/gradient.apart", CATEGORY, amount, "a gradient beside its copy in the order of shares")
+            yield Held(
+                Cause(name, "gradient", state="apart"),
+                CATEGORY,
+                amount,
+                "a gradient beside its copy in the order of shares",
+            )
 
     def _apart(self, name: str) -> Wrap:
         cut = self.program.sharding.apart
@@ -107,28 +123,38 @@ class Buffers:
         """The input of a reduction."""
         amount = self.sets[name].trained().whole(self.program.sharding, self.plan.precision.reduction)
         why = "input of a reduce-scatter, held until the next one"
-        return Held(f"{name}/gradient.to_reduce{which}", CATEGORY, amount, why)
+        return Held(Cause(name, "gradient", state=f"to_reduce{which}"), CATEGORY, amount, why)
 
     def reduced(self, name: str) -> Iterator[Held]:
         """The output of a reduction, and its cast to the dtype of gradients."""
         share, precision = self.sets[name].trained().share, self.plan.precision
         amount = share(self.program.sharding, precision.reduction)
-        yield Held(f"{name}/gradient.reduced", CATEGORY, amount, "output of the reduce-scatter")
+        yield Held(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
             amount = share(self.program.sharding, precision.gradients)
-            yield Held(f"{name}/gradient.cast", CATEGORY, amount, "the reduced gradient in the dtype it is kept in")
+            yield Held(
+                Cause(name, "gradient", state="cast"),
+                CATEGORY,
+                amount,
+                "the reduced gradient in the dtype it is kept in",
+            )
 
     def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Held:
         """Whole gradients of one layer of a set as autograd leaves them."""
         layer = Wrap(name, ONE, ((ONE, self.sets[name].parts[part][1]),)).trained()
         amount, why = layer.unpadded(self.plan.precision.compute), "whole gradients that wait for the rest of their set"
-        return Held(f"{name}/gradient.whole", CATEGORY, amount, why, times)
+        return Held(Cause(name, "gradient", state="whole"), CATEGORY, amount, why, times)
 
     def accumulated(self, name: str) -> Iterator[Held]:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
             amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
-            yield Held(f"{name}/gradient.accumulated", CATEGORY, amount, "whole gradients of earlier micro-batches")
+            yield Held(
+                Cause(name, "gradient", state="accumulated"),
+                CATEGORY,
+                amount,
+                "whole gradients of earlier micro-batches",
+            )
 
 
 @dataclass(frozen=True)
@@ -165,7 +191,7 @@ class Root:
             if self.buffers.of(unit.name) == ROOT and done != ZERO and unit.weights:
                 amount = Wrap(ROOT, ONE, ((ONE, unit.weights),)).trained().unpadded(self.buffers.plan.precision.compute)
                 why = "whole gradients that wait for the end of backward"
-                yield Held(f"{unit.name}/gradient.whole", CATEGORY, amount, why, done)
+                yield Held(Cause(unit.name, "gradient", state="whole"), CATEGORY, amount, why, done)
 
 
 # --- what stays from set to set -----------------------------------------------------------------
@@ -184,16 +210,20 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         size, unit = each.parts[0][0], name.removesuffix(INNER)
         if not buffers.again(name):
             held, why = buffers.whole(name), "not freed after forward"
-            yield from posted(line, f"{name}/weights.kept", CATEGORY, held.amount, waiting(line, unit, size), why)
+            yield from posted(
+                line, Cause(name, "weights", state="kept"), CATEGORY, held.amount, waiting(line, unit, size), why
+            )
         for held in buffers.accumulated(name):
             there = waiting(line, unit, size, since=OPTIMIZER)
-            yield from posted(line, f"{name}/gradient.waiting", CATEGORY, held.amount, there, held.why)
+            yield from posted(line, Cause(name, "gradient", state="waiting"), CATEGORY, held.amount, there, held.why)
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
             amount = each.trained().share(sharding, precision.reduction)
             done = over(unit, size)
-            yield from posted(line, f"{name}/gradient.summed", CATEGORY, amount, done, "input of an all-reduce")
+            yield from posted(
+                line, Cause(name, "gradient", state="summed"), CATEGORY, amount, done, "input of an all-reduce"
+            )
 
 
 def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> Alive:

@@ -9,7 +9,7 @@ from ledger.books.entries import Entry
 from ledger.books.memory.liveness import storages
 from ledger.books.memory.passing import scores, standing
 from ledger.books.memory.timeline import Timeline, posted, until_update
-from ledger.model.contraction import WEIGHT_GRADIENT
+from ledger.model.causes import Cause, Purpose
 from ledger.model.dims import symbol
 from ledger.model.program import Program
 from ledger.model.schedule import schedule
@@ -28,10 +28,10 @@ def waiting(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
         # an end belongs to one chunk, and what waits while that one runs is of that chunk alone
         layers = symbol("chunks") if unit.name in ENDS else unit.count
         for tensor in operands(unit):
-            account = f"{unit.name}/{tensor.name}.waiting"
+            cause = Cause(unit.name, tensor.name, state="waiting")
             held = "logits" if scores(tensor) else "activations"
             count = until_update(layers * symbol("waiting"))
-            yield from posted(line, account, held, tensor.bytes(), count, why)
+            yield from posted(line, cause, held, tensor.bytes(), count, why)
 
 
 def operands(unit: Unit) -> tuple[Tensor, ...]:
@@ -40,11 +40,11 @@ def operands(unit: Unit) -> tuple[Tensor, ...]:
     A gradient that somebody holds is not added to in place: each value that a storage has had is a tensor of its own.
     """
     place = storages(unit)
-    share = {step.output.name: step.inputs[0] for step in unit.backward if step.name.endswith(".again")}
+    share = {step.output.name: step.inputs[0] for step in unit.backward if step.purpose is Purpose.GATHERED_AGAIN}
     written: Counter[str] = Counter()
     found: dict[tuple[str, int], Tensor] = {}
     for step in unit.backward:
-        if step.name.endswith(WEIGHT_GRADIENT):
+        if step.purpose is Purpose.WEIGHT_GRADIENT:
             for tensor in (share.get(read.name, read) for read in step.inputs):
                 found.setdefault((place(tensor), written[place(tensor)]), tensor)
         written.update(place(tensor) for tensor in step.outputs)

@@ -10,7 +10,7 @@ from math import inf
 import sympy
 
 from ledger.books.closed import Books, close
-from ledger.books.entries import STOCK, Lifetime
+from ledger.books.entries import Lifetime
 from ledger.books.notation import text
 from ledger.books.what_if.conditions import Condition
 from ledger.books.what_if.sought import Unknown
@@ -67,7 +67,7 @@ def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedF
 
 def _of(book: Books, sign: sympy.Symbol) -> Iterator[ClosedForm]:
     line = book.line
-    stocks = [entry for entry in book.entries if entry.resource.kind == STOCK]
+    stocks = [entry for entry in book.entries if entry.resource.stock]
     amounts = [(entry.when, _bound(entry.amount * entry.times, sign, book)) for entry in stocks]
     for index, name in enumerate(line.names):
         alive = [amount for when, amount in amounts if isinstance(when, Lifetime) and when.covers(index)]

@@ -17,6 +17,7 @@ import sympy
 from ledger.books.closed import Books, resized
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.repricing import PRICES, step_time
+from ledger.books.resources import stock
 from ledger.books.results import Compiled, Number
 from ledger.books.totals import run
 from ledger.books.what_if.derivative import Gradient, added, slopes
@@ -126,7 +127,7 @@ def _gradients(compiled: Compiled) -> Iterator[tuple[str, tuple[Fraction, Gradie
     yield "memory.peak", _sum(alive)
     for part, amount in peak.peak.parts.items():
         if amount:
-            yield f"memory.{part}", _sum([row for row in alive if row[1].resource.name == f"memory.{part}"])
+            yield f"memory.{part}", _sum([row for row in alive if row[1].resource == stock(part)])
 
 
 def _sum(rows: Sequence[tuple[Books, Entry, int]]) -> tuple[Fraction, Gradient]:

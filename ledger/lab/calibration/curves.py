@@ -11,6 +11,7 @@ from ledger.evidence.microbenchmarks.samples import TimedSample, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementKind, MeasurementSet, PublishedFit
 from ledger.lab.calibration.fitting import FormFit, fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of, passes_of
 from ledger.spec.plan import Accelerator, Curve
 from ledger.spec.price_lists import DIGITS
@@ -102,7 +103,7 @@ def _rank(one: Calibration) -> tuple[bool, bool, bool, int]:
 
 def price_key(curve: Curve) -> tuple[str, str, int, int]:
     """What tells a price from the others of a list: class, regime, ranks, head size."""
-    return curve.what, curve.regime, curve.ranks, curve.head_dim
+    return str(curve.what), curve.regime, curve.ranks, curve.head_dim
 
 
 def curves(chosen: Iterable[Calibration]) -> tuple[Curve, ...]:
@@ -116,9 +117,11 @@ def curves(chosen: Iterable[Calibration]) -> tuple[Curve, ...]:
 
 def _passes(curve: Curve) -> Iterator[Curve]:
     """The price of each pass; passes of attention that were timed together have their common rate."""
-    passes = passes_of(curve.what)
+    passes = passes_of(str(curve.what))
     region = f"{curve.region}; forward and backward were timed together, so both have their common rate"
-    yield from (replace(curve, what=one, region=region) for one in passes) if len(passes) > 1 else (curve,)
+    yield from (
+        (replace(curve, what=kernel_class(one), region=region) for one in passes) if len(passes) > 1 else (curve,)
+    )
 
 
 def _curve(one: Calibration) -> Curve:
@@ -129,7 +132,7 @@ def _curve(one: Calibration) -> Curve:
     form = form_of(kind.what)
     parameters = PRICE_FORMS[form].within(one.fit.parameters)  # what was timed beside a kernel is no part of its price
     curve = Curve(
-        what=kind.what,
+        what=kernel_class(kind.what),
         form=form,
         parameters={name: rounded(value) for name, value in parameters.items()},
         error=round(one.fit.error, DIGITS),

@@ -92,7 +92,7 @@ def _row(one: Calibration, accelerator: Accelerator) -> SetRow:
 
 def _own_bias(one: Calibration, accelerator: Accelerator) -> float | None:
     """How far the price list's own curve is from the mean of a set that has no fit."""
-    own = [curve for curve in accelerator.calibration if curve.what == one.kind.what]
+    own = [curve for curve in accelerator.calibration if str(curve.what) == one.kind.what]
     if not own:
         return None
     return float(np.mean(relative_errors(form_of(one.kind.what), own[0].parameters, one.samples, one.sheet)))

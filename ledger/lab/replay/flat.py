@@ -19,16 +19,18 @@ def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, We
 def joined_states(book: Books) -> Iterator[tuple[str, int]]:
     """The states of all weights, each kind as one tensor."""
     found: dict[str, int] = {}
-    for entry in book.ledger.select("memory.optimizer"):
-        kind = entry.account.rsplit(".", 1)[-1]
-        found[kind] = found.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
+    for entry in book.ledger.select("memory"):
+        if entry.resource.category == "optimizer":
+            kind = entry.cause.state
+            found[kind] = found.get(kind, 0) + int(book.value(entry.amount) * book.value(entry.times))
     yield from ((f"all {kind}", size) for kind, size in found.items())
 
 
 def update_temporaries(book: Books) -> Iterator[tuple[str, int]]:
     """What the update needs beside states, each kind as one request."""
-    for entry in book.ledger.select("memory.workspace", account="optimizer/"):
-        yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
+    for entry in book.ledger.select("memory"):
+        if entry.resource.category == "workspace" and entry.cause.unit == "optimizer":
+            yield entry.account, int(book.value(entry.amount) * book.value(entry.times))
 
 
 def gather_through_copies(memory: Allocator, weights: Sequence[tuple[str, WeightBytes]], ranks: int) -> None:

@@ -38,7 +38,7 @@ def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tu
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
             stretch = timed.passes.get((name, unit.name))
             device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED_SECONDS
-            rows = [row for row in timed.kernels if row.account.split("/")[0] == unit.name and row.when in PASSES[name]]
+            rows = [row for row in timed.kernels if row.cause.unit == unit.name and row.when in PASSES[name]]
             compared = checks(rows, plan) / (timed.count * unit.count)
             host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared
             yield (name, unit.name), (host / kernels, device)

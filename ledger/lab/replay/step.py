@@ -83,7 +83,7 @@ class _Replay:
 
     def _keep(self, category: str) -> None:
         """What the books hold of a category all the time, layer by layer."""
-        for entry in self.book.ledger.select(f"memory.{category}"):
+        for entry in (one for one in self.book.ledger.select("memory") if one.resource.category == category):
             size = int(self.value(entry.amount))
             for layer in range(int(self.value(entry.times))):
                 self.memory.allocate(f"{category} {entry.account} {layer}", size)

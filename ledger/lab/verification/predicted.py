@@ -8,12 +8,14 @@ from fractions import Fraction
 from ledger.books.closed import Books, Whole, close, whole
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.memory.passing import standing
+from ledger.books.resources import stock
 from ledger.books.results import Compiled, Moment
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles
 from ledger.model.units import Builder, units
 from ledger.model.wrapping import ENDS, LOSS, OUTPUT
+from ledger.spec.kernel_classes import ATTENTION, MATMUL
 from ledger.spec.plan import Plan
 
 Figures = dict[str, int]
@@ -40,7 +42,7 @@ def flops(compiled: Compiled) -> Figures:
 
 
 def _kind(operation: Operation) -> str:
-    return "attention" if operation.kernel.startswith("attention") else "matmul"
+    return ATTENTION if operation.kernel.family == ATTENTION else MATMUL
 
 
 def _recomputed(plan: Plan, one: Whole) -> int:
@@ -103,7 +105,7 @@ def _alive(book: Books, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetim
 
 def _gradients(book: Books) -> int:
     """Bytes of gradients that are there all the time, from the second micro-batch on."""
-    there = (entry for entry, _ in _alive(book, book.line.names) if entry.resource.name == "memory.gradients")
+    there = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("gradients"))
     return sum(int(book.value(entry.amount * entry.times)) for entry in there)
 
 
@@ -122,7 +124,7 @@ def _gathered(book: Books, *moments: str) -> int:
         {
             entry.account: int(book.value(entry.amount * entry.times))
             for entry, when in _alive(book, [moment])
-            if entry.resource.name == "memory.unsharded" and when.first == when.last
+            if entry.resource == stock("unsharded") and when.first == when.last
         }
         for moment in moments
     ]
@@ -133,9 +135,9 @@ def collectives(compiled: Compiled, role: str = "") -> Figures:
     """Count and bytes of each collective by axis and pass, of one role or all; what is recomputed runs in backward."""
     found: Figures = {}
     for account in compiled.accounts:
-        if account.resource.startswith("comm.") and role in ("", account.role):
+        if account.resource.kind == "comm" and role in ("", account.role):
             phase = "backward" if account.when == "recompute" else account.when
             for name, amount in (("count", account.times), ("bytes", int(account.times * account.amount))):
-                key = f"{account.resource}.{phase}.{name}"
+                key = f"{account.resource.name}.{phase}.{name}"
                 found[key] = found.get(key, 0) + amount
     return found

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.model.causes import HostTransfer, Transfer
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, columns, number_cell, slowest_role, text_cells
 from ledger.report.views.work import transfer_kinds
+from ledger.spec.kernel_classes import HOST_LINK, KernelClass
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -62,18 +64,30 @@ def uncalibrated_kinds(compiled: Compiled) -> tuple[str, ...]:
     """Kinds of kernel that only a data sheet prices."""
     if not compiled.roles:
         return ()
-    return tuple(sorted({kernel.kind for kernel in slowest_role(compiled).kernels if not kernel.calibrated}))
+    return tuple(sorted({str(kernel.kind) for kernel in slowest_role(compiled).kernels if not kernel.calibrated}))
 
 
 def usable_curves(compiled: Compiled) -> tuple[Curve, ...]:
     """The fits that can price a kernel of this plan."""
-    kinds = {kernel.kind for role in compiled.roles for kernel in role.kernels}
+    kinds = {_priced_as(kernel.kind) for role in compiled.roles for kernel in role.kernels}
     widths = {0, *(group.attention.head_dim for group in compiled.plan.model.groups)}
     return tuple(
         curve
         for curve in compiled.plan.accelerator.calibration
-        if curve.head_dim in widths and any(f"{kind}.".startswith(f"{curve.what}.") for kind in kinds)
+        if curve.head_dim in widths and any(_prices(curve.what, kind) for kind in kinds)
     )
+
+
+def _priced_as(kind: KernelClass | Transfer | HostTransfer) -> KernelClass:
+    """The class whose curve prices a kernel or a transfer."""
+    if isinstance(kind, HostTransfer):
+        return KernelClass(HOST_LINK, kind.direction)
+    return KernelClass(kind.collective) if isinstance(kind, Transfer) else kind
+
+
+def _prices(curve: KernelClass, kind: KernelClass) -> bool:
+    """Whether a curve is of this class, or of all passes or all variants of it."""
+    return curve in (kind, replace(kind, pass_=""), KernelClass(kind.family))
 
 
 def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
@@ -84,7 +98,7 @@ def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
     )
     alike: dict[tuple[str, str, str, str], list[Curve]] = {}
     for curve in curves:
-        alike.setdefault((curve.what, curve.regime, curve.source, curve.held_out), []).append(curve)
+        alike.setdefault((str(curve.what), curve.regime, curve.source, curve.held_out), []).append(curve)
     rows = tuple(calibration_row(group) for group in alike.values())
     return Table("Calibrations and their errors", headings, rows, 12) if rows else None
 
@@ -94,7 +108,7 @@ def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
     first = curves[0]
     errors, biases = [curve.error for curve in curves], [curve.bias for curve in curves]
     return (
-        Cell(first.what),
+        Cell(str(first.what)),
         number_cell(span_text([numbers.percent(error) for error in sorted(errors)]), max(errors)),
         number_cell(span_text([numbers.change(bias) for bias in sorted(biases)]), max(biases)) if any(biases) else DASH,
         Cell(REGIMES.get(first.regime, first.regime)),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PRINTED, STORED = 7, 5  # rows of a table of flows and of one of stocks on paper
 NAMED = 3  # accounts of a row that paper names
 NAME = re.compile(r"[A-Za-z_]\w*")
-KINDS = (  # how the name of a resource begins, what its table is called
+KINDS = (  # kinds of resource, and what their tables are called
     ("matmul", "Matrix products"),
     ("vector", "Arithmetic outside the matrix units"),
     ("hbm", "Memory traffic"),
@@ -111,7 +111,7 @@ def covered_shares(tables: Sequence[Table]) -> str:
 
 def resource_rank(account: Account) -> int:
     """Which kind of resource an account belongs to."""
-    return next(at for at, (start, _) in enumerate(KINDS) if account.resource.startswith(start))
+    return next((at for at, (kind, _) in enumerate(KINDS) if account.resource.kind == kind), len(KINDS) - 1)
 
 
 def is_stock(account: Account) -> bool:
@@ -124,7 +124,7 @@ def largest_of_roles(accounts: Sequence[Account]) -> list[PostedAccount]:
     found: dict[tuple[str, str, str, str], list[Account]] = {}
     for account in accounts:
         when = "" if is_stock(account) else account.when
-        found.setdefault((account.account, account.resource, when, account.formula), []).append(account)
+        found.setdefault((account.account, account.resource.name, when, account.formula), []).append(account)
     return [
         PostedAccount(
             max(group, key=lambda one: one.amount * one.times),
@@ -141,7 +141,7 @@ def group_by_formula(posted: Sequence[PostedAccount]) -> list[FormulaRow]:
     for one in posted:
         account = one.account
         times = account.times if is_stock(account) else 0
-        key = (account.resource, account.formula, account.basis, account.amount, times)
+        key = (account.resource.name, account.formula, account.basis, account.amount, times)
         found.setdefault(key, []).append(one)
     return [FormulaRow(tuple(sorted(group, key=lambda one: -one.account.times))) for group in found.values()]
 
@@ -163,7 +163,7 @@ def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell,
     roles = max(found.roles for found in row.posted)
     return (
         names_cell(row),
-        *([Cell(account.resource.partition(".")[2].replace("_", "-").replace(".", ", "))] if several else []),
+        *([Cell(", ".join(account.resource.which).replace("_", "-"))] if several else []),
         when_cell(row),
         formula_cell(account.formula),
         Cell(

@@ -24,8 +24,8 @@ def host_table(compiled: Compiled) -> Table | None:
     """Host memory by category for one device of the role with most, and for a node; None where nothing is there."""
     held: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
     for row in compiled.accounts:
-        if row.resource.startswith("host."):
-            held[row.role][row.resource.removeprefix("host.")] += row.amount * row.times
+        if row.resource.kind == "host":
+            held[row.role][row.resource.category] += row.amount * row.times
     if not held:
         return None
     cluster = compiled.plan.cluster

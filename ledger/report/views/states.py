@@ -55,7 +55,7 @@ def _optimizer_rows(plan: Plan, held: list[Account]) -> Iterator[tuple[Cell, ...
 
 def _quantised_rows(recipe: Recipe | None, held: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
-    if recipe and any(row.account.endswith(COPIES) and row.resource.startswith("memory.") for row in held):
+    if recipe and any(row.account.endswith(COPIES) and row.resource.kind == "memory" for row in held):
         found = _bytes(held, (*COPIES, *(f"{copy}.scales" for copy in COPIES), ".weight.scale"), "memory.weights")
         scales = f"{recipe.format}, scales in {recipe.scale}"
         yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), found
@@ -67,8 +67,8 @@ def _quantised_rows(recipe: Recipe | None, held: list[Account]) -> Iterator[tupl
 
 def _bytes(held: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
     """Bytes of the accounts that end so."""
-    found = (int(row.amount) * row.times for row in held if row.resource == resource and row.account.endswith(endings))
-    return amount(sum(found), "B")
+    rows = (row for row in held if row.resource.name == resource and row.account.endswith(endings))
+    return amount(sum(int(row.amount) * row.times for row in rows), "B")
 
 
 def _weight_kinds(updated: set[str], state: State) -> str:

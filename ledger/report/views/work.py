@@ -27,6 +27,7 @@ from ledger.report.views.parts import (
     total_cell,
     whole_number,
 )
+from ledger.spec.kernel_classes import matmul
 
 if TYPE_CHECKING:
     from ledger.books.results import KernelTime
@@ -113,7 +114,7 @@ def device_roofs(accelerator: Accelerator, dtype: str) -> tuple[charts.Roof, ...
     """The data sheet's roof, and the measured one where there is a fit for this dtype."""
     limit, bandwidth = accelerator.peak[dtype], accelerator.bandwidth
     datasheet = charts.Roof("data sheet", limit, bandwidth, "ink")
-    fits = [curve for curve in accelerator.calibration if curve.what == f"matmul.{dtype}" and "e" in curve.parameters]
+    fits = [curve for curve in accelerator.calibration if curve.what == matmul(dtype) and "e" in curve.parameters]
     measured = [
         charts.Roof("measured", limit * f.parameters["e"], bandwidth * f.parameters.get("b", 1.0), "axis", "6 4")
         for f in sorted(fits, key=lambda curve: curve.regime != "sustained")[:1]
@@ -163,7 +164,7 @@ def communication(report: Report) -> CommunicationView | None:
     if not (names or hosted) or not compiled.roles:
         return None
     kernels = [kernel for kernel in slowest_role(compiled).kernels if kernel.payload]
-    rows = tuple(collective_row(report, name, [k for k in kernels if k.kind == name]) for name in names)
+    rows = tuple(collective_row(report, name, [k for k in kernels if str(k.kind) == name]) for name in names)
     rows += tuple(host_row(report, key, [k for k in kernels if f"{k.kind}.bytes" == key]) for key in hosted)
     quantities = columns("number", "times a step", "bytes a step", "takes", "not hidden")
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)

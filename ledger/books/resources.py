@@ -1,0 +1,93 @@
+"""Resources: the currencies of a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Literal
+
+ResourceKind = Literal[
+    "matmul",  # FLOPs on the matrix units that a result needs, by the dtype whose rate prices them
+    "masked",  # those of scores that a mask throws away
+    "repeated",  # those that every device of an axis spends alike
+    "vector",  # FLOPs outside the matrix units
+    "hbm",  # bytes that kernels read from and write to device memory
+    "comm",  # bytes sent between devices, by collective and mesh axis
+    "host_link",  # bytes copied between device and host, by direction
+    "host_traffic",  # bytes that the host reads from and writes to its own memory
+    "memory",  # bytes held in device memory, by what they are
+    "host",  # bytes held in host memory for a device, by what they are
+]
+FLOPS: tuple[ResourceKind, ...] = ("matmul", "masked", "repeated", "vector")
+STOCKS: tuple[ResourceKind, ...] = ("memory", "host")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A currency. A stock is held and has a peak; all else is spent and adds up over a step."""
+
+    kind: ResourceKind
+    dtype: str = ""
+    collective: str = ""
+    axis: str = ""
+    direction: str = ""
+    category: str = ""
+
+    @cached_property
+    def name(self) -> str:
+        """As it is printed: `matmul.bf16`, `comm.all_gather.tensor`, `memory.activations`."""
+        return ".".join((self.kind, *self.which))
+
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
+    @property
+    def which(self) -> tuple[str, ...]:
+        """What tells it from others of its kind."""
+        parts = (self.dtype, self.collective, self.axis, self.direction, self.category)
+        return tuple(part for part in parts if part)
+
+    @property
+    def unit(self) -> str:
+        """FLOP or B."""
+        return "FLOP" if self.kind in FLOPS else "B"
+
+    @property
+    def stock(self) -> bool:
+        """Whether it is held, not spent."""
+        return self.kind in STOCKS
+
+
+@cache
+def flops(kind: ResourceKind, dtype: str = "") -> Resource:
+    """FLOPs of a kind, on the matrix units by dtype."""
+    return Resource(kind, dtype=dtype)
+
+
+@cache
+def sent(collective: str, axis: str) -> Resource:
+    """Bytes sent between devices."""
+    return Resource("comm", collective=collective, axis=axis)
+
+
+@cache
+def copied(direction: str) -> Resource:
+    """Bytes copied between a device and its host."""
+    return Resource("host_link", direction=direction)
+
+
+@cache
+def stock(category: str) -> Resource:
+    """Bytes held in device memory, by what they are."""
+    return Resource("memory", category=category)
+
+
+@cache
+def on_host(category: str) -> Resource:
+    """Bytes held in host memory for a device all the time, by what they are."""
+    return Resource("host", category=category)
+
+
+TRAFFIC = Resource("hbm")
+HOST_TRAFFIC = Resource("host_traffic")

@@ -1,0 +1,72 @@
+"""What causes an amount, as records: the operation, in which unit and block, and what it is there for.
+
+Names of accounts are printed from these records here, and nothing reads them back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+
+
+class Purpose(Enum):
+    """What an operation is there for, as far as a rule asks."""
+
+    RESULT = auto()  # what the pass computes
+    WEIGHT_GRADIENT = auto()  # the contraction that gives the gradient of a weight
+    COLUMN_INPUT_GRADIENT = auto()  # the transfer of the gradient of what all devices of an axis use whole
+    GATHERED_AGAIN = auto()  # what forward gathered, and did not save, gathered once more for a weight's gradient
+    GRADIENT_SUM = auto()  # of a weight's gradient over devices that see a part of the sequence each
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A transfer between devices: a `collective` over a mesh `axis`.
+
+    `cargo` is what moves: activations of a layer, by the axis (`tensor`, `context`, `expert`); those between stages
+    (`pipeline`); weights and their gradients (`data`).
+    """
+
+    collective: str
+    axis: str
+    cargo: str
+
+    def __str__(self) -> str:
+        """As kernels are listed: `all_gather.tensor`."""
+        return f"{self.collective}.{self.axis}"
+
+
+@dataclass(frozen=True)
+class HostTransfer:
+    """A copy between a device and its host of a kind of thing (gradients, weights, activations), `down` or `up`."""
+
+    of: str
+    direction: str
+
+    def __str__(self) -> str:
+        """As kernels are listed: `host_link.down`."""
+        return f"host_link.{self.direction}"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What an amount is spent on or held for: `name` is `component/operation` within a `unit` of the model.
+
+    A unit may also be what belongs to no layer: the `pipeline`, the `optimizer`. `block` is the part of a layer that an
+    operation belongs to, attention or mlp, each with the norm before it; `region` its parts that policies can name. Of
+    what is held, `state` says which state of an optimizer, which copy, or when in its life.
+    """
+
+    unit: str
+    name: str
+    block: str = ""
+    region: tuple[str, ...] = ()
+    purpose: Purpose = Purpose.RESULT
+    state: str = ""
+
+    @cached_property
+    def account(self) -> str:
+        """The name of the account: `unit/component/operation`, and what of it."""
+        name = f"{self.name}.{self.state}" if self.state else self.name
+        return f"{self.unit}/{name}" if self.unit else name
