@@ -1,0 +1,104 @@
+"""How long `make test` takes, folder by folder: a pytest plugin, and the command that runs the tests with it.
+
+    python benchmarks/suite.py [--files] [PYTEST ARGUMENTS]    # `make test-times`
+
+Seconds of the processor are of the test's process and of what PyTorch judges beside it; other work on the machine moves
+them less than the wall's. A fixture counts where it is made. What pytest itself takes is the difference to the whole.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.forkserver as forkserver
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds() -> float:
+    """User and system seconds of this process, its children and the server whose forks judge ranks (Linux alone)."""
+    seconds = sum(os.times()[:4])
+    server = getattr(forkserver._forkserver, "_forkserver_pid", None)  # noqa: SLF001  # has no public name
+    stat = Path(f"/proc/{server}/stat")
+    if server is None or not stat.exists():
+        return seconds
+    fields = stat.read_text(encoding="ascii").rpartition(")")[2].split()
+    return seconds + sum(map(int, fields[11:15])) / TICKS  # utime, stime, cutime, cstime (proc_pid_stat(5))
+
+
+@dataclass
+class Timer:
+    """Seconds of each test file: told by the process that runs a test, summed up by the one that reports."""
+
+    by_file: bool
+    started: float = field(default_factory=time.perf_counter)
+    before: float = 0.0
+    tests: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    wall: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    processor: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def pytest_runtest_logstart(self) -> None:
+        """A test begins, with its fixtures."""
+        self.before = processor_seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        """Each phase's report carries the processor's seconds, also from one process to another."""
+        report: Any = yield
+        now = processor_seconds()
+        report.processor_seconds, self.before = now - self.before, now
+        return report
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A phase is over."""
+        if not hasattr(report, "processor_seconds") or os.environ.get("PYTEST_XDIST_WORKER"):
+            return
+        path = Path(report.nodeid.partition("::")[0])
+        key = str(path) if self.by_file else str(Path(*path.parts[: 2 if len(path.parts) > 2 else 1]))
+        self.tests[key] += report.when == "call"
+        self.wall[key] += report.duration
+        self.processor[key] += report.processor_seconds
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The table, what takes longest first."""
+        if not self.tests:
+            return
+        terminalreporter.section("seconds by file" if self.by_file else "seconds by folder")
+        width = max(map(len, self.tests))
+        for key in sorted(self.tests, key=lambda key: -self.processor[key]):
+            row = f"{key:<{width}} {self.tests[key]:>7} tests {self.wall[key]:>8.1f} s"
+            terminalreporter.write_line(f"{row} {self.processor[key]:>8.1f} s of processor")
+        total = f"{'together':<{width}} {sum(self.tests.values()):>7} tests {sum(self.wall.values()):>8.1f} s"
+        terminalreporter.write_line(f"{total} {sum(self.processor.values()):>8.1f} s of processor")
+        terminalreporter.write_line(f"wall, with start and collection: {time.perf_counter() - self.started:.1f} s")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """By folder, or by file."""
+    parser.addoption("--files", action="store_true", help="Seconds of each test file, not of each folder.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In every process that runs tests."""
+    config.pluginmanager.register(Timer(config.getoption("--files")))
+
+
+def main() -> None:
+    """Runs pytest with this module as a plugin; its exit status is pytest's."""
+    path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", "pytest", "-p", "suite", *sys.argv[1:]]
+    sys.exit(subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
