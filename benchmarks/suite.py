@@ -8,14 +8,14 @@ them less than the wall's. A fixture counts where it is made. What pytest itself
 
 from __future__ import annotations
 
-import multiprocessing.forkserver as forkserver
 import os
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Timer:
         self.before = processor_seconds()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         """Each phase's report carries the processor's seconds, also from one process to another."""
         report: Any = yield
         now = processor_seconds()

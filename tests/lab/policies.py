@@ -8,8 +8,9 @@ from typing import Any
 from ledger.books.closed import Books, close
 from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled
+from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.flop_counts import flop_counts
-from ledger.lab.observed.step_memory import StepMemory, step_memory
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.reference.model import workload
 from ledger.model.operations import total
 from ledger.model.schedule import roles
@@ -25,7 +26,7 @@ class Compared:
     """The ledger's own plan, and PyTorch's step of it."""
 
     compiled: Compiled
-    found: StepMemory
+    found: DeviceStep
 
     @property
     def book(self) -> Books:
@@ -90,4 +91,4 @@ def compared(model: str, core: str, vocab: int = 512, loss: Any = "eager", chunk
         run={"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1},
         **parts,
     )
-    return Compared(compiled, step_memory(workload(compiled.plan)))
+    return Compared(compiled, one_device_step(workload(compiled.plan)))

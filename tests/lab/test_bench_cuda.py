@@ -45,7 +45,7 @@ from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.curves import choose
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.modules import imaginary_gpu
-from ledger.lab.reference.optimizers import Numbers
+from ledger.lab.reference.optimizers import FakeScalars
 from tests.lab.cuda_on_cpu import GIB, Device
 
 install_cuda_guard()  # before the first backward pass of this process, which starts a thread for each device there is
@@ -108,7 +108,7 @@ def test_whole_steps_run_on_fake_cuda_tensors(name: str) -> None:
     """Models, fused updates and recomputation at their real width, without a byte of them."""
     for case in plans.cases(H200):
         if case.keys["id"] in (f"{name}-eager", f"{name}-recompute"):
-            with FakeTensorMode(), imaginary_gpu(), Numbers():
+            with FakeTensorMode(), imaginary_gpu(), FakeScalars():
                 step = steps.trainer(steps.of(case, "cuda"), "cuda:0")
                 step()
                 assert step().device.type == "cuda"
@@ -431,7 +431,7 @@ def test_ranks_of_nccl_make_every_collective(
     wide = Limits("cuda", 2**36, 2**25, 2, ("bf16",))
     records = [case.record for case in table.suite(wide, ("collective",))]
     (tmp_path / "tasks.json").write_text(json.dumps(records), encoding="utf-8")
-    with FakeTensorMode(), Numbers():
+    with FakeTensorMode(), FakeScalars():
         collective_rank.main(str(tmp_path / "tasks.json"), 0.001)
     results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (began["backend"], began["device_id"]) == ("nccl", torch.device("cuda:0"))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledger.lab.observed.sharded_step import Sharding, sharded_step
+from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import workload
 from tests.books.test_collectives import SPLIT, sent
 from tests.model import plans
@@ -35,5 +36,5 @@ def test_every_collective(model: plans.Mapped, degrees: dict[str, Any], recomput
         parallelism={**degrees, "zero": 3},
         run={"seq_len": 13 * 3, "micro_batch": 3, "global_batch": 3 * data},
     )
-    called = sharded_step(workload(compiled.plan), Sharding(data=data, tensor=tensor)).collectives
+    called = rank_step(workload(compiled.plan), ShardedRank(data=data, tensor=tensor)).collectives
     assert sent(compiled) == {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in called}

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.sharded_step import ShardedStep, Sharding, sharded_step
+from ledger.lab.observed.device_step import DeviceStep
+from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import workload
 from ledger.model.offloading import sums_on_host
 from tests.books.test_collectives import sent
@@ -45,7 +47,7 @@ CASES: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
 }
 
 
-def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedStep]:
+def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, DeviceStep]:
     """The same plan compiled, and run on one rank."""
     batches, rest = parts.get("batches", 1), {key: value for key, value in parts.items() if key != "batches"}
     whole: dict[str, Any] = {
@@ -58,7 +60,7 @@ def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedSt
     }
     compiled = plans.compiled(**whole)
     mesh = compiled.plan.parallelism
-    sharding = Sharding(
+    sharding = ShardedRank(
         data=RANKS // mesh.replicate,
         replicate=mesh.replicate,
         reshard=mesh.reshard,
@@ -68,7 +70,7 @@ def both(layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedSt
         ends=compiled.plan.stack.ends,
         offload="weights" in mesh.offload,
     )
-    return compiled, sharded_step(workload(compiled.plan), sharding)
+    return compiled, rank_step(workload(compiled.plan), sharding)
 
 
 def at_once(compiled: Compiled) -> int:
@@ -96,7 +98,7 @@ def test_peak_and_collectives(layout: plans.Mapped, parts: plans.Mapped) -> None
     compiled, found = both(layout, parts)
     called = {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in found.collectives}
     assert sent(compiled) == called
-    fullest = max(held.asked for held in found.moments.values())
+    fullest = max(held.requested for held in found.moments.values())
     assert 0 <= fullest - compiled.totals["memory.peak"] <= SCALARS
     assert 0 <= found.host - at_once(compiled) <= added(compiled) + SCALARS
 
@@ -114,4 +116,4 @@ def test_every_moment_of_backward() -> None:
         "optimizer": ledger["optimizer"],
     }
     for name, total in moments.items():
-        assert 0 <= found.moments[name].asked - total <= SCALARS, name
+        assert 0 <= found.moments[name].requested - total <= SCALARS, name

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.observed.saved_tensors import saved_storages
-from ledger.lab.observed.step_memory import step_memory
 from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError
 from tests.lab.saved_cases import packed, predicted
@@ -63,10 +63,10 @@ def test_memory_of_a_step(family: str, kernels: dict[str, str]) -> None:
     """What is alive between the passes and at the fullest instant of backward follows what is saved."""
     compiled = built(MIXTURES[family], kernels)
     (role,) = compiled.roles
-    found, moments = step_memory(workload(compiled.plan)), {moment.name: moment.total for moment in role.moments}
+    found, moments = one_device_step(workload(compiled.plan)), {moment.name: moment.total for moment in role.moments}
     for name in set(moments) & set(found.moments):
         if name.startswith("backward/") and name.endswith("/end"):
-            assert moments[name] == pytest.approx(found.moments[name].asked, rel=5e-3), name
+            assert moments[name] == pytest.approx(found.moments[name].requested, rel=5e-3), name
 
 
 def test_a_format_that_torch_lacks_is_not_judged() -> None:

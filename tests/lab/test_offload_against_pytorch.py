@@ -14,8 +14,9 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 
 from ledger.books.results import Compiled
-from ledger.lab.observed import hosted_activations
-from ledger.lab.observed.step_memory import StepMemory, step_memory
+from ledger.lab.observed import metered_step
+from ledger.lab.observed.device_step import DeviceStep
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.layouts import unjudged
 from tests.model import plans
@@ -24,7 +25,7 @@ SCALARS = 1024  # bytes: positions, frequencies and scalars of the loss, which t
 LAYERS = 5
 
 
-def both(host: str, **parts: Any) -> tuple[Compiled, StepMemory]:
+def both(host: str, **parts: Any) -> tuple[Compiled, DeviceStep]:
     """The same plan on one device compiled, and run."""
     whole: dict[str, Any] = {
         "model": plans.layer(plans.LLAMA, repeat=LAYERS),
@@ -36,7 +37,7 @@ def both(host: str, **parts: Any) -> tuple[Compiled, StepMemory]:
         **parts,
     }
     compiled = plans.compiled(**whole)
-    return compiled, step_memory(workload(compiled.plan))
+    return compiled, one_device_step(workload(compiled.plan))
 
 
 @pytest.mark.parametrize("host", ["none", "compute"])
@@ -51,8 +52,8 @@ def test_what_is_left_on_the_device(host: str, parts: plans.Mapped) -> None:
     moments = {moment.name: moment.total for moment in role.moments}
     judged = ("backward/loss", "backward/decoder", "backward/decoder/end", "backward/input", "optimizer")
     for name in judged:
-        assert 0 <= found.moments[name].asked - moments[name] <= SCALARS, name
-    fullest = max(held.asked for name, held in found.moments.items() if name.startswith("backward/"))
+        assert 0 <= found.moments[name].requested - moments[name] <= SCALARS, name
+    fullest = max(held.requested for name, held in found.moments.items() if name.startswith("backward/"))
     assert 0 <= fullest - max(total for name, total in moments.items() if name.startswith("backward/")) <= SCALARS
     assert found.host == compiled.totals["memory.host"]
     assert not unjudged(compiled.plan)
@@ -81,10 +82,10 @@ def test_save_on_cpu_leaves_as_little(monkeypatch: pytest.MonkeyPatch) -> None:
     They send those as well, and weights.
     """
     compiled, ours = both("none")
-    monkeypatch.setattr(hosted_activations, "hosted", torch_s_own)
-    found = step_memory(workload(compiled.plan))
+    monkeypatch.setattr(metered_step, "offload_activations", torch_s_own)
+    found = one_device_step(workload(compiled.plan))
     tables = {row.account: int(row.amount) for row in compiled.accounts if row.account.endswith(".table")}
     for name in ("after forward", "backward/loss"):
-        assert found.moments[name].asked == ours.moments[name].asked - sum(tables.values())
-    assert found.peak_forward <= ours.peak_forward
+        assert found.moments[name].requested == ours.moments[name].requested - sum(tables.values())
+    assert found.peak("forward") <= ours.peak("forward")
     assert found.host > ours.host  # a weight, and an input of several products, as often as they are saved

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ledger.lab.observed.step_memory import step_memory
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.reference.model import workload
 from ledger.lab.reference.optimizers import CLASSES, KERNELS, reference_optimizer
 from ledger.lab.transformers.config import NoReferenceError
@@ -36,12 +36,12 @@ def measured(optimizer: Any, kernel: str, precision: str) -> tuple[int, int, int
     )
     (role,) = compiled.roles
     update = next(moment for moment in role.moments if moment.name == "optimizer")
-    found = step_memory(workload(compiled.plan))
+    found = one_device_step(workload(compiled.plan))
     tokens = 37 * 8
     kept = sum(compiled.totals[f"memory.static.{part}"] for part in ("weights", "master", "optimizer")) + tokens
     held = found.moments["optimizer"]
     counts = 28 * STEP_COUNT if kernel == "fused" and optimizer not in ("sgd", "momentum") else 0  # 28 parameters
-    return int(kept) - found.moments["static"].asked, update.total - held.asked + LOSS, counts, held.rounding
+    return int(kept) - found.moments["static"].requested, update.total - held.requested + LOSS, counts, held.rounding
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "fp32", "bf16-mixed"])
@@ -71,9 +71,9 @@ def test_a_loop_holds_what_the_weight_before_left(name: str) -> None:
         model=model, optimizer=name, precision="fp32", kernels={"optimizer": "loop", "attention": "math"}
     )
     update = compiled.roles[0].moments[-1]
-    found = step_memory(workload(compiled.plan)).moments["optimizer"]
+    found = one_device_step(workload(compiled.plan)).moments["optimizer"]
     rotary = 2 * 12 * 4  # transformers keeps inverse frequencies, twice
-    assert abs(update.total + LOSS + rotary - found.asked) <= (512 if name == "adafactor" else 0)
+    assert abs(update.total + LOSS + rotary - found.requested) <= (512 if name == "adafactor" else 0)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "fp32", "bf16-mixed"])

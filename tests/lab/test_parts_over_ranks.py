@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.sharded_step import ShardedStep, sharded_step
+from ledger.lab.observed.device_step import DeviceStep
+from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification.layouts import sharding, unjudged
@@ -27,7 +28,7 @@ EXPERTS: dict[str, tuple[plans.Mapped, plans.Mapped]] = {
 }
 
 
-def both(model: plans.Mapped, layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, ShardedStep]:
+def both(model: plans.Mapped, layout: plans.Mapped, parts: plans.Mapped) -> tuple[Compiled, DeviceStep]:
     """The same plan compiled, and run on one rank."""
     batch = parts.get("batch", BATCH)
     mesh = {"data": RANKS, "zero": 3, **layout}
@@ -41,18 +42,18 @@ def both(model: plans.Mapped, layout: plans.Mapped, parts: plans.Mapped) -> tupl
     }
     compiled = plans.compiled(**whole)
     assert not unjudged(compiled.plan)
-    return compiled, sharded_step(workload(compiled.plan), sharding(compiled.plan))
+    return compiled, rank_step(workload(compiled.plan), sharding(compiled.plan))
 
 
-def equal(compiled: Compiled, found: ShardedStep) -> None:
+def equal(compiled: Compiled, found: DeviceStep) -> None:
     """Every collective, with its bytes."""
     called = {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in found.collectives}
     assert sent(compiled) == called
 
 
-def beside(compiled: Compiled, found: ShardedStep) -> int:
+def beside(compiled: Compiled, found: DeviceStep) -> int:
     """Bytes of PyTorch's fullest moment that the ledger's lacks."""
-    return int(max(held.asked for held in found.moments.values()) - compiled.totals["memory.peak"])
+    return int(max(held.requested for held in found.moments.values()) - compiled.totals["memory.peak"])
 
 
 @pytest.mark.parametrize(("layout", "parts"), EXPERTS.values(), ids=EXPERTS)

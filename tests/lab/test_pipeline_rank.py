@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.sharded_step import Stage, stage_step
+from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.ranks import StageRank
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.stages import unjudged, verdicts
 from tests.model import plans
@@ -40,7 +41,7 @@ def test_one_more_in_flight_shows() -> None:
     """The last device as the first of a longer pipeline would hold it: what a layer saves more stands out."""
     compiled = plan()
     work = workload(compiled.plan)
-    near, far = (stage_step(work, Stage(place, STAGES, "1f1b", 6)).moments["backward/decoder"] for place in (1, 0))
+    near, far = (rank_step(work, StageRank(place, STAGES, "1f1b", 6)).moments["backward/decoder"] for place in (1, 0))
     saved = 6 * int(compiled.totals["saved.per_layer.decoder"])
     assert far.bytes - near.bytes > saved
 

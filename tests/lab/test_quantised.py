@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.observed.saved_tensors import saved_bytes
-from ledger.lab.observed.step_memory import step_memory
 from ledger.lab.reference.model import workload
 from ledger.lab.reference.quantised import QuantisedLinear, quantise_layers
 from ledger.lab.transformers.config import NoReferenceError
@@ -43,12 +43,12 @@ def test_memory_of_a_step(name: str) -> None:
     """Copies of weights and amax buffers stay from step to step, and the peak of backward has what it has."""
     compiled = plans.compiled(**PARTS, precision=name)
     (role,) = compiled.roles
-    found = step_memory(workload(compiled.plan))
+    found = one_device_step(workload(compiled.plan))
     moments = {moment.name: moment.total for moment in role.moments}
     rotary, loss = 2 * 16 * 4, 4  # transformers keeps inverse frequencies, and the loss is still there
-    assert moments["optimizer"] == pytest.approx(found.moments["optimizer"].asked - rotary - loss, abs=64)
+    assert moments["optimizer"] == pytest.approx(found.moments["optimizer"].requested - rotary - loss, abs=64)
     for name_of_moment in ("backward/decoder", "backward/decoder/end"):
-        assert moments[name_of_moment] == pytest.approx(found.moments[name_of_moment].asked, rel=4e-3)
+        assert moments[name_of_moment] == pytest.approx(found.moments[name_of_moment].requested, rel=4e-3)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "nvfp4"])  # a byte of two counts as one element

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.lab.observed.sharded_step import Replicas, ShardedStep, replica_step
+from ledger.lab.observed.device_step import DeviceStep
+from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.ranks import DdpRank
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.layouts import replicas
 from ledger.lab.verification.predicted import collectives, memory
@@ -29,7 +31,7 @@ def plan(batches: int = 1, **layout: Any) -> Compiled:
     )
 
 
-def sent(step: ShardedStep) -> dict[str, int]:
+def sent(step: DeviceStep) -> dict[str, int]:
     """Count and bytes of the collectives of a step, under the ledger's names."""
     names = {f"comm.{one.kind}.{one.axis}.{one.phase}": one for one in step.collectives}
     return {f"{name}.{what}": getattr(one, what) for name, one in names.items() for what in ("count", "bytes")}
@@ -48,17 +50,17 @@ def sent(step: ShardedStep) -> dict[str, int]:
 def test_buckets_are_reduced_and_stay(batches: int, layout: dict[str, Any]) -> None:
     """As many reductions, of as many bytes, as PyTorch's reducer runs, and at every end of a pass what it holds."""
     compiled = plan(batches, **layout)
-    step = replica_step(workload(compiled.plan), replicas(compiled.plan))
+    step = rank_step(workload(compiled.plan), replicas(compiled.plan))
     assert collectives(compiled) == sent(step)
     held = memory(compiled)
     for moment in ("after forward", "backward/loss", "optimizer"):
-        assert 0 <= step.moments[moment].asked - held[moment] <= BESIDE + 8 * 39 * 3, moment
+        assert 0 <= step.moments[moment].requested - held[moment] <= BESIDE + 8 * 39 * 3, moment
 
 
 def test_another_size_of_buckets_shows() -> None:
     """The judge's reducer is asked for its own size, so a plan that says another one is found wrong."""
     compiled = plan(bucket="0.1 MB")
-    step = replica_step(workload(compiled.plan), Replicas(RANKS, 50 * KILOBYTE))
+    step = rank_step(workload(compiled.plan), DdpRank(RANKS, 50 * KILOBYTE))
     assert (
         collectives(compiled)["comm.all_reduce.data.backward.count"] < sent(step)["comm.all_reduce.data.backward.count"]
     )

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.observed.saved_tensors import saved_storages
-from ledger.lab.observed.step_memory import step_memory
 from ledger.lab.reference.model import Workload
 from ledger.spec.plan import Kernels, Precision, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B, SMALL_LLAMA
@@ -43,8 +43,8 @@ LLAMA_1x8192 = Workload(LLAMA_3_8B, LLAMA_SHIPPED, BF16, 1, 8192)
 )
 def test_phases_of_a_step(work: Workload, activations: int, forward: int, backward: int, optimizer: int) -> None:
     """Each phase holds what a real step holds, to the byte."""
-    found = step_memory(work)
-    assert (found.activations, found.peak_forward, found.peak_backward, found.peak_optimizer) == (
+    found = one_device_step(work)
+    assert (found.activations, found.peak("forward"), found.peak("backward"), found.peak("optimizer")) == (
         activations,
         forward,
         backward,
@@ -64,8 +64,8 @@ def test_phases_of_a_step(work: Workload, activations: int, forward: int, backwa
 )
 def test_kernels_and_recomputation(work: Workload, activations: int, backward: int) -> None:
     """What lives between forward and backward, and the peak that follows, depend on the kernel and what is kept."""
-    found = step_memory(work)
-    assert (found.activations, found.peak_backward) == (activations, backward)
+    found = one_device_step(work)
+    assert (found.activations, found.peak("backward")) == (activations, backward)
 
 
 def test_optimizer_temporaries() -> None:
@@ -74,7 +74,7 @@ def test_optimizer_temporaries() -> None:
     before_largest = 2 * 4096  # the head comes after the final norm, whose denominator lives until it is replaced
     step_counts = 291 * 512  # the fused kernel keeps one per parameter tensor: 9 in each of 32 layers, 3 outside
     peaks = {
-        kind: step_memory(replace(LLAMA_1x8192, kernels=replace(LLAMA_SHIPPED, optimizer=kind))).peak_optimizer
+        kind: one_device_step(replace(LLAMA_1x8192, kernels=replace(LLAMA_SHIPPED, optimizer=kind))).peak("optimizer")
         for kind in ("foreach", "fused", "loop")
     }
     assert peaks["foreach"] - peaks["fused"] == parameters - step_counts
@@ -89,4 +89,4 @@ def test_activations_are_the_saved_storages(precision: Precision) -> None:
     ids = next(storage for storage in saved if storage.users == ("EmbeddingBackward0.indices",))
     rounded = sum(-(-storage.bytes // 512) * 512 for storage in saved if storage is not ids)
     loss = 512  # the loss itself, a scalar
-    assert step_memory(work).activations == rounded + loss
+    assert one_device_step(work).activations == rounded + loss

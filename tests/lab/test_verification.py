@@ -20,7 +20,7 @@ from ledger.evidence.verdicts import (
     unchecked,
 )
 from ledger.evidence.verification import JudgeOrigin, Verification
-from ledger.lab.observed.held import Held
+from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.verification import predicted
 from ledger.lab.verification.accuracy import rewritten
 from ledger.lab.verification.causes import causes
@@ -71,7 +71,9 @@ def test_groups_that_take_turns_grow_together() -> None:
 
 def test_rounding_is_extrapolated_beside_the_bytes() -> None:
     """Both parts are affine: 2 x (5, 1) - (3, 0)."""
-    assert weighted([(2, {"a": Held(5, 1)}), (-1, {"a": Held(3, 0)})]) == {"a": Held(7, 2)}
+    assert weighted([(2, {"a": AllocatedBytes(5, 1)}), (-1, {"a": AllocatedBytes(3, 0)})]) == {
+        "a": AllocatedBytes(7, 2)
+    }
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
@@ -114,14 +116,14 @@ def test_outcomes(one: Verdict, status: str) -> None:
 TIED = ("backward/decoder/end", "backward/input")
 
 
-def judged_moments(plan: Plan, **beside: int) -> dict[str, Held]:
+def judged_moments(plan: Plan, **beside: int) -> dict[str, AllocatedBytes]:
     """A judge that holds what the ledger says and the named causes, and so much more at single moments."""
     said = predicted.memory(compile_plan(plan))
     held = {name: size + total(causes(plan, name)) + 512 for name, size in said.items()}
-    return {name: Held(size + beside.get(name, 0), 512) for name, size in held.items()}
+    return {name: AllocatedBytes(size + beside.get(name, 0), 512) for name, size in held.items()}
 
 
-def layers_verdict(plan: Plan, judge: dict[str, Held], raised: str = "") -> Verdict:
+def layers_verdict(plan: Plan, judge: dict[str, AllocatedBytes], raised: str = "") -> Verdict:
     """Of the fullest instant in the layers, where the ledger says 1 GB more of one moment."""
     said = {name: size + 10**9 * (name == raised) for name, size in predicted.memory(compile_plan(plan)).items()}
     return next(v for v in compared(compile_plan(plan), said, judge, "") if v.account == "memory.backward.layers")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ledger.lab.observed.sharded_step import Collective
+from ledger.lab.observed.device_step import CollectiveCalls
 from ledger.lab.observed.storage_meter import wrapped
 
 # Operator -> (kind, whether its first tensor argument is the output, as in c10d, or the input).
@@ -44,17 +44,17 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
         result = func(*args, **(kwargs or {}))
         kind = OPERATORS.get(func.__name__.split(".")[0])
         if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
-            key = (_known(kind, args), self.axes[_group_name(args)], self.phase())
+            key = (_kind(kind, args), self.axes[_group_name(args)], self.phase())
             self.counts[key] += 1
-            self.bytes[key] += _larger(args, result)
+            self.bytes[key] += _larger_side(args, result)
         return result
 
-    def collectives(self) -> tuple[Collective, ...]:
+    def collectives(self) -> tuple[CollectiveCalls, ...]:
         """What was counted, sorted."""
-        return tuple(Collective(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
+        return tuple(CollectiveCalls(*key, self.counts[key], self.bytes[key]) for key in sorted(self.counts))
 
 
-def _known(kind: str, args: tuple[Any, ...]) -> str:
+def _kind(kind: str, args: tuple[Any, ...]) -> str:
     """An all-to-all in which a rank has something for one other alone is a send (`permute_tensor`)."""
     splits = [argument for argument in args if isinstance(argument, list)]
     alone = kind == "all_to_all" and splits and sum(map(bool, splits[-1])) == 1 < len(splits[-1])
@@ -69,7 +69,7 @@ def _group_name(args: tuple[Any, ...]) -> str:
     return str([argument for argument in args if isinstance(argument, str)][-1])
 
 
-def _larger(args: tuple[Any, ...], result: Any) -> int:
+def _larger_side(args: tuple[Any, ...], result: Any) -> int:
     """Bytes of the larger side: a gather's output, a reduction's input."""
     leaves = torch.utils._pytree.tree_leaves((args, result))  # noqa: SLF001  # has no public name
     return max(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import distributed
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from ledger.lab.observed.sharded_step import Sharding
+from ledger.lab.observed.ranks import ShardedRank
 
 AXES = ("replicate", "data", "tensor")
 
@@ -48,16 +48,16 @@ class RankMesh:
         return {group.group_name: axis for axis, group in (*groups, *self.within.items())}
 
 
-def rank_mesh(sharding: Sharding, device: str) -> RankMesh:
+def rank_mesh(rank: ShardedRank, device: str) -> RankMesh:
     """The meshes and groups of rank 0. Outside the fake mode, since a mesh reads its own tensors."""
-    whole = init_device_mesh(device, tuple(getattr(sharding, axis) for axis in AXES), mesh_dim_names=AXES)
-    experts, degree = None, sharding.expert
+    whole = init_device_mesh(device, tuple(getattr(rank, axis) for axis in AXES), mesh_dim_names=AXES)
+    experts, degree = None, rank.expert
     if degree > 1:
-        sizes = (sharding.replicate, sharding.data // degree, degree * sharding.tensor)
+        sizes = (rank.replicate, rank.data // degree, degree * rank.tensor)
         experts = init_device_mesh(device, sizes, mesh_dim_names=("replicate", "expert_data", "expert_tensor"))
     within = {
-        axis: distributed.new_group([rank * sharding.tensor for rank in range(ranks)])
-        for axis, ranks in (("expert", degree), ("context", sharding.context))
+        axis: distributed.new_group([member * rank.tensor for member in range(ranks)])
+        for axis, ranks in (("expert", degree), ("context", rank.context))
         if ranks > 1
     }
-    return RankMesh(whole, experts, within, sharding.replicate > 1)
+    return RankMesh(whole, experts, within, rank.replicate > 1)

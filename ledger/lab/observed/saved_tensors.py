@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from ledger.lab.observed.storages import storage_of
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 from ledger.lab.reference.model import Workload, freeze, reference_model, torch_dtype, training_loss
+from ledger.lab.reference.storages import storage_of
 from ledger.lab.transformers.config import family, with_layers
 
 if TYPE_CHECKING:

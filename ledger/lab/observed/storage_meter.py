@@ -12,14 +12,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ledger.lab.observed.held import Held
-from ledger.lab.observed.storages import identity
+from ledger.lab.observed.device_step import AllocatedBytes
+from ledger.lab.reference.storages import identity
 
 BLOCK = 512  # bytes: the CUDA caching allocator rounds every request up to this (c10/cuda/CUDACachingAllocator.cpp)
 
 
 class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
-    """`live` and `peak` bytes of the storages on one kind of device that were watched or made within.
+    """`live` bytes of the storages on one kind of device that were watched or made within.
 
     `moments`: the fullest instant of each moment that was entered.
     """
@@ -29,29 +29,23 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
         self.device = device
         self.live = 0
         self.rounding = 0
-        self.peak = 0
         self.moment = ""
-        self.moments: dict[str, Held] = {}
+        self.moments: dict[str, AllocatedBytes] = {}
         self.sizes: dict[int, int] = {}
 
     @property
-    def held(self) -> Held:
-        """What is alive now."""
-        return Held(self.live, self.rounding)
+    def allocated(self) -> AllocatedBytes:
+        """Bytes of the storages that are alive now."""
+        return AllocatedBytes(self.live, self.rounding)
 
     def enter(self, moment: str) -> None:
         """From now on what is alive counts towards `moment`, which may be entered again."""
         self.moment = moment
-        self._fullest()
+        self._note_fullest()
 
-    def _fullest(self) -> None:
-        if self.moment and self.live > self.moments.get(self.moment, Held()).bytes:
-            self.moments[self.moment] = self.held
-
-    def restart(self) -> int:
-        """The peak since the last call; the next one starts from what is live."""
-        peak, self.peak = self.peak, self.live
-        return peak
+    def _note_fullest(self) -> None:
+        if self.moment and self.live > self.moments.get(self.moment, AllocatedBytes()).bytes:
+            self.moments[self.moment] = self.allocated
 
     def watch(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count the storages of `tensors` from now until they are freed."""
@@ -70,8 +64,7 @@ class StorageMeter(TorchDispatchMode):  # type: ignore[misc]  # torch's types ar
             self.sizes[identity] = size
             self.live += _rounded(size)
             self.rounding += _rounded(size) - size
-            self.peak = max(self.peak, self.live)
-            self._fullest()
+            self._note_fullest()
 
     @contextmanager
     def resizes_seen(self) -> Iterator[None]:

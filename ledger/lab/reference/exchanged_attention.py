@@ -27,7 +27,7 @@ Core = Callable[[Tensor, Tensor, Tensor, float | None], Tensor]
 
 
 @dataclass(frozen=True)
-class Exchange:
+class SequenceExchange:
     """How the ranks of a group, each with a part of the sequence, let their queries see all of it."""
 
     how: str
@@ -42,7 +42,7 @@ class Exchange:
         return int(self.group.size())
 
 
-def install(built: Any, exchange: Exchange) -> None:
+def install(built: Any, exchange: SequenceExchange) -> None:
     """The model's attention sees the whole sequence by `exchange`."""
     if exchange.kernel not in KERNELS:
         raise NoReferenceError(f"{exchange.kernel} attention: the judge exchanges around kernels of one call")
@@ -66,7 +66,7 @@ def install(built: Any, exchange: Exchange) -> None:
 # --- keys and values gathered -------------------------------------------------------------------
 
 
-def _gathering(exchange: Exchange) -> Core:
+def _gathering(exchange: SequenceExchange) -> Core:
     def whole(tensor: Tensor) -> Tensor:
         """Of all ranks. The sequence is outermost in memory, so that parts are rows."""
         rows = functional.all_gather_single_autograd(_sequence_first(tensor), 0, exchange.group)
@@ -93,7 +93,7 @@ def _heads_first(tensor: Tensor) -> Tensor:
 # --- heads instead of a part of the sequence ----------------------------------------------------
 
 
-def _turning(exchange: Exchange) -> Core:
+def _turning(exchange: SequenceExchange) -> Core:
     ranks = exchange.ranks
 
     def by_heads(tensor: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ def _turning(exchange: Exchange) -> Core:
     return core
 
 
-def _sent(parts: Tensor, exchange: Exchange) -> Tensor:
+def _sent(parts: Tensor, exchange: SequenceExchange) -> Tensor:
     """A part for each rank -> a part of each rank."""
     ones = [1] * exchange.ranks
     sent: Tensor = functional.all_to_all_single_autograd(parts, ones, ones, exchange.group)
@@ -152,7 +152,7 @@ class Ring(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
         return None, None, *found[:3]
 
 
-def _ringing(exchange: Exchange) -> Core:
+def _ringing(exchange: SequenceExchange) -> Core:
     if exchange.kernel != "flash":
         raise NoReferenceError(
             f"context_exchange = ring with {exchange.kernel} attention: the judge's ring is of flash"
@@ -167,7 +167,7 @@ def _ringing(exchange: Exchange) -> Core:
     return core
 
 
-EXCHANGES: dict[str, Callable[[Exchange], Core]] = {
+EXCHANGES: dict[str, Callable[[SequenceExchange], Core]] = {
     "all_gather": _gathering,
     "all_to_all": _turning,
     "ring": _ringing,

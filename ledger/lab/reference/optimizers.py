@@ -33,17 +33,17 @@ CLASSES: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class Reference(Protocol):
+class ReferenceOptimizer(Protocol):
     """What a training loop asks of an optimizer, and what it keeps."""
 
     def step(self) -> None:
         """Update the weights by their gradients."""
 
-    def kept(self) -> Iterator[Tensor]:
+    def states(self) -> Iterator[Tensor]:
         """Every tensor that stays from step to step."""
 
 
-class Several:
+class OptimizerSequence:
     """Optimizers that share the weights of a model, one after the other."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -54,17 +54,19 @@ class Several:
         for optimizer in self.optimizers:
             optimizer.step()
 
-    def kept(self) -> Iterator[Tensor]:
+    def states(self) -> Iterator[Tensor]:
         """The states of all."""
         for optimizer in self.optimizers:
             for state in optimizer.state.values():
                 yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
 
 
-class Mastered:
+class MasterWeightOptimizer:
     """Master weights: gradients are copied to their dtype, they are updated, and the weights are written from them."""
 
-    def __init__(self, weights: Sequence[nn.Parameter], masters: Sequence[nn.Parameter], inner: Several) -> None:
+    def __init__(
+        self, weights: Sequence[nn.Parameter], masters: Sequence[nn.Parameter], inner: OptimizerSequence
+    ) -> None:
         self.weights = weights
         self.masters = masters
         self.inner = inner
@@ -79,13 +81,13 @@ class Mastered:
                 weight.copy_(master)
                 master.grad = None
 
-    def kept(self) -> Iterator[Tensor]:
+    def states(self) -> Iterator[Tensor]:
         """Master weights and states."""
         yield from self.masters
-        yield from self.inner.kept()
+        yield from self.inner.states()
 
 
-class Numbers(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
+class FakeScalars(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
     """Within, a fake tensor that is asked for its value says 1: step counts, and norms that scale an update.
 
     Fused updates without a meta kernel are let be: they write their operands in place and allocate nothing.
@@ -103,19 +105,19 @@ class Numbers(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not
 
 def reference_optimizer(
     built: nn.Module, layers: Sequence[nn.Module], rule: Optimizer, kernel: str, precision: Precision
-) -> Reference:
+) -> ReferenceOptimizer:
     """The optimizer of a plan over a model on fake tensors, its states in place; raises `NoReferenceError`.
 
-    Call it, and its `step`, inside the fake mode and within `Numbers`. `layers` hold what counts as matrices.
+    Call it, and its `step`, inside the fake mode and within `FakeScalars`. `layers` hold what counts as matrices.
     """
     _judged(rule, kernel, precision)
     weights = [weight for weight in built.parameters() if weight.requires_grad]
     if precision.master is None:
-        found: Reference = _over(weights, weights, layers, rule, kernel)
+        found: ReferenceOptimizer = _over(weights, weights, layers, rule, kernel)
     else:
         wide = getattr(torch, {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision.master])
         masters = [nn.Parameter(weight.detach().to(wide)) for weight in weights]
-        found = Mastered(weights, masters, _over(weights, masters, layers, rule, kernel))
+        found = MasterWeightOptimizer(weights, masters, _over(weights, masters, layers, rule, kernel))
     for weight in weights:
         weight.grad = torch.zeros_like(weight)
     found.step()  # states are made by the first step
@@ -146,7 +148,7 @@ def _over(
     layers: Sequence[nn.Module],
     rule: Optimizer,
     kernel: str,
-) -> Several:
+) -> OptimizerSequence:
     """torch's optimizers of a rule and of the rules behind it, each over its weights."""
     inside = {id(weight) for layer in layers for weight in layer.parameters()}
     left = list(zip(weights, updated, strict=True))
@@ -159,7 +161,7 @@ def _over(
         if mine:
             found.append(CLASSES[each.name]([pair[1] for pair in mine], **KERNELS[name]))
         each = each.otherwise
-    return Several(found)
+    return OptimizerSequence(found)
 
 
 def _kind(weight: nn.Parameter, inside: set[int]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ledger.lab.observed.storages import identity, storage_of
+from ledger.lab.reference.storages import identity, storage_of
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ledger.books import compile_plan
 from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, Cause, Verdict, total, unchecked
-from ledger.lab.observed.held import Held
+from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import found, layouts, predicted, stages
 from ledger.lab.verification.causes import INDEX, LOSS, OUTPUT, causes
@@ -111,7 +111,9 @@ def _extrapolated(runs: tuple[Sample, ...]) -> str:
     return f"{depths} layers, each further one their difference" if len(runs) > 1 else f"{depths} layers"
 
 
-def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, Held], origin: str) -> Iterator[Verdict]:
+def compared(
+    compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, AllocatedBytes], origin: str
+) -> Iterator[Verdict]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
     counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
     held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
@@ -119,7 +121,7 @@ def compared(compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, H
         explained = {name: _explained(compiled.plan, name, bytes_held, mine) for name, bytes_held in held.items()}
         yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
     for name in counts:
-        found_here = theirs.get(name, Held()).bytes
+        found_here = theirs.get(name, AllocatedBytes()).bytes
         yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
 
 
@@ -140,7 +142,7 @@ def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
     return (Cause("labels padded and shifted", INDEX),) if longer else ()
 
 
-def _explained(plan: Plan, moment: str, held: Held, mine: Mapping[str, int]) -> tuple[Cause, ...]:
+def _explained(plan: Plan, moment: str, held: AllocatedBytes, mine: Mapping[str, int]) -> tuple[Cause, ...]:
     """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
     found_here = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
     fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ledger.lab.observed.held import Held
+from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.model.schedule import order
 from ledger.spec.inputs import violations
 from ledger.spec.plan import Model, Plan
@@ -103,14 +103,14 @@ def cut(plan: Plan, layers: int) -> Plan:
     )
 
 
-def weighted(figures: Sequence[tuple[int, Mapping[str, Held]]]) -> dict[str, Held]:
+def weighted(figures: Sequence[tuple[int, Mapping[str, AllocatedBytes]]]) -> dict[str, AllocatedBytes]:
     """The sum of what each run found, times its weight. A figure that a run lacks is 0 there."""
     names = dict.fromkeys(name for _, found in figures for name in found)
-    return {name: _sum(found[name].times(weight) for weight, found in figures if name in found) for name in names}
+    return {name: _sum(found[name] * weight for weight, found in figures if name in found) for name in names}
 
 
-def _sum(parts: Iterator[Held]) -> Held:
-    whole = Held()
+def _sum(parts: Iterator[AllocatedBytes]) -> AllocatedBytes:
+    whole = AllocatedBytes()
     for part in parts:
         whole += part
     return whole

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ledger.lab.observed.held import Held
+from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.depth import with_counts
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan, Recompute
 
-Found = dict[str, Held]
+Found = dict[str, AllocatedBytes]
 
 
 def parameters(plan: Plan) -> Found:
     """Parameters of the transformers model."""
     from ledger.lab.observed.flop_counts import parameter_count
 
-    return {"parameters": Held(parameter_count(plan.model, plan.train))}
+    return {"parameters": AllocatedBytes(parameter_count(plan.model, plan.train))}
 
 
 def flops(plan: Plan) -> Found:
@@ -27,8 +27,8 @@ def flops(plan: Plan) -> Found:
     work = workload(plan)
     plain = flop_counts(replace(work, recompute=Recompute()))
     again = plain if plan.recompute.policy == "none" else flop_counts(work)
-    found = {f"flops.{phase}.{kind}": Held(count) for (phase, kind), count in plain.kinds.items()}
-    return {**found, "flops.recompute": Held(again.backward - plain.backward)}
+    found = {f"flops.{phase}.{kind}": AllocatedBytes(count) for (phase, kind), count in plain.kinds.items()}
+    return {**found, "flops.recompute": AllocatedBytes(again.backward - plain.backward)}
 
 
 def saved(plan: Plan) -> Found:
@@ -39,36 +39,36 @@ def saved(plan: Plan) -> Found:
     from ledger.lab.observed.saved_tensors import saved_storages
 
     storages = saved_storages(workload(plan))
-    found = {"saved.total": Held(sum(storage.bytes for storage in storages))}
+    found = {"saved.total": AllocatedBytes(sum(storage.bytes for storage in storages))}
     several = replace(plan, model=with_counts(plan.model, [max(2, group.repeat) for group in plan.model.groups]))
     if several != plan:
         storages = saved_storages(workload(several))
     for index, group in enumerate(several.model.layers):
         layer = sum(storage.bytes for storage in storages if storage.layer == index)
-        found[f"saved.per_layer.{group.name}"] = Held(layer)
+        found[f"saved.per_layer.{group.name}"] = AllocatedBytes(layer)
     return found
 
 
 def one_device(plan: Plan) -> Found:
     """Bytes of a step on one device, moment by moment."""
-    from ledger.lab.observed.step_memory import step_memory
+    from ledger.lab.observed.one_device import one_device_step
 
-    return dict(step_memory(workload(plan), micro_batches(plan)).moments)
+    return dict(one_device_step(workload(plan), micro_batches(plan)).moments)
 
 
 def one_rank(plan: Plan) -> Found:
     """Bytes of rank 0 of a sharded step, moment by moment, and what it sends."""
-    from ledger.lab.observed.sharded_step import replica_step, sharded_step
+    from ledger.lab.observed.rank_step import rank_step
     from ledger.lab.verification.layouts import replicas, sharding
     from ledger.model.gradients import copied_to_buckets
 
     mesh, work = sharding(plan), workload(plan)
-    step = replica_step(work, replicas(plan)) if copied_to_buckets(plan) else sharded_step(work, mesh)
+    step = rank_step(work, replicas(plan) if copied_to_buckets(plan) else mesh)
     found = dict(step.moments)
     for sent in step.collectives:
         # Without FSDP, DTensor leaves gradients as parts until the optimizer asks for them.
         phase = "backward" if sent.phase == "optimizer" and not mesh.shards else sent.phase
         for name, amount in (("count", sent.count), ("bytes", sent.bytes)):
             key = f"comm.{sent.kind}.{sent.axis}.{phase}.{name}"
-            found[key] = found.get(key, Held()) + Held(amount)
+            found[key] = found.get(key, AllocatedBytes()) + AllocatedBytes(amount)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.lab.observed.sharded_step import Replicas, Sharding
+from ledger.lab.observed.ranks import DdpRank, ShardedRank
 from ledger.lab.reference.model import APART
 from ledger.model.gradients import copied_to_buckets
 from ledger.model.schedule import micro_batches
@@ -32,10 +32,10 @@ def unbuilt(plan: Plan) -> str:
     return f"{', '.join(missing)}: the judge has PyTorch's and transformers' own kernels" if missing else ""
 
 
-def sharding(plan: Plan) -> Sharding:
+def sharding(plan: Plan) -> ShardedRank:
     """The mesh of the judge's rank, and how FSDP2 moves weights and gradients on it."""
     layout = plan.parallelism
-    return Sharding(
+    return ShardedRank(
         data=layout.data * layout.context // layout.replicate,
         tensor=layout.tensor,
         replicate=layout.replicate,
@@ -53,10 +53,10 @@ def sharding(plan: Plan) -> Sharding:
     )
 
 
-def replicas(plan: Plan) -> Replicas:
+def replicas(plan: Plan) -> DdpRank:
     """The judge's ranks where each has all weights."""
     layout = plan.parallelism
-    return Replicas(layout.data, layout.bucket, layout.reduces_once, micro_batches(plan))
+    return DdpRank(layout.data, layout.bucket, layout.reduces_once, micro_batches(plan))
 
 
 def sharded(plan: Plan) -> bool:

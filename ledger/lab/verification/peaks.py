@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ledger.evidence.verdicts import HALF_PERCENT, ROUNDING, Cause, Tolerance, Verdict, total, unchecked
-from ledger.lab.observed.held import Held
+from ledger.lab.observed.device_step import AllocatedBytes
 
 # Figure -> how the names of its moments begin.
 PEAKS = {
@@ -36,7 +36,10 @@ def tolerance(moment: str) -> Tolerance:
 
 
 def reached(
-    mine: Mapping[str, int], theirs: Mapping[str, Held], explained: Mapping[str, tuple[Cause, ...]], origin: str
+    mine: Mapping[str, int],
+    theirs: Mapping[str, AllocatedBytes],
+    explained: Mapping[str, tuple[Cause, ...]],
+    origin: str,
 ) -> Iterator[Verdict]:
     """What is held before, between and at the fullest instant of each pass, beside what explains it.
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from ledger.books.closed import Books, close
 from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, Cause, Verdict, unchecked
-from ledger.lab.observed.held import Held
-from ledger.lab.observed.sharded_step import ShardedStep, Stage, stage_step
+from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
+from ledger.lab.observed.rank_step import rank_step
+from ledger.lab.observed.ranks import StageRank
 from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import layouts, predicted
@@ -77,22 +78,22 @@ def unjudged(plan: Plan) -> str:
     return ""
 
 
-def _step(plan: Plan, book: Books) -> ShardedStep:
+def _step(plan: Plan, book: Books) -> DeviceStep:
     """The first device of a role."""
     mine = replace(plan, model=with_counts(plan.model, book.role.layers))
     layout = plan.parallelism
-    stage = Stage(book.role.stages[0], layout.pipeline, layout.scheduled, micro_batches(plan))
-    return stage_step(workload(mine), stage)
+    stage = StageRank(book.role.stages[0], layout.pipeline, layout.scheduled, micro_batches(plan))
+    return rank_step(workload(mine), stage)
 
 
-def _held(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
+def _held(compiled: Compiled, book: Books, step: DeviceStep) -> Iterator[Verdict]:
     explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
     origin = ORIGIN.format(place=book.role.stages[0])
     found = reached(_moments(compiled, book), step.moments, explained, origin)
     yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
 
 
-def _sent(compiled: Compiled, book: Books, step: ShardedStep) -> Iterator[Verdict]:
+def _sent(compiled: Compiled, book: Books, step: DeviceStep) -> Iterator[Verdict]:
     mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
     theirs = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
@@ -118,7 +119,7 @@ class _Place:
         return int(run.micro_batch * run.seq_len * self.plan.model.d_model * dtypes.size(precision.activations))
 
 
-def _causes(plan: Plan, book: Books, moment: str, held: Held) -> Iterator[Cause]:
+def _causes(plan: Plan, book: Books, moment: str, held: AllocatedBytes) -> Iterator[Cause]:
     """What the judge holds at a moment and no plan states."""
     place = _Place(plan, book, moment)
     yield Cause("rounding of storages to 512 B", held.rounding)

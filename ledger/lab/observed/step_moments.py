@@ -20,7 +20,7 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 @dataclass
-class Moments:
+class StepMoments:
     """Tells `meter` which of `layers` runs; `groups` names the group of each layer.
 
     Forward: `forward/input`, `forward/GROUP/start` for the first layer of a group, `forward/GROUP` for its last and
@@ -34,32 +34,32 @@ class Moments:
     groups: Sequence[str]
     phase: str = field(default=FORWARD)
 
-    def forward(self) -> None:
+    def begin_forward(self) -> None:
         """A micro-batch begins."""
         self.phase = FORWARD
         self.meter.enter("forward/input")
 
-    def backward(self) -> None:
+    def begin_backward(self) -> None:
         """Forward and loss are done."""
         self.phase = BACKWARD
         self.meter.enter("backward/loss")
 
-    def optimizer(self) -> None:
+    def begin_optimizer(self) -> None:
         """Backward is done."""
         self.phase = OPTIMIZER
         self.meter.enter(OPTIMIZER)
 
     @contextmanager
-    def noted(self) -> Iterator[Moments]:
-        """Within, every pass through the layers is noted."""
+    def followed(self) -> Iterator[StepMoments]:
+        """Within, hooks tell the meter of every pass through the layers."""
         self.meter.enter("forward/input")
         handles = [
             handle
             for index, layer in enumerate(self.layers)
             for handle in (
-                layer.register_forward_pre_hook(partial(self._begins, index), with_kwargs=True, prepend=True),
-                layer.register_forward_hook(partial(self._ends, index), prepend=True),
-                layer.register_forward_hook(partial(self._left, index)),
+                layer.register_forward_pre_hook(partial(self._layer_begins, index), with_kwargs=True, prepend=True),
+                layer.register_forward_hook(partial(self._layer_ends, index), prepend=True),
+                layer.register_forward_hook(partial(self._layer_left, index)),
             )
         ]
         try:
@@ -68,7 +68,7 @@ class Moments:
             for handle in handles:
                 handle.remove()
 
-    def names(self, phase: str, index: int) -> str:
+    def moment_name(self, phase: str, index: int) -> str:
         """The moment at which a pass visits layer `index`."""
         same = [other for other, group in enumerate(self.groups) if group == self.groups[index]]
         name = f"{phase}/{self.groups[index]}"
@@ -76,24 +76,24 @@ class Moments:
             return name
         return f"{name}/{'start' if phase == FORWARD else 'end'}" if index == same[0] else f"{name}/inner"
 
-    def _begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A layer's forward pass begins; its first one leaves word for when backward has left all layers."""
         if self.phase == BACKWARD:  # what is computed again belongs to the backward pass of its layer
             return
-        self.meter.enter(self.names(FORWARD, index))
+        self.meter.enter(self.moment_name(FORWARD, index))
         stream = _stream((*args, *kwargs.values()))
         if index == 0 and stream is not None and stream.requires_grad:
             stream.register_hook(lambda _: self.meter.enter("backward/input"))
 
-    def _ends(self, index: int, _: Any, __: Any, output: Any) -> None:
+    def _layer_ends(self, index: int, _: Any, __: Any, output: Any) -> None:
         """A layer's forward pass ends; the gradient of what it gives begins its backward pass, before other hooks."""
         if self.phase == BACKWARD:
             return
         stream = _stream(output if isinstance(output, tuple) else (output,))
         if stream is not None and stream.requires_grad:
-            stream.register_hook(lambda _: self.meter.enter(self.names(BACKWARD, index)))
+            stream.register_hook(lambda _: self.meter.enter(self.moment_name(BACKWARD, index)))
 
-    def _left(self, index: int, *_: Any) -> None:
+    def _layer_left(self, index: int, *_: Any) -> None:
         """A layer is left: after the last one come norm, head and loss."""
         if self.phase == FORWARD and index == len(self.layers) - 1:
             self.meter.enter(f"{FORWARD}/loss")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from operator import attrgetter
 from typing import Any
 from unittest import mock
 
@@ -18,70 +17,43 @@ import torch
 from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ledger.lab.observed.collective_log import CollectiveLog
-from ledger.lab.observed.held import Held
-from ledger.lab.observed.moments import Moments
-from ledger.lab.observed.sharded_step import Replicas, ShardedStep
-from ledger.lab.observed.storage_meter import StorageMeter
+from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
+from ledger.lab.observed.metered_step import MeteredStep, causal_loss, run_micro_batches, trained_model
+from ledger.lab.observed.ranks import DdpRank
+from ledger.lab.observed.step_moments import StepMoments
 from ledger.lab.reference.model import Workload, checkpoint_layers, freeze, reference_model, torch_dtype
 from ledger.lab.reference.modules import imaginary_gpu
-from ledger.lab.reference.optimizers import Numbers, reference_optimizer
-from ledger.lab.transformers.config import family
+from ledger.lab.reference.optimizers import FakeScalars
 
 MEGABYTE = 2**20
 DEFAULT = 25 * MEGABYTE  # torch/nn/parallel/distributed.py, _DEFAULT_BUCKET_CAP_MB
 
 
-def run_replica(work: Workload, replicas: Replicas) -> ShardedStep:
-    """One step of rank 0. The process must not have a process group yet."""
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=replicas.ranks)
-    meter, fake = StorageMeter("cpu"), FakeTensorMode(allow_non_fake_inputs=True)
+def run_ddp(work: Workload, rank: DdpRank) -> DeviceStep:
+    """One step of `rank`, whose fake process group is there."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"):
-        with fake, Numbers():
+        with fake, FakeScalars():
             built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
             freeze(built, work.train)
             batch = torch.zeros(work.batch, work.seq_len, dtype=torch.long), torch.arange(work.seq_len)[None]
             checkpoint_layers(built, work.recompute)
-            layers, groups = attrgetter(family(work.model).layers)(built), work.model.layers
-            optimizer = reference_optimizer(built, layers, work.optimizer, work.kernels.optimizer, work.precision)
-            order = ready(built, lambda: _loss(built, *batch))
-        meter.watch([*batch, *built.buffers(), *built.parameters(), *optimizer.kept()])
-        static = meter.held
-        moments = Moments(meter, layers, [group.name for group in groups])
-        log = CollectiveLog({distributed.group.WORLD.group_name: "data"}, lambda: moments.phase)
-        with fake, meter, log, moments.noted():
-            whole = replicated(built, order, replicas.bucket)  # its buckets stay for the update
-            after = _passes(whole, batch, replicas, moments)
-        peak = meter.restart()
-        moments.optimizer()
-        with fake, meter, log, Numbers():
-            optimizer.step()
-    kept = {"static": static, "after forward": after, **meter.moments}
-    return ShardedStep(static.bytes, after.bytes - static.bytes, peak, log.collectives(), kept)
+            model = trained_model(built, work)
+            order = gradient_order(built, lambda: causal_loss(built, *batch))
+        replicas = []  # of which there is one, whose buckets stay for the update
+
+        def passes(moments: StepMoments) -> AllocatedBytes:
+            replicas.append(replica := replicated(built, order, rank.bucket))
+            added_up = (left and rank.once for left in reversed(range(rank.micro_batches)))
+            contexts = (replica.no_sync() if added else nullcontext() for added in added_up)
+            return run_micro_batches(moments, contexts, lambda: causal_loss(replica, *batch))
+
+        axes = {distributed.group.WORLD.group_name: "data"}
+        return MeteredStep(model, batch, "cpu", fake, axes).run(passes)
 
 
-def _passes(whole: DistributedDataParallel, batch: tuple[Tensor, Tensor], replicas: Replicas, moments: Moments) -> Held:
-    """Both passes of every micro-batch, gradients added up before they are reduced; what the last forward leaves."""
-    for left in reversed(range(replicas.micro_batches)):
-        with whole.no_sync() if left and replicas.once else nullcontext():
-            moments.forward()
-            loss = _loss(whole, *batch)
-            after = moments.meter.held
-            moments.backward()
-            loss.backward()
-            del loss
-    return after
-
-
-def _loss(built: Any, tokens: Tensor, positions: Tensor) -> Tensor:
-    logits = built(tokens, position_ids=positions, use_cache=False).logits
-    loss: Tensor = getattr(built, "module", built).loss_function(logits, tokens, logits.shape[-1])
-    return loss
-
-
-class Settled:
+class SettledReducer:
     """A reducer whose buckets are filled in the order of gradients from the beginning."""
 
     def __init__(self, reducer: Any) -> None:
@@ -95,17 +67,17 @@ class Settled:
         return False
 
 
-def ready(built: nn.Module, one_pass: Callable[[], Tensor]) -> list[nn.Parameter]:
+def gradient_order(built: nn.Module, one_pass: Callable[[], Tensor]) -> list[nn.Parameter]:
     """The trained parameters in the order in which backward has their gradients, which are freed again."""
-    found: list[nn.Parameter] = []
+    order: list[nn.Parameter] = []
     trained = [parameter for parameter in built.parameters() if parameter.requires_grad]
-    handles = [parameter.register_post_accumulate_grad_hook(found.append) for parameter in trained]
+    handles = [parameter.register_post_accumulate_grad_hook(order.append) for parameter in trained]
     one_pass().backward()
     for handle in handles:
         handle.remove()
     for parameter in trained:
         parameter.grad = None
-    return found
+    return order
 
 
 def replicated(built: nn.Module, order: Sequence[nn.Parameter], bucket: int) -> DistributedDataParallel:
@@ -122,12 +94,12 @@ def replicated(built: nn.Module, order: Sequence[nn.Parameter], bucket: int) -> 
 
     with mock.patch.object(distributed, "_compute_bucket_assignment_by_size", in_order):
         wrapped = DistributedDataParallel(built, init_sync=False, forward_sync_buffers=False)
-    wrapped.register_comm_hook(None, lambda _, bucket: reduced(bucket))  # whose annotations torch would read
-    wrapped.reducer = Settled(wrapped.reducer)
+    wrapped.register_comm_hook(None, lambda _, bucket: all_reduced(bucket))  # whose annotations torch would read
+    wrapped.reducer = SettledReducer(wrapped.reducer)
     return wrapped
 
 
-def reduced(bucket: Any) -> torch.futures.Future[Tensor]:
+def all_reduced(bucket: Any) -> torch.futures.Future[Tensor]:
     """The sum of a bucket over all ranks; a fake group's own future has no result."""
     distributed.all_reduce(bucket.buffer())
     future: torch.futures.Future[Tensor] = torch.futures.Future()
