@@ -12,7 +12,7 @@ from ledger.model.causes import HostTransfer, Transfer
 from ledger.spec.kernel_classes import ATTENTION, HOST_LINK, KernelClass
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, KernelTime
+    from ledger.books.results import Compiled, KernelTime, RoleResult
     from ledger.spec.plan import Curve, Plan
 
 FIGURES, SHEETS = "figures", "sheets"
@@ -38,31 +38,35 @@ class Basis:
 
 def basis(compiled: Compiled) -> Basis:
     """What the step of the slowest kind of device rests on; nought of everything where nothing is priced."""
-    slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
-    found: dict[str, float] = {}
-    known: dict[str, str] = {}
-    for kernel in slowest.kernels:
+    seconds: dict[str, float] = {}
+    origins: dict[str, str] = {}  # by the source of a price
+    for kernel in slowest_role(compiled).kernels:
         if kernel.open:
-            curve = price(kernel, compiled.plan)
+            curve = kernel_price(kernel, compiled.plan)
             source = curve.source if curve else ""
-            if source not in known:
-                known[source] = _origin(curve, compiled.plan)
-            found[known[source]] = found.get(known[source], 0.0) + kernel.open
-    priced = sum(found.values())
-    shares = {origin: seconds / priced for origin, seconds in sorted(found.items(), key=lambda pair: -pair[1])}
+            if source not in origins:
+                origins[source] = _origin(curve, compiled.plan)
+            seconds[origins[source]] = seconds.get(origins[source], 0.0) + kernel.open
+    priced = sum(seconds.values())
+    shares = {origin: part / priced for origin, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
     figures, sheets = shares.pop(FIGURES, 0.0), shares.pop(SHEETS, 0.0)
     return Basis(shares, figures, sheets)
 
 
-def price(kernel: KernelTime, plan: Plan) -> Curve | None:
+def slowest_role(compiled: Compiled) -> RoleResult:
+    """The role whose kernels and transfers take longest, hidden ones too."""
+    return max(compiled.roles, key=lambda role: sum(kernel.seconds * kernel.times for kernel in role.kernels))
+
+
+def kernel_price(kernel: KernelTime, plan: Plan) -> Curve | None:
     """The curve that a kernel or a transfer is priced by; None where a data sheet is all there is."""
     if not kernel.calibrated:
         return None
     device = plan.accelerator
     kind = kernel.kind
     if isinstance(kind, Transfer):
-        where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
-        ranks = where.local if where.local > 1 else where.size
+        mesh = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
+        ranks = mesh.local if mesh.local > 1 else mesh.size
         return prices.curve(device, KernelClass(kind.collective), ranks=ranks)
     if isinstance(kind, HostTransfer):
         return prices.curve(device, KernelClass(HOST_LINK, kind.direction))

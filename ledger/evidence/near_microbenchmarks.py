@@ -11,10 +11,11 @@ from pathlib import Path
 from ledger.books import prices
 from ledger.books.results import Compiled, KernelTime
 from ledger.evidence import citations
+from ledger.evidence.basis import slowest_role
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.samples import TimedSample, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets, record_name
-from ledger.evidence.nearby import Nearby
+from ledger.evidence.near_measurements import NearMeasurement
 from ledger.model.causes import HostTransfer, Transfer
 from ledger.price_forms import PRICE_FORMS, seconds
 from ledger.spec.kernel_classes import HOST_LINK, KernelClass
@@ -58,15 +59,14 @@ class Match:
         return self.sampled.samples[self.index]
 
 
-def nearest_microbenchmarks(compiled: Compiled) -> tuple[Nearby, ...]:
+def nearest_microbenchmarks(compiled: Compiled) -> tuple[NearMeasurement, ...]:
     """Measurements that the plan's prices rest on near its kernels, of the kernels that take most of the step first."""
     plan = compiled.plan
     if plan.model.bare or not (sampled := _sampled_sets(plan)):
         return ()
     step = float(compiled.totals["time.step"])
-    slowest = max(compiled.roles, key=lambda role: sum(one.seconds * one.times for one in role.kernels))
-    nearby: dict[tuple[str, str, int], Nearby] = {}
-    for kernel, exposed in _distinct_kernels(slowest.kernels):
+    nearby: dict[tuple[str, str, int], NearMeasurement] = {}
+    for kernel, exposed in _distinct_kernels(slowest_role(compiled).kernels):
         match = min(_matches(kernel, plan, sampled), key=lambda one: one.distance, default=None)
         if match is None or match.distance > NEAREST_RATIO:
             continue
@@ -140,7 +140,7 @@ def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Itera
             yield log(sample.sizes[name] * share / several / max(amount, 1.0))
 
 
-def _nearby(match: Match, plan: Plan) -> Nearby | None:
+def _nearby(match: Match, plan: Plan) -> NearMeasurement | None:
     """The measurement beside its price; None where the price list of what was measured has no curve of its class."""
     measured = match.sampled.set
     own = citations.is_about(measured.device, plan.accelerator)
@@ -150,7 +150,7 @@ def _nearby(match: Match, plan: Plan) -> Nearby | None:
         return None
     scaleout = match.sampled.is_scaleout  # the plan's network prices it, not a curve
     seen = citations.is_same_file(citations.cited_file(curve), measured.file, plan)
-    return Nearby(
+    return NearMeasurement(
         what=measured.kind.what,
         name=record_name(measured.records[match.index]),
         predicted=_network_seconds(match, plan) if scaleout else _curve_seconds(match, curve, device),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import log2
 from typing import TYPE_CHECKING
 
-from ledger.evidence.nearby import Nearby
+from ledger.evidence.near_measurements import NearMeasurement
 from ledger.evidence.own_steps import own_steps
 from ledger.evidence.published_runs import PublishedRun, experts_per_layer, published_runs
 
@@ -39,7 +39,7 @@ SIZE_WORDS = {
 }
 
 
-def nearest_runs(compiled: Compiled) -> tuple[Nearby, ...]:
+def nearest_runs(compiled: Compiled) -> tuple[NearMeasurement, ...]:
     """Steps and peaks of the nearest runs, the nearest run first; none where there is no run like the plan.
 
     Predictions of runs that the library carries are read; steps of a device of one's own are compiled.
@@ -121,7 +121,7 @@ def mechanisms_not_run(run: PublishedRun, plan: Plan) -> Iterator[str]:
         yield f"multiplies in {plan.precision.multiplies}"
 
 
-def _measurements(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
+def _measurements(run: PublishedRun, plan: Plan) -> Iterator[NearMeasurement]:
     """What was measured of a run, each beside its prediction."""
     of_plan = sizes(plan)
     other_sizes = [
@@ -131,6 +131,6 @@ def _measurements(run: PublishedRun, plan: Plan) -> Iterator[Nearby]:
     name = f"{run.model}, {run.devices} device{'' if run.devices == 1 else 's'} ({run.id})"
     if run.step and run.measured_step:
         lacking = tuple(mechanisms_not_run(run, plan))
-        yield Nearby("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
+        yield NearMeasurement("time.step", name, run.step, run.measured_step, "s", run.source, differs, lacks=lacking)
     if run.memory and run.measured_memory:
-        yield Nearby(run.memory_total, name, run.memory, run.measured_memory, "B", run.source, differs)
+        yield NearMeasurement(run.memory_total, name, run.memory, run.measured_memory, "B", run.source, differs)

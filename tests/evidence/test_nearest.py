@@ -9,9 +9,9 @@ import pytest
 
 import ledger
 from ledger.books.results import Compiled
+from ledger.evidence.near_measurements import NearMeasurement
 from ledger.evidence.near_microbenchmarks import MOST_MICROBENCHMARKS, nearest_microbenchmarks
 from ledger.evidence.near_runs import nearest_runs
-from ledger.evidence.nearby import Nearby
 from ledger.report.views.basis import NAPKIN, basis_sentence
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -24,7 +24,7 @@ def large() -> Compiled:
     return ledger.compile(SPECS / "70b.yaml")
 
 
-def _seconds(found: tuple[Nearby, ...]) -> dict[str, list[float]]:
+def _seconds(found: tuple[NearMeasurement, ...]) -> dict[str, list[float]]:
     classes: dict[str, list[float]] = {}
     for one in found:
         classes.setdefault(one.what, []).append(one.error)

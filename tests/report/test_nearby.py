@@ -9,20 +9,22 @@ import pytest
 
 from ledger.books.results import Compiled
 from ledger.books.time import band
-from ledger.evidence.nearby import Nearby
+from ledger.evidence.near_measurements import NearMeasurement
 from ledger.report import html
 from ledger.report.views.basis import NAPKIN, basis_sentence
 from ledger.report.views.nearby import measurement_classes, microbenchmarks, whole_runs
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import verdict
 
-SLOW = Nearby("time.step", "a run on 512 devices", 9.0, 10.0, "s", "Somebody 2025, table 1", "half the devices")
-FAST = Nearby("time.step", "a run on 64 devices", 30.0, 10.0, "s", "Somebody 2025, table 2")
-HELD = Nearby("memory.peak", "a run on 64 devices", 11e9, 10e9, "B", "Somebody 2025, table 2")
+SLOW = NearMeasurement(
+    "time.step", "a run on 512 devices", 9.0, 10.0, "s", "Somebody 2025, table 1", "half the devices"
+)
+FAST = NearMeasurement("time.step", "a run on 64 devices", 30.0, 10.0, "s", "Somebody 2025, table 2")
+HELD = NearMeasurement("memory.peak", "a run on 64 devices", 11e9, 10e9, "B", "Somebody 2025, table 2")
 FIGURE = "Somebody 2024, figure 3 (specs/evidence/some.yaml)"
-LARGE = Nearby("matmul.bf16", "8192 x 8192 x 28672", 0.9e-3, 1e-3, "s", FIGURE, share=0.6, unseen=0.05)
-OTHER = Nearby("matmul.bf16", "512 x 8192 x 8192", 1.2e-3, 1e-3, "s", "Somebody 2024", share=0.1, unseen=0.05)
-SMALL = Nearby("all_reduce", "ranks 8", 2e-5, 1e-5, "s", "Somebody 2023", share=0.0, device="a sister")
+LARGE = NearMeasurement("matmul.bf16", "8192 x 8192 x 28672", 0.9e-3, 1e-3, "s", FIGURE, share=0.6, unseen=0.05)
+OTHER = NearMeasurement("matmul.bf16", "512 x 8192 x 8192", 1.2e-3, 1e-3, "s", "Somebody 2024", share=0.1, unseen=0.05)
+SMALL = NearMeasurement("all_reduce", "ranks 8", 2e-5, 1e-5, "s", "Somebody 2023", share=0.0, device="a sister")
 KERNELS = (LARGE, OTHER, SMALL)
 
 

@@ -15,7 +15,7 @@ from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount,
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
-    from ledger.evidence.nearby import Nearby
+    from ledger.evidence.near_measurements import NearMeasurement
 
 PRINTED = 8  # rows of each table on paper
 TOLD = 3  # classes of kernel whose errors are told in words
@@ -78,7 +78,7 @@ def nearest_runs_sentence(report: Report) -> str:
     return " ".join((told, *_beyond_band(report.compiled, timed), *_lacking(timed)))
 
 
-def _beyond_band(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
+def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     missed = [step * one.measured / one.predicted for one in timed]
@@ -87,14 +87,14 @@ def _beyond_band(compiled: Compiled, timed: Sequence[Nearby]) -> Iterator[str]:
         yield f"With errors like theirs, which go beyond the estimate's own band, a step takes between {ends}."
 
 
-def _lacking(timed: Sequence[Nearby]) -> Iterator[str]:
+def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the plan does and no measured run near it did."""
     lacking = [what for what in timed[0].lacks if all(what in one.lacks for one in timed)]
     if lacking:
         yield f"This plan {' and '.join(lacking)}, which none of them does."
 
 
-def _within_band(compiled: Compiled, timed: Sequence[Nearby]) -> str:
+def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     """How many of the measured steps lie within the band of this plan's estimate."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     count = sum(low <= step * one.measured / one.predicted <= high for one in timed)
@@ -136,16 +136,16 @@ def microbenchmarks(report: Report) -> NearbyView:
     return NearbyView(told, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
 
 
-def measurement_classes(found: Sequence[Nearby]) -> tuple[MeasurementClass, ...]:
+def measurement_classes(found: Sequence[NearMeasurement]) -> tuple[MeasurementClass, ...]:
     """The measurements by class of kernel, the one that takes most of the step first."""
-    classes: dict[str, list[Nearby]] = {}
+    classes: dict[str, list[NearMeasurement]] = {}
     for one in found:
         classes.setdefault(one.what, []).append(one)
     summed = (_measurement_class(what, ones) for what, ones in classes.items())
     return tuple(sorted(summed, key=lambda one: -one.share))
 
 
-def _measurement_class(what: str, ones: Sequence[Nearby]) -> MeasurementClass:
+def _measurement_class(what: str, ones: Sequence[NearMeasurement]) -> MeasurementClass:
     share = sum(one.share for one in ones)
     weights = [one.share / share if share else 1 / len(ones) for one in ones]
     errors = [one.error for one in ones]
@@ -164,7 +164,7 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
         yield f"What matters most is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
 
 
-def _in_sample(found: Sequence[Nearby], classes: Sequence[MeasurementClass]) -> Iterator[str]:
+def _in_sample(found: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
     unseen = {one.what: one.unseen for one in found if one.unseen is not None}
     if unseen:
@@ -175,7 +175,7 @@ def _in_sample(found: Sequence[Nearby], classes: Sequence[MeasurementClass]) -> 
         yield f"{which} in sample: the price was fitted on the file; {erred}."
 
 
-def _matmul_level(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
+def _matmul_level(report: Report, found: Sequence[NearMeasurement]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
     if level != 1 and any(one.what.startswith("matmul") for one in found):
@@ -183,7 +183,7 @@ def _matmul_level(report: Report, found: Sequence[Nearby]) -> Iterator[str]:
         yield f"In the step itself matmuls get {rate}, as in training on this stack (`matmul_level`)."
 
 
-def _kernel_row(one: Nearby) -> tuple[Cell, ...]:
+def _kernel_row(one: NearMeasurement) -> tuple[Cell, ...]:
     return (
         *_case_cells(one),
         amount(one.share, "%"),
@@ -199,15 +199,15 @@ def _file_name(origin: str) -> str:
     return named[-1] if named else origin
 
 
-def _case_cells(one: Nearby) -> tuple[Cell, Cell]:
+def _case_cells(one: NearMeasurement) -> tuple[Cell, Cell]:
     notes = (f"on {one.device}, whose measurements price this" if one.device else "", one.differs)
     return Cell(one.what), Cell(one.name, note="; ".join(filter(None, notes)))
 
 
-def _error_cells(one: Nearby) -> tuple[Cell, Cell, Cell]:
+def _error_cells(one: NearMeasurement) -> tuple[Cell, Cell, Cell]:
     predicted, measured = amount(one.predicted, one.unit), amount(one.measured, one.unit)
     return predicted, measured, number_cell(numbers.change(one.error), one.error)
 
 
-def _count_text(found: Sequence[Nearby]) -> str:
+def _count_text(found: Sequence[NearMeasurement]) -> str:
     return f"{len(found)} microbenchmark{' is' if len(found) == 1 else 's are'}"

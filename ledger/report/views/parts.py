@@ -14,7 +14,7 @@ from ledger.units import unit_of
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
     from ledger.books.what_if.alternatives import Alternative
-    from ledger.evidence.nearby import Nearby
+    from ledger.evidence.near_measurements import NearMeasurement
     from ledger.report.typesetting.pictures import TypesetFormula
 
 SPARE = 4  # rows that are printed rather than announced as missing
@@ -28,8 +28,8 @@ class Report:
     compiled: Compiled
     sensitivities: Sequence[tuple[str, str, float]] = ()
     alternatives: Sequence[Alternative] = ()
-    microbenchmarks: Sequence[Nearby] = ()
-    runs: Sequence[Nearby] = ()
+    microbenchmarks: Sequence[NearMeasurement] = ()
+    runs: Sequence[NearMeasurement] = ()
 
 
 @dataclass(frozen=True)

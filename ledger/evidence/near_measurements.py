@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Nearby:
+class NearMeasurement:
     """One measurement with its prediction, both in `unit`: of `what`, made of `name`, told by `origin`.
 
     `what` is a price class (`matmul.bf16`) or a key of `totals` (`time.step`); `name` says which case in words (a
