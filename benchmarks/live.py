@@ -77,8 +77,8 @@ def cases(wanted: str) -> list[Case]:
 
 def script(case: Case) -> str:
     """What the page computes with; empty where it has no panel."""
-    plan = ledger.compile(case.spec, case.overrides).plan
-    return live.calculator(plan) if live.script(plan) else ""
+    page = live.page_of(ledger.compile(case.spec, case.overrides).plan)
+    return live.calculator(page) if page else ""
 
 
 def node(parts: Sequence[str]) -> list[Any]:

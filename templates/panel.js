@@ -68,7 +68,7 @@ function sentence(totals) {
 
 // One number, with the plan's own and the way from there.
 function figure(item, found) {
-  const { key } = item.dataset, of = (result) => (key === "devices" ? result.devices : result.totals[key]);
+  const { key } = item.dataset, of = (result) => result.totals[key];
   const value = of(found), own = of(plan);
   item.hidden = value === undefined;
   if (item.hidden) return;
@@ -80,7 +80,7 @@ function figure(item, found) {
 
 // Two stacked bars on one scale, which ends beyond the larger of all that is needed and the capacity.
 function bars(found) {
-  const scale = Math.max(found.totals["memory.reserved"], plan.totals["memory.reserved"], PLAN.device.memory) * 1.02;
+  const scale = Math.max(found.totals["memory.reserved"], plan.totals["memory.reserved"], PLAN.capacity) * 1.02;
   for (const [name, { totals }] of [["bar", found], ["plan-bar", plan]]) {
     let start = 0;
     for (const rect of part(name).querySelectorAll("rect[data-category]")) {
@@ -90,7 +90,7 @@ function bars(found) {
       rect.setAttribute("width", String((1000 * bytes) / scale));
       start += bytes;
     }
-    part(name).querySelector("rect.limit").setAttribute("x", String((1000 * PLAN.device.memory) / scale - 1));
+    part(name).querySelector("rect.limit").setAttribute("x", String((1000 * PLAN.capacity) / scale - 1));
   }
 }
 

@@ -52,6 +52,11 @@ def choose(condition: bool, yes: Number, no: Number) -> Number:
     return yes if condition else no
 
 
+def share(part: Number, of: Number) -> Number:
+    """A part over its whole; of nothing, 0."""
+    return part / of if of else 0.0
+
+
 SUM, PRODUCT, CALL = 6, 7, 9  # how tightly JavaScript binds: sums, products, calls and names
 COMPARISON, EQUALITY, BOTH, CHOICE = 5, 4, 3, 1
 WHOLE = 1e-3  # what is not whole to begin with is off by a third or so; rounding is off by far less
@@ -72,6 +77,7 @@ OPERATIONS: dict[str, Operation] = {
     "square_root": Operation(math.sqrt, "sqrt", "Math.sqrt({})", CALL),
     "logarithm": Operation(math.log, "log", "Math.log({})", CALL),
     "truncate": Operation(int, "truncate", f"Math.floor({{}}+{WHOLE})", CALL),
+    "share": Operation(share, "share", "share({},{})", CALL),
     "less": Operation(operator.lt, "less", "{}<{}", COMPARISON),
     "less_equal": Operation(operator.le, "less_equal", "{}<={}", COMPARISON),
     "equal": Operation(operator.eq, "equal", "{}==={}", EQUALITY),

@@ -8,13 +8,13 @@ meets its guards, and says so of itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger.arithmetic.operations import OPERATIONS, Number
+from ledger.arithmetic.operations import OPERATIONS, WHOLE, Number
 
 INPUT, CONSTANT = "input", "constant"
+OPENS, CLOSES = "\ue000", "\ue001"  # around the place of a value in a text; no text has these characters
 Term = tuple[Any, ...]  # an operation and the places of its operands; or "input" and a name, "constant" and a number
 
 
@@ -36,48 +36,64 @@ class Graph:
 
 @dataclass
 class Trace:
-    """One run of the rules: `guards` are the conditions that it took for granted, with their truth, by `topic`."""
+    """One run of the rules: `guards` are the conditions that it took for granted, by their place, with their truth.
+
+    `setting` are the values of the inputs; `samples` those of other terms at this setting, as far as anybody asked.
+    """
 
     graph: Graph
-    guards: dict[tuple[str, int], bool] = field(default_factory=dict)
-    topic: str = ""
+    guards: dict[int, bool] = field(default_factory=dict)
+    setting: dict[str, Number] = field(default_factory=dict)
+    samples: dict[int, Any] = field(default_factory=dict)
+    results: dict[Term, Traced] = field(default_factory=dict)
+    constants: dict[Term, int] = field(default_factory=dict)
 
     def input(self, name: str, sample: Number) -> Traced:
         """An input whose value at this setting is `sample`."""
-        return Traced(self, self.graph.place((INPUT, name)), sample)
+        self.setting[name] = sample
+        return Traced(self, self.graph.place((INPUT, name)))
 
-    @contextmanager
-    def about(self, topic: str) -> Iterator[None]:
-        """Guards that are taken for granted within are about this topic."""
-        before, self.topic = self.topic, topic
-        try:
-            yield
-        finally:
-            self.topic = before
+    @property
+    def conditions(self) -> tuple[tuple[int, bool], ...]:
+        """The guards so far."""
+        return tuple(self.guards.items())
 
-    def lift(self, value: Number | Traced) -> int:
-        """The place of a value, which may be a plain number."""
-        if isinstance(value, Traced):
-            return value.place
-        return self.graph.place((CONSTANT, type(value).__name__, value))
+    def result(self, term: Term) -> Traced:
+        """The value of a term."""
+        found = self.results.get(term)
+        if found is None:
+            found = self.results[term] = Traced(self, self.graph.place(term))
+        return found
+
+    def constant(self, value: Number) -> int:
+        """The place of a plain number."""
+        key = (CONSTANT, type(value).__name__, value)
+        found = self.constants.get(key)
+        if found is None:
+            found = self.constants[key] = self.graph.place(key)
+        return found
 
 
 class Traced:
     """A value of a trace: its place in the graph, and what it is at the trace's own setting."""
 
-    __slots__ = ("place", "sample", "trace")
+    __slots__ = ("place", "trace")
 
-    def __init__(self, trace: Trace, place: int, sample: Any) -> None:
+    def __init__(self, trace: Trace, place: int) -> None:
         self.trace = trace
         self.place = place
-        self.sample = sample
+
+    @property
+    def sample(self) -> Any:
+        """What it is at the setting of its trace."""
+        return number(self.trace.graph, self.place, self.trace.setting, self.trace.samples)
 
     # --- what Python asks of it: answered at this setting, and guarded ---
 
     def __bool__(self) -> bool:
         truth = bool(self.sample)
         if self.trace.graph.terms[self.place][0] != CONSTANT:
-            self.trace.guards[self.trace.topic, self.place] = truth
+            self.trace.guards[self.place] = truth
         return truth
 
     def __index__(self) -> int:
@@ -94,8 +110,12 @@ class Traced:
     def __repr__(self) -> str:
         return f"<{self.sample} at {self.place}>"
 
+    def __str__(self) -> str:
+        """A mark in place of the number, which `marked` finds: what is said of a value holds for any setting."""
+        return f"{OPENS}{self.place}{CLOSES}"
+
     def __format__(self, form: str) -> str:
-        return format(self.sample, form)
+        return format(self.sample, form) if form else str(self)
 
     # --- arithmetic ---
 
@@ -122,6 +142,8 @@ class Traced:
         return apply("multiply", self, other)
 
     def __rmul__(self, other: Any) -> Any:
+        if not is_number(other):
+            return NotImplemented  # a list is repeated a whole number of times
         return self * other if _plain(other, 0) or _plain(other, 1) else apply("multiply", other, self)
 
     def __truediv__(self, other: Any) -> Any:
@@ -141,6 +163,12 @@ class Traced:
 
     def __rmod__(self, other: Any) -> Any:
         return apply("modulo", other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __pow__(self, other: int) -> Any:
         return apply("power", self, other)
@@ -184,11 +212,25 @@ def is_number(value: object) -> bool:
 
 def apply(name: str, *operands: Any) -> Traced:
     """The result of an operation of which at least one operand is a value of a trace."""
-    trace = next(operand.trace for operand in operands if isinstance(operand, Traced))
-    graph = trace.graph
-    place = graph.place((name, *map(trace.lift, operands)))
-    samples = [operand.sample if isinstance(operand, Traced) else operand for operand in operands]
-    return Traced(trace, place, OPERATIONS[name].exact(*samples))
+    trace: Trace | None = None
+    for operand in operands:
+        if type(operand) is Traced:
+            trace = operand.trace
+            break
+    if trace is None:
+        raise TypeError(f"{name} of plain numbers is no term of a graph")
+    places = (operand.place if type(operand) is Traced else trace.constant(operand) for operand in operands)
+    return trace.result((name, *places))
+
+
+def marked(text: str) -> tuple[str | int, ...]:
+    """A text that says something of traced values: its pieces, and between them the places of the values."""
+    first, *rest = text.split(OPENS)
+    pieces: list[str | int] = [first]
+    for part in rest:
+        place, _, after = part.partition(CLOSES)
+        pieces += [int(place), after]
+    return tuple(piece for piece in pieces if piece != "")
 
 
 def needed(graph: Graph, roots: Iterator[int] | list[int]) -> list[int]:
@@ -227,5 +269,30 @@ def over_arrays(name: str, operands: Sequence[Any]) -> Any:
     if name == "ceil_divide":
         return np.ceil(operands[0] / operands[1])
     if name == "truncate":
-        return np.floor(operands[0] + 1e-3)
+        return np.floor(operands[0] + WHOLE)
+    if name == "share":
+        return np.where(operands[1] == 0, 0.0, operands[0] / np.where(operands[1] == 0, 1.0, operands[1]))
     return getattr(np, OPERATIONS[name].array)(*operands)
+
+
+def holds(graph: Graph, place: int, inputs: Mapping[str, Number]) -> bool:
+    """Whether a condition is true at numbers of its inputs."""
+    return bool(number(graph, place, inputs, {}))
+
+
+def number(graph: Graph, place: int, inputs: Mapping[str, Number], known: dict[int, Any]) -> Any:
+    """What a term is at numbers of its inputs; `known` keeps what was evaluated for it."""
+    waiting = [place]
+    while waiting:
+        name, *operands = graph.terms[waiting[-1]]
+        if waiting[-1] in known:
+            waiting.pop()
+        elif name == INPUT:
+            known[waiting.pop()] = inputs[operands[0]]
+        elif name == CONSTANT:
+            known[waiting.pop()] = operands[1]
+        elif missing := [operand for operand in operands if operand not in known]:
+            waiting += missing
+        else:
+            known[waiting.pop()] = OPERATIONS[name].exact(*(known[operand] for operand in operands))
+    return known[place]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ledger.arithmetic.operations import OPERATIONS
@@ -47,6 +47,12 @@ def largest_of(values: Iterable[Amount], default: Amount = 0.0) -> Amount:
     return maximum(*found) if found else default
 
 
+def smallest_of(values: Iterable[Amount], default: Amount = 0) -> Amount:
+    """The smallest of any number of values; `default` of none."""
+    found = tuple(values)
+    return minimum(*found) if found else default
+
+
 def divide(above: Amount, below: Amount) -> Amount:
     """The quotient, an exact one of exact numbers."""
     if isinstance(below, int) and below == 1:
@@ -57,6 +63,11 @@ def divide(above: Amount, below: Amount) -> Amount:
 def ceil_divide(rows: Amount, shards: Amount) -> Amount:
     """Rows of the largest share."""
     return _computed("ceil_divide", rows, shards)
+
+
+def share(part: Amount, of: Amount) -> Amount:
+    """A part over its whole; of nothing, 0."""
+    return _computed("share", part, of)
 
 
 def square_root(value: Amount) -> Amount:
@@ -78,7 +89,7 @@ def real(value: Amount) -> Amount:
     """The same as a float: what is a float from here on need not be exact."""
     if is_array(value):
         return value.astype(float)
-    return Traced(value.trace, value.place, float(value.sample)) if isinstance(value, Traced) else float(value)
+    return value if isinstance(value, Traced) else float(value)
 
 
 def both(one: Amount, other: Amount) -> Amount:
@@ -116,3 +127,17 @@ def pick(place: Amount, values: Sequence[Amount]) -> Amount:
     for index in range(1, len(values)):
         found = where(place == index, values[index], found)
     return found
+
+
+def parts_of(place: Amount, items: Sequence[Item], parts: Callable[[Item], Mapping[str, Amount]]) -> dict[str, Amount]:
+    """The parts, by name, of the item at a place that `largest` found; one that an item lacks is 0."""
+    if not isinstance(place, Traced):
+        return dict(parts(items[place]))
+    each = [parts(item) for item in items]
+    names = dict.fromkeys(name for one in each for name in one)
+    return {name: pick(place, [one.get(name, 0.0) for one in each]) for name in names}
+
+
+def of_item(place: Amount, items: Sequence[Item], value: Callable[[Item], Amount]) -> Amount:
+    """A value of the item at a place that `largest` found."""
+    return pick(place, [value(item) for item in items]) if isinstance(place, Traced) else value(items[place])

@@ -35,14 +35,13 @@ def compile_plan(plan: Plan) -> Compiled:
     step = time.step_time(timed, plan)
     results = tuple(result(book, plan, passes.with_exposure(role)) for book, role in zip(books, timed, strict=True))
     found = totals.totals(plan, books, results, step) | paces(plan, table, rows, step.estimate)
-    slowest = next(role for role in results if role.name == step.slowest)
     return Compiled(
         plan=plan,
         totals=found,
         accounts=tuple(account for book in books for account in accounts(book)),
         roles=results,
-        waterfall=step.spans,
-        verdict=verdict(plan, found, results, slowest.kernels),
+        waterfall=time.spans(step),
+        verdict=verdict(plan, found, results, results[step.slowest].kernels),
         symbols=described(plan, books[0].role),
         books=books,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import ceil
 
 import sympy
 
+from ledger.arithmetic.values import Amount, ceil_divide, truncate
 from ledger.books.closed import Books, Whole
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
@@ -63,9 +63,9 @@ def flops(plan: Plan, books: Sequence[Books]) -> Totals:
         yield "flops.update", update
 
 
-def steps(plan: Plan) -> int:
+def steps(plan: Plan) -> Amount:
     """Optimizer steps of the run; the last one may be short."""
-    return ceil(Fraction(plan.run.tokens or 0, plan.run.global_batch * plan.run.seq_len))
+    return truncate(ceil_divide(plan.run.tokens or 0, plan.run.global_batch * plan.run.seq_len))
 
 
 def counters(plan: Plan, model: Whole) -> Totals:

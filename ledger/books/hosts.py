@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ledger.arithmetic.values import Amount, maximum, smallest_of
 from ledger.books import prices
 from ledger.books.entries import STEP
 from ledger.books.overlap import moves
@@ -16,21 +17,21 @@ from ledger.spec.plan import Plan
 MESSAGES = 4  # of a comparison, one after the other, for each rank but the first
 
 
-def launches(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> float:
+def launches(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Host seconds of one unit's pass, all of them in a step."""
     if plan.stack.graphs:
         return 0.0
     return plan.stack.launch * sum(row.times for row in rows) + calls(name, unit, rows, plan) + checks(rows, plan)
 
 
-def calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> float:
+def calls(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Kernels of a layer that no operation stands for: each is a call by itself, without autograd, views or hooks."""
     forward, backward = (0, 0) if unit in (*ENDS, ROOT) else plan.stack.beside
-    layers = min((row.times for row in rows if not moves(row)), default=0)
+    layers = smallest_of(row.times for row in rows if not moves(row))
     return plan.stack.call * layers * (forward if name == "forward" else backward)
 
 
-def checks(rows: Iterable[KernelTime], plan: Plan) -> float:
+def checks(rows: Iterable[KernelTime], plan: Plan) -> Amount:
     """What hosts pay to compare collectives before they run them (TORCH_DISTRIBUTED_DEBUG=DETAIL).
 
     Of n ranks all others report to the first and hear from it, one by one, and two all-gathers of a fingerprint go
@@ -40,14 +41,14 @@ def checks(rows: Iterable[KernelTime], plan: Plan) -> float:
     return sum(_check(row, plan) * row.times for row in rows if plan.stack.check and _compared(row))
 
 
-def checks_once(rows: Sequence[KernelTime], backward: float, plan: Plan) -> float:
+def checks_once(rows: Sequence[KernelTime], backward: Amount, plan: Plan) -> Amount:
     """The same of what moves once a step, as far as the last micro-batch's `backward` does not hide it.
 
     What is not reduced in buckets moves as one (nanotron, distributed.py: all_reduce_coalesced, all_gather_coalesced).
     """
     once = [row for row in rows if row.per == STEP]
     if copied_to_buckets(plan):
-        return max(0.0, checks(once, plan) - backward)
+        return maximum(0.0, checks(once, plan) - backward)
     return sum(_check(row, plan) for row in {(row.kind, row.when): row for row in once if _compared(row)}.values())
 
 
@@ -55,7 +56,7 @@ def _compared(row: KernelTime) -> bool:
     return isinstance(row.kind, Transfer) and row.kind.collective != "send"
 
 
-def _check(row: KernelTime, plan: Plan) -> float:
+def _check(row: KernelTime, plan: Plan) -> Amount:
     if not isinstance(row.kind, Transfer):
         return 0.0
     ranks = prices.mesh(row.kind.axis, plan.parallelism, plan.accelerator, plan.cluster).size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ledger.arithmetic.values import Amount, divide, real, truncate
 from ledger.books import prices
 from ledger.books.entries import Entry, Ledger
 from ledger.books.evaluate import Value
@@ -13,7 +14,7 @@ from ledger.books.results import KernelTime
 from ledger.model.causes import Cause, HostTransfer, Transfer
 from ledger.model.collectives import Collective
 from ledger.model.offloading import HostCopy
-from ledger.model.operations import Matmul, Operation
+from ledger.model.operations import ZERO, Matmul, Operation
 from ledger.model.sharding import Exchange
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.plan import Plan
@@ -26,11 +27,11 @@ class Job:
     cause: Cause
     when: str
     kind: KernelClass | Transfer | HostTransfer
-    times: int
+    times: Amount
     per: str
     work: prices.Work | None = None
     multiplies: bool = False  # on the matrix units
-    payload: float = 0.0
+    payload: Amount = 0.0
 
 
 def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
@@ -84,25 +85,26 @@ def _price(job: Job, plan: Plan) -> prices.Price:
 
 def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
     shape = operation.shape()
-    pieces = int(value(operation.pieces))
-    flops = float(value(operation.spent()) / pieces)
+    pieces, spent = truncate(value(operation.pieces)), operation.spent()
+    multiplies = spent != ZERO
+    flops = real(divide(value(spent if multiplies else operation.vector()), pieces))
     work = prices.Work(
         kind=operation.kernel,
-        flops=flops or float(value(operation.vector()) / pieces),
-        bytes=float(value(entry.amount)),
-        dtype=matmul_dtype(operation) if flops else "",
+        flops=flops,
+        bytes=real(value(entry.amount)),
+        dtype=matmul_dtype(operation) if multiplies else "",
         **(_extent(shape, pieces, value) if shape else {}),
     )
-    times = int(value(entry.times))
-    return Job(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=bool(flops))
+    times = truncate(value(entry.times))
+    return Job(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=multiplies)
 
 
-def _extent(shape: Matmul, pieces: int, value: Value) -> dict[str, float]:
+def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
     """The shape of one product in numbers; pieces share the products of a batch."""
-    found = {name: float(value(getattr(shape, name))) for name in ("batch", "m", "n", "k", "group")}
+    found = {name: real(value(getattr(shape, name))) for name in ("batch", "m", "n", "k", "group")}
     return {**found, "batch": found["batch"] / pieces}
 
 
 def _transfer(entry: Entry, transfer: Transfer | HostTransfer, value: Value) -> Job:
-    times, payload = int(value(entry.times)), float(value(entry.amount))
+    times, payload = truncate(value(entry.times)), real(value(entry.amount))
     return Job(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)

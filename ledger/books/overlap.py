@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
+from ledger.arithmetic.values import Amount, divide, maximum, minimum, real
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Purpose, Transfer
 from ledger.model.cutting import quantised_between
@@ -53,7 +53,7 @@ class Rule:
     source: str
     moved: Callable[[KernelTime, str], bool] | None = None
     covers: Callable[[KernelTime], bool] | None = None
-    reach: Callable[[Plan], Fraction] = lambda _: Fraction(1)
+    reach: Callable[[Plan], Amount] = lambda _: 1
 
 
 def _column_parallel(row: KernelTime, name: str) -> bool:
@@ -92,7 +92,7 @@ RULES = (
         "Liu et al. 2023, arXiv 2310.01889",
         moved=_around_a_ring,
         covers=_of(ATTENTION),
-        reach=lambda plan: 1 - Fraction(1, plan.parallelism.context),
+        reach=lambda plan: 1 - divide(1, plan.parallelism.context),
     ),
     Rule(
         "expert",
@@ -203,12 +203,12 @@ def _picks(rule: Rule, row: KernelTime, name: str, plan: Plan) -> bool:
     return rule.choice != "matmul" or not quantised_between(sent, row.cause.unit, plan)
 
 
-def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, float]]:
+def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[str, Amount]]:
     """Seconds of each kind of transfer of one unit's pass that its kernels hide; no kernel hides two transfers at once.
 
     Seconds are of all times that the rows run in a step.
     """
-    taken: list[tuple[frozenset[str], float]] = []
+    taken: list[tuple[frozenset[str], Amount]] = []
     compute = [row for row in rows if not moves(row)]
     for rule in in_force(plan.stack.overlap):
         if rule.moved is None or rule.covers is None:
@@ -217,8 +217,8 @@ def hidden(name: str, rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[
         cover = [row for row in compute if rule.covers(row)]
         for behind_these, these in _by_block(cover, moving) if rule.kind == "tensor" else ((cover, moving),):
             names = frozenset(row.account for row in behind_these)
-            room = spent(behind_these) * float(rule.reach(plan)) - sum(used for others, used in taken if others & names)
-            behind = max(0.0, min(room, spent(these)))
+            room = spent(behind_these) * real(rule.reach(plan)) - sum(used for others, used in taken if others & names)
+            behind = maximum(0.0, minimum(room, spent(these)))
             taken.append((names, behind))
             yield rule.kind, behind
 
@@ -241,6 +241,6 @@ def tax(plan: Plan) -> float:
     return max(plan.stack.overlap_tax, plan.stack.transfer_channels / plan.accelerator.multiprocessors)
 
 
-def spent(rows: Iterable[KernelTime]) -> float:
+def spent(rows: Iterable[KernelTime]) -> Amount:
     """What these rows take together in a step, one after the other."""
     return sum(row.seconds * row.times for row in rows)

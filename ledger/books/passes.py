@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.hosts import checks_once, launches
 from ledger.books.overlap import cargo, gradients_hide, hidden, moves
@@ -31,14 +32,14 @@ class Stretch:
     of `device` that gradients of weights take.
     """
 
-    device: float
-    launch: float
-    shown: Mapping[str, float]
-    tax: float
-    weights: float = 0.0
+    device: Amount
+    launch: Amount
+    shown: Mapping[str, Amount]
+    tax: Amount
+    weights: Amount = 0.0
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> Amount:
         """What the pass of this unit takes."""
         return self.device + self.launch + sum(self.shown.values()) + self.tax
 
@@ -51,40 +52,44 @@ class RoleTime:
     """
 
     role: Role
-    count: int
+    count: Amount
     kernels: tuple[KernelTime, ...]
     passes: Mapping[tuple[str, str], Stretch]
-    sends: float
-    optimizer: float
-    once: Mapping[str, float]
-    launch: float = 0.0
+    sends: Amount
+    optimizer: Amount
+    once: Mapping[str, Amount]
+    launch: Amount = 0.0
 
     @property
-    def micro_batch(self) -> float:
+    def micro_batch(self) -> Amount:
         """Seconds of one micro-batch, both passes."""
         return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
+
+    def pass_seconds(self, wanted: str) -> Amount:
+        """Seconds of one micro-batch's forward or backward pass, sends aside."""
+        return sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == wanted)
 
     @property
     def pace(self) -> Pace:
         """A micro-batch as a schedule orders it: forward, gradients of inputs and what is rebuilt, those of weights."""
-        forward = sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == "forward")
+        forward = self.pass_seconds("forward")
         weights = sum(stretch.weights for stretch in self.passes.values())
         forward += self.sends / 2
         return Pace(forward, self.micro_batch - forward - weights, weights)
 
     @property
-    def exposed(self) -> Mapping[str, float]:
+    def exposed(self) -> Mapping[str, Amount]:
         """The share of its transfers' seconds that the step waits for, by what moves."""
-        everything: dict[str, float] = defaultdict(float)
+        everything: dict[str, Amount] = defaultdict(float)
         for row in self.kernels:
             if moves(row):
                 everything[cargo(row)] += row.seconds * row.times
-        shown: dict[str, float] = defaultdict(float, self.once)
+        shown: dict[str, Amount] = defaultdict(float, self.once)
         shown["pipeline"] += self.count * self.sends
         for stretch in self.passes.values():
             for kind, seconds in stretch.shown.items():
                 shown[kind] += self.count * seconds
-        return {kind: min(1.0, shown[kind] / seconds) for kind, seconds in everything.items() if seconds}
+        return {kind: minimum(1.0, share(shown[kind], seconds)) for kind, seconds in everything.items()}
 
 
 def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
@@ -97,7 +102,7 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
         for name, phases in PASSES.items()
         for unit in dict.fromkeys(row.cause.unit for row in recurring if row.when in phases)
     }
-    send = max((row.seconds for row in rows if cargo(row) == PIPELINE), default=0.0)
+    send = largest_of(row.seconds for row in rows if cargo(row) == PIPELINE)
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
     once, late = _once(rows, passes, plan), checks_once(rows, _taken(passes)["backward"], plan)
@@ -108,9 +113,8 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
     """One unit's pass of one micro-batch."""
     count = micro_batches(plan)
 
-    def seconds(chosen: Iterable[KernelTime]) -> float:
-        taken: float = sum(row.seconds * row.times for row in chosen) / count
-        return taken
+    def seconds(chosen: Iterable[KernelTime]) -> Amount:
+        return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if not moves(row)]
     device = seconds(compute)
@@ -121,9 +125,10 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         behind += sheltered / count
     open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
     ahead = 0.0 if plan.accelerator.kind == "cpu" else device + open_ones  # a CPU launches nothing while it computes
-    launch = max(0.0, launches(name, unit, rows, plan) / count - ahead)
+    launch = maximum(0.0, launches(name, unit, rows, plan) / count - ahead)
     taken = device + launch  # what transfers of weights and gradients may hide behind
-    behind_unit = min(shown["data"], max(0.0, taken - behind)) if weights_hide(name, plan) and unit != ROOT else 0.0
+    hides = weights_hide(name, plan) and unit != ROOT
+    behind_unit = minimum(shown["data"], maximum(0.0, taken - behind)) if hides else 0.0
     shown["data"] -= behind_unit
     copied = [row for row in rows if moves(row) and cargo(row) == HOST]
     if unit == ROOT or plan.stack.overlap.host == "none":
@@ -138,8 +143,8 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
 
 
 def _beside(
-    copied: Sequence[KernelTime], seconds: Callable[[Iterable[KernelTime]], float], room: float, left: float
-) -> float:
+    copied: Sequence[KernelTime], seconds: Callable[[Iterable[KernelTime]], Amount], room: Amount, left: Amount
+) -> Amount:
     """Of a unit's copies, what its kernels do not hide: each direction of the link works by itself.
 
     A copy that feeds or follows a transfer between devices (of weights, of gradients) has what that one leaves.
@@ -149,7 +154,7 @@ def _beside(
         mine = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
         chained = [row for row in mine if row.kind != HostTransfer(OF_ACTIVATIONS, way)]
         waits += [seconds(mine) - room, seconds(chained) - left]
-    return max(waits)
+    return maximum(*waits)
 
 
 def weights_hide(name: str, plan: Plan) -> bool:
@@ -158,7 +163,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, float]:
+def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, Amount]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
     taken = _taken(passes)
     moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
@@ -166,27 +171,27 @@ def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch],
     gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
     if gradients_hide(plan):  # the last unit's gradients have nothing left to hide behind
-        gradients = max(max((row.seconds for row in late), default=0.0), gradients - taken["backward"])
+        gradients = maximum(largest_of(row.seconds for row in late), gradients - taken["backward"])
     if plan.stack.overlap.gather == "layer":
-        weights = max(0.0, weights - taken["forward"])
+        weights = maximum(0.0, weights - taken["forward"])
     copied = [row for row in rows if moves(row) and row.per == STEP and cargo(row) == HOST]
     host = _host(copied, bool(late), taken["backward"], plan)
     return {"data": gradients + weights, HOST: host}
 
 
-def _taken(passes: Mapping[tuple[str, str], Stretch]) -> dict[str, float]:
+def _taken(passes: Mapping[tuple[str, str], Stretch]) -> dict[str, Amount]:
     """What one micro-batch takes in each pass, transfers aside."""
     return {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
 
 
-def _host(rows: Sequence[KernelTime], summed_late: bool, backward: float, plan: Plan) -> float:
+def _host(rows: Sequence[KernelTime], summed_late: bool, backward: Amount, plan: Plan) -> Amount:
     """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
     down = [row for row in rows if row.when != "optimizer"]
     up = sum(row.seconds * row.times for row in rows if row.when == "optimizer")
     gradients = sum(row.seconds * row.times for row in down)
     rule = plan.stack.overlap
     if rule.host == "compute" and (gradients_hide(plan) or not summed_late):
-        gradients = max(max((row.seconds for row in down), default=0.0), gradients - backward)
+        gradients = maximum(largest_of(row.seconds for row in down), gradients - backward)
     return gradients + up
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
 
+from ledger import price_forms
+from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, minimum, pick, where
 from ledger.model.schedule import schedule
+from ledger.price_forms import DataSheet
 from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
@@ -60,26 +62,32 @@ class Work:
     """What one kernel does, in numbers: FLOPs it runs, bytes it moves, the shape of its matmul, its matmul dtype."""
 
     kind: KernelClass
-    flops: float
-    bytes: float
+    flops: Amount
+    bytes: Amount
     dtype: str = ""
-    batch: float = 1
-    m: float = 1
-    n: float = 1
-    k: float = 1
-    group: float = 1  # rows of one group
+    batch: Amount = 1
+    m: Amount = 1
+    n: Amount = 1
+    k: Amount = 1
+    group: Amount = 1  # rows of one group
+
+    @property
+    def sizes(self) -> Mapping[str, Amount]:
+        """What forms of prices read of a kernel."""
+        rows = {"m": self.batch * self.m, "n": self.n, "k": self.k, "seq": self.m, "group": self.group}
+        return {**rows, "flops": self.flops, "bytes": self.bytes, "kernels": 1}
 
 
 @dataclass(frozen=True)
 class Price:
     """Seconds of one occurrence; `floor` and `compute` are by data sheet; `bound` is compute, memory or network."""
 
-    seconds: float
-    floor: float
-    bound: str
-    error: float  # relative
-    calibrated: bool
-    compute: float = 0.0
+    seconds: Amount
+    floor: Amount
+    bound: Amount
+    error: Amount  # relative
+    calibrated: Amount
+    compute: Amount = 0.0
 
 
 def curve(device: Accelerator, kind: KernelClass, *, ranks: int = 0, head_dim: float = 0) -> Curve | None:
@@ -118,17 +126,18 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     """
     rate = device.peak[work.dtype] if work.dtype else device.vector
     compute, moving = work.flops / rate, work.bytes / device.bandwidth
-    floor = max(compute, moving)
-    bound = "compute" if compute >= moving else "memory"
+    floor = maximum(compute, moving)
     measured = curve(device, work.kind, head_dim=work.k if work.kind.family == ATTENTION else 0)
     found = measured or typical(work.kind)
     own = found.what == work.kind or work.kind.family not in UNLIKE
-    seconds = FORMS[found.form](found.parameters, work, device)
+    sheet = DataSheet(rate, device.bandwidth, device.multiprocessors)
+    seconds = price_forms.seconds(found.form, found.parameters, work.sizes, sheet)
     if levelled(work.kind, found.form):
         seconds /= level
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
+    bound = where(compute >= moving, "compute", "memory")
     calibrated = measured is not None and own
-    return Price(max(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
+    return Price(maximum(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
 
 
 def levelled(kind: KernelClass, form: str) -> bool:
@@ -137,34 +146,6 @@ def levelled(kind: KernelClass, form: str) -> bool:
     Quantised ones go through `torch._scaled_mm` or Transformer Engine, both of which call cublasLt.
     """
     return form in ("matmul", "grouped") and kind.variant in AS_THEY_ARE
-
-
-def _matmul(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
-    tiles = device.multiprocessors * 128 * 256 / (work.batch * work.m * work.n)
-    compute = work.flops / (p["e"] * device.peak[work.dtype])
-    compute *= (1 + p.get("k0", 0.0) / work.k) * (1 + p.get("c", 0.0) * tiles)
-    return p.get("t0", 0.0) + max(compute, work.bytes / (p.get("b", 1.0) * device.bandwidth))
-
-
-def _grouped(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
-    compute = work.flops / (p["e"] * device.peak[work.dtype]) * (1 + p.get("m0", 0.0) / work.group)
-    return p.get("t0", 0.0) + max(compute, work.bytes / (p.get("b", 1.0) * device.bandwidth))
-
-
-def _attention(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
-    return p.get("t0", 0.0) + work.flops * (1 + p.get("s0", 0.0) / work.m) / (p["e"] * device.peak[work.dtype])
-
-
-def _bandwidth(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
-    return p.get("t0", 0.0) + work.bytes / (p["b"] * device.bandwidth)
-
-
-def _typical(p: Mapping[str, float], work: Work, device: Accelerator) -> float:
-    rate = device.peak[work.dtype] if work.dtype else device.vector
-    return max(work.flops / (p["e"] * rate), work.bytes / (p["b"] * device.bandwidth))
-
-
-FORMS = {"typical": _typical, "matmul": _matmul, "grouped": _grouped, "attention": _attention, "bandwidth": _bandwidth}
 
 
 # --- transfers ----------------------------------------------------------------------------------
@@ -177,21 +158,21 @@ class Mesh:
     `span` is how many neighbouring devices the local ones stretch over.
     """
 
-    size: int
-    local: int
-    span: int
+    size: Amount
+    local: Amount
+    span: Amount
 
     @property
-    def domains(self) -> int:
+    def domains(self) -> Amount:
         """Scale-up domains that the axis spans."""
-        return -(-self.size // self.local)
+        return ceil_divide(self.size, self.local)
 
 
 # Mesh axes from the innermost, whose ranks are neighbours, to the outermost.
 ORDER = ("tensor", "context", "data", "pipeline")
 # Axes within data x context (`shards` devices, twice as many where a pipeline holds every stage twice): stride and
 # size. Copies are outermost, different experts innermost.
-WITHIN: Mapping[str, Callable[[Parallelism, int], tuple[int, int]]] = {
+WITHIN: Mapping[str, Callable[[Parallelism, Amount], tuple[Amount, Amount]]] = {
     "data": lambda p, shards: (p.tensor, shards // p.replicate),
     "replicate": lambda p, shards: (p.tensor * shards // p.replicate, p.replicate),
     "expert": lambda p, _: (p.tensor, p.expert),
@@ -212,12 +193,12 @@ def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster)
         for inner in ORDER[: ORDER.index(axis)]:
             stride *= getattr(degrees, inner)
     domain = max(device.scaleup_domain, cluster.devices_per_node)
-    local = max(1, min(size, domain // stride))
+    local = maximum(1, minimum(size, domain // stride))
     return Mesh(size, local, local * stride)
 
 
 # Bytes over a link, as a share of the payload, for n ranks (nccl-tests, doc/PERFORMANCE.md).
-FACTOR: Mapping[str, Callable[[int], float]] = {
+FACTOR: Mapping[str, Callable[[Amount], Amount]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -226,43 +207,56 @@ FACTOR: Mapping[str, Callable[[int], float]] = {
 }
 
 
-def host_copy(device: Accelerator, direction: str, payload: float) -> Price:
+def host_copy(device: Accelerator, direction: str, payload: Amount) -> Price:
     """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
     floor = payload / device.host_bandwidth
     found = curve(device, KernelClass(HOST_LINK, direction))
     if found is None:
         return Price(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
-    seconds = found.parameters.get("a", 0.0) + payload / found.parameters["B"]
-    return Price(max(seconds, floor), floor, "network", found.error, calibrated=True)
+    seconds = price_forms.seconds("send", found.parameters, {"bytes": payload}, DataSheet())
+    return Price(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
 
 
-def transfer(device: Accelerator, cluster: Cluster, collective: str, where: Mesh, payload: float) -> Price:
+def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> Price:
     """The price of one collective over an axis, or of one send.
 
     Within a domain: a + x + sqrt(a x), x the bytes over the bus bandwidth. Across domains, the bus is as fast as the
     slower of its fabric and of the network cards of the ranks inside, and each step of the ring adds latency. In an
     all-to-all every rank has bytes of its own for every other, so each has its own card for those that leave the node.
     """
-    if where.size == 1 or payload == 0:
+    if at.size == 1:
         return Price(0.0, 0.0, "network", 0.0, calibrated=True)
-    crosses = where.domains > 1
+    crosses, several = at.domains > 1, at.local > 1
     alone = collective in ("send", "all_to_all")  # no two devices of a node send the same
-    sent = payload * FACTOR[collective](where.size)
-    if collective == "all_to_all" and crosses:  # what stays in the node goes beside it
-        sent = payload * (where.size - where.local) / where.size
-    linked = device.scaleup_bandwidth and where.span <= device.scaleup_domain
-    inside = device.scaleup_bandwidth if linked else device.host_bandwidth
-    cards = cluster.scaleout_bandwidth * (1 if alone else where.local)
-    floor = sent / (min(inside, cards) if crosses and where.local > 1 else cards if crosses else inside)
-    found = curve(device, KernelClass(collective), ranks=where.local if where.local > 1 else where.size)
-    bus = found.parameters["B"] if found else TYPICAL_BUS * inside
-    start = found.parameters.get("a", 0.0) if found else 0.0
-    if crosses:
-        reach = cards * cluster.scaleout_efficiency
-        bus = min(bus, reach) if where.local > 1 else reach
-        start += cluster.scaleout_latency * (1 if alone else where.size - 1)
-    x = sent / bus
-    seconds = start + x + (sqrt(start * x) if collective != "send" else 0.0)
-    known = found is not None and not crosses
-    error = found.error if known and found else UNCALIBRATED_ERROR
-    return Price(max(seconds, floor), floor, "network", error, known)
+    sent = payload * FACTOR[collective](at.size)
+    if collective == "all_to_all":  # what stays in the node goes beside it
+        sent = where(crosses, payload * (at.size - at.local) / at.size, sent)
+    linked = at.span <= device.scaleup_domain if device.scaleup_bandwidth else False
+    inside = where(linked, device.scaleup_bandwidth, device.host_bandwidth)
+    cards = cluster.scaleout_bandwidth * (1 if alone else at.local)
+    floor = sent / where(crosses, where(several, minimum(inside, cards), cards), inside)
+    found = nearest_group(device, collective, where(several, at.local, at.size))
+    bus = found["B"] if found else TYPICAL_BUS * inside
+    reach = cards * cluster.scaleout_efficiency
+    bus = where(crosses, where(several, minimum(bus, reach), reach), bus)
+    hops = cluster.scaleout_latency * (1 if alone else at.size - 1)
+    start = (found["a"] if found else 0.0) + where(crosses, hops, 0.0)
+    form = "send" if collective == "send" else "collective"
+    seconds = price_forms.seconds(form, {"a": start, "B": bus}, {"bytes": sent, "bus_bytes": sent}, DataSheet())
+    error = where(crosses, UNCALIBRATED_ERROR, found["error"]) if found else UNCALIBRATED_ERROR
+    taken = where(payload > 0, maximum(seconds, floor), 0.0)
+    return Price(taken, floor, "network", error, calibrated=where(crosses, False, True) if found else False)
+
+
+def nearest_group(device: Accelerator, collective: str, ranks: Amount) -> Mapping[str, Amount] | None:
+    """Parameters and error of a collective's curve: that of the nearest group, sustained before burst."""
+    measured = curve(device, KernelClass(collective))
+    if measured is None:
+        return None
+    curves = sorted(device.curves[measured.what], key=lambda row: row.regime != "sustained")
+    nearest = largest(curves, lambda row: -(abs(row.ranks - ranks) / ranks) if row.ranks else 0)
+    return {
+        "a": pick(nearest, [row.parameters.get("a", 0.0) for row in curves]),
+        "B": pick(nearest, [row.parameters["B"] for row in curves]),
+        "error": pick(nearest, [row.error for row in curves]),
+    }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
+from ledger.arithmetic.values import Amount, logarithm
 from ledger.books import kernels, passes, time
 from ledger.books.closed import Books
 from ledger.books.kernels import Job
@@ -44,8 +45,12 @@ class Timetable:
         )
 
     def times(self, plan: Plan, rows: Rows) -> list[RoleTime]:
-        """The passes of every role."""
-        return [passes.role_time(role, rows[place], plan) for role, place in self.roles]
+        """The passes of every role; roles that run and send the same take the same time."""
+        known: dict[object, RoleTime] = {}
+        for role, place in self.roles:
+            if (alike := (place, role.sends, role.returns)) not in known:
+                known[alike] = passes.role_time(role, rows[place], plan)
+        return [replace(known[place, role.sends, role.returns], role=role) for role, place in self.roles]
 
 
 def timetable(books: Sequence[Books]) -> Timetable:
@@ -56,33 +61,33 @@ def timetable(books: Sequence[Books]) -> Timetable:
     return Timetable(jobs, tuple((book.role, places[id(book.ledger)]) for book in books))
 
 
-def step_time(plan: Plan, books: Sequence[Books]) -> float:
+def step_time(plan: Plan, books: Sequence[Books]) -> Amount:
     """The estimate under other prices: the books stay as they are."""
     table = timetable(books)
     return time.step_time(table.times(plan, table.rows(plan)), plan).estimate
 
 
-def _peak(plan: Plan, by: float) -> Plan:
+def _peak(plan: Plan, by: Amount) -> Plan:
     device = plan.accelerator
     return replace(plan, accelerator=replace(device, peak={dtype: rate * by for dtype, rate in device.peak.items()}))
 
 
-def _bandwidth(plan: Plan, by: float) -> Plan:
+def _bandwidth(plan: Plan, by: Amount) -> Plan:
     return replace(plan, accelerator=replace(plan.accelerator, bandwidth=plan.accelerator.bandwidth * by))
 
 
-def _scaleup(plan: Plan, by: float) -> Plan:
+def _scaleup(plan: Plan, by: Amount) -> Plan:
     """Faster links are also faster where their speed was measured."""
     device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family != HOST_LINK)
     return replace(plan, accelerator=replace(device, scaleup_bandwidth=device.scaleup_bandwidth * by))
 
 
-def _host_link(plan: Plan, by: float) -> Plan:
+def _host_link(plan: Plan, by: Amount) -> Plan:
     device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family == HOST_LINK)
     return replace(plan, accelerator=replace(device, host_bandwidth=device.host_bandwidth * by))
 
 
-def _measured_faster(device: Accelerator, by: float, chosen: Callable[[Curve], bool]) -> Accelerator:
+def _measured_faster(device: Accelerator, by: Amount, chosen: Callable[[Curve], bool]) -> Accelerator:
     """The device with the bandwidths of its measured transfers scaled, as far as they are chosen."""
     curves = tuple(
         replace(curve, parameters={**curve.parameters, "B": curve.parameters["B"] * by})
@@ -93,11 +98,11 @@ def _measured_faster(device: Accelerator, by: float, chosen: Callable[[Curve], b
     return replace(device, calibration=curves)
 
 
-def _scaleout(plan: Plan, by: float) -> Plan:
+def _scaleout(plan: Plan, by: Amount) -> Plan:
     return replace(plan, cluster=replace(plan.cluster, scaleout_bandwidth=plan.cluster.scaleout_bandwidth * by))
 
 
-def _launch(plan: Plan, by: float) -> Plan:
+def _launch(plan: Plan, by: Amount) -> Plan:
     chosen = plan.stack
     launch, call, check = (seconds * by for seconds in (chosen.launch, chosen.call, chosen.check))
     return replace(plan, stack=replace(chosen, launch=launch, call=call, check=check))
@@ -112,11 +117,16 @@ class Price:
 
     path: str
     title: str
-    moved: Callable[[Plan, float], Plan]
+    moved: Callable[[Plan, Amount], Plan]
     prices: Callable[[Job], bool]
     pace: str
     limit: str
     better: int = 1  # -1 where less is better
+
+    @property
+    def better_by(self) -> float:
+        """What it is multiplied by to be one FASTER better."""
+        return (1 + FASTER) ** self.better
 
 
 def _computes(job: Job) -> bool:
@@ -142,14 +152,22 @@ PRICES = (
 LIMITS = {**{price.pace: price.limit for price in PRICES}, FIXED: "start times and latencies"}
 
 
-def paces(plan: Plan, table: Timetable, rows: Rows, step: float) -> dict[str, float]:
-    """By how many per cent a step gets shorter for each resource that is one per cent better; together they are one.
+def paces(plan: Plan, table: Timetable, rows: Rows, step: Amount) -> dict[str, Amount]:
+    """By how many per cent a step gets shorter for each resource that is one per cent better; together they are one."""
+    faster = []
+    for price in PRICES:
+        better = price.moved(plan, price.better_by)
+        times = table.times(better, table.repriced(better, rows, price.prices))
+        faster.append(time.step_time(times, better).estimate)
+    return shares(step, faster)
+
+
+def shares(step: Amount, faster: Sequence[Amount]) -> dict[str, Amount]:
+    """What each resource counts for, from the seconds of a step and those with each price of PRICES made better.
 
     What no resource buys is fixed: starts of kernels and transfers, latencies.
     """
-    found = {}
-    for price in PRICES:
-        better = price.moved(plan, (1 + FASTER) ** price.better)
-        times = table.times(better, table.repriced(better, rows, price.prices))
-        found[price.pace] = log(step / time.step_time(times, better).estimate) / log(1 + FASTER)
+    found = {
+        price.pace: logarithm(step / seconds) / log(1 + FASTER) for price, seconds in zip(PRICES, faster, strict=True)
+    }
     return {**found, FIXED: 1 - sum(found.values())}

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
 from ledger.books.entries import STEP
 from ledger.books.overlap import cargo, moves, spent
 from ledger.books.passes import PIPELINE, RoleTime
@@ -27,74 +28,82 @@ UNSEEN = DEVIATION * UNSEEN_STACK  # one standard deviation
 
 @dataclass(frozen=True)
 class StepTime:
-    """The step: its three bounds, the estimate with its band, and the parts of the critical path."""
+    """The step: its three bounds, the estimate with its band, and the parts of the critical path, by name."""
 
-    floor: float
-    roofline: float
-    estimate: float
-    low: float
-    high: float
-    serial: float
-    spans: tuple[Span, ...]
-    compute: float
-    communication: float
-    exposed: float
-    bubble: float
-    optimizer: float
-    forward: float  # one micro-batch through all stages
-    slowest: str
+    floor: Amount
+    roofline: Amount
+    estimate: Amount
+    low: Amount
+    high: Amount
+    serial: Amount
+    parts: Mapping[str, Amount]
+    compute: Amount
+    communication: Amount
+    exposed: Amount
+    bubble: Amount
+    optimizer: Amount
+    forward: Amount  # one micro-batch through all stages
+    slowest: Amount  # its place among the roles
 
 
 def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     """All roles together: the slowest stage sets the pace, the others fill and drain the pipeline."""
-    count, chunks = micro_batches(plan), plan.parallelism.interleave
-    slowest = max(times, key=lambda time: time.micro_batch)
-    stages = [time for time in times for _ in time.role.stages]
-    others = [time.pace for time in stages]
-    others.remove(slowest.pace)
-    bubble = schedule(plan.parallelism).bubble(others, slowest.pace, chunks)
-    optimizer = max(time.optimizer for time in times)
-    once = max((time.once for time in times), key=lambda found: sum(found.values()))
-    hosts = max(time.launch for time in times)
-    spans = _spans(slowest, bubble, optimizer, once, hosts)
-    estimate = sum(span.seconds for span in spans)
-    error = _error(slowest, estimate)
-    roofline = max(_roofline(time) for time in times)
-    late = max(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times)
-    recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
-    sends = spent(row for row in slowest.kernels if cargo(row) == PIPELINE)
-    waits = max(0.0, slowest.sends * count - sends)
-    exposed = sum(span.seconds for span in spans if span.name.startswith("comm"))
+    count = micro_batches(plan)
+    place = largest(times, lambda time: time.micro_batch)
+    bubble = of_item(place, times, lambda slowest: _bubble(slowest, times, plan))
+    optimizer = maximum(*(time.optimizer for time in times))
+    hosts = maximum(*(time.launch for time in times))
+    latest = largest(times, lambda time: sum(time.once.values()))
+    once = parts_of(latest, times, lambda time: time.once)
+    last = {"bubble": bubble, "optimizer": optimizer}
+    parts = parts_of(place, times, lambda slowest: _parts(slowest, once, hosts) | last)
+    estimate = sum(parts[name] for name in TITLES if name in parts)
+    error = of_item(place, times, lambda slowest: _error(slowest, estimate))
+    roofline = maximum(*(_roofline(time) for time in times))
+    late = maximum(*(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times))
+    moved = of_item(place, times, _moved) + late
     return StepTime(
-        floor=max(_floor(time, plan) for time in times),
+        floor=maximum(*(_floor(time, plan) for time in times)),
         roofline=roofline,
         estimate=estimate,
-        low=max(roofline, estimate * (1 - min(error, 0.9))),
+        low=maximum(roofline, estimate * (1 - minimum(error, 0.9))),
         high=estimate * (1 + error),
-        serial=_serial(slowest, recurring + late + waits, bubble, optimizer) + hosts,
-        spans=spans,
-        compute=count * sum(stretch.device for stretch in slowest.passes.values()),
-        communication=recurring + late + waits,
-        exposed=exposed,
+        serial=of_item(place, times, _serial) + moved + bubble + optimizer + hosts,
+        parts=parts,
+        compute=count * of_item(place, times, lambda time: sum(stretch.device for stretch in time.passes.values())),
+        communication=moved,
+        exposed=sum(seconds for name, seconds in parts.items() if name in OPEN_TRANSFERS),
         bubble=bubble,
         optimizer=optimizer,
-        forward=sum(
-            stretch.seconds for time in stages for (name, _), stretch in time.passes.items() if name == "forward"
-        ),
-        slowest=slowest.role.name,
+        forward=sum(time.pass_seconds("forward") * len(time.role.stages) for time in times),
+        slowest=place,
     )
 
 
-TITLES = {
-    "forward": "forward kernels",
-    "recompute": "recomputed kernels",
-    "backward": "backward kernels",
+def _bubble(slowest: RoleTime, times: Sequence[RoleTime], plan: Plan) -> Amount:
+    """Seconds of a step in which the slowest device waits for others."""
+    own = slowest.role.stages[0]
+    others = [time.pace for time in times for stage in time.role.stages if stage != own]
+    return schedule(plan.parallelism).bubble(others, slowest.pace, plan.parallelism.interleave)
+
+
+def _moved(slowest: RoleTime) -> Amount:
+    """Seconds of its recurring transfers, and of sends beyond them."""
+    recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
+    sends = spent(row for row in slowest.kernels if cargo(row) == PIPELINE)
+    return recurring + maximum(0.0, slowest.sends * slowest.count - sends)
+
+
+KERNELS = {"forward": "forward kernels", "recompute": "recomputed kernels", "backward": "backward kernels"}
+OPEN_TRANSFERS = {
     "comm.tensor": "tensor-parallel transfers not hidden",
     "comm.context": "context-parallel transfers not hidden",
     "comm.expert": "tokens to and from experts not hidden",
     "comm.data": "weight and gradient transfers not hidden",
     "comm.pipeline": "sends between stages",
     "comm.host": "copies to and from host memory not hidden",
+}
+WAITS = {
     "tax": "compute slowed by transfers beside it",
     "launch": "waiting for launches",
     "bubble": "pipeline bubble",
@@ -102,10 +111,17 @@ TITLES = {
 }
 
 
-def _spans(
-    slowest: RoleTime, bubble: float, optimizer: float, once: Mapping[str, float], hosts: float
-) -> tuple[Span, ...]:
-    parts, count = defaultdict[str, float](float), slowest.count
+TITLES = {**KERNELS, **OPEN_TRANSFERS, **WAITS}
+
+
+def spans(time: StepTime) -> tuple[Span, ...]:
+    """The parts of the critical path that take any time, in the order of a step."""
+    return tuple(Span(name, title, time.parts[name]) for name, title in TITLES.items() if time.parts.get(name, 0) > 0)
+
+
+def _parts(slowest: RoleTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
+    """Seconds of a step by what they go into, on the slowest device."""
+    parts, count = defaultdict[str, Amount](float), slowest.count
     for row in slowest.kernels:
         if not moves(row) and row.when != "optimizer":
             parts[row.when] += row.seconds * row.times
@@ -118,51 +134,49 @@ def _spans(
         parts[f"comm.{kind}"] += seconds
     parts["comm.pipeline"] = slowest.sends * count
     parts["launch"] += hosts
-    parts["bubble"], parts["optimizer"] = bubble, optimizer
-    return tuple(Span(name, title, parts[name]) for name, title in TITLES.items() if parts[name] > 0)
+    return dict(parts)
 
 
-def _serial(slowest: RoleTime, transfers: float, bubble: float, optimizer: float) -> float:
-    """The same kernels and transfers, nothing hidden."""
+def _serial(slowest: RoleTime) -> Amount:
+    """Its kernels and what launching them takes, one after the other."""
     kernels = spent(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
-    launches = slowest.count * sum(stretch.launch for stretch in slowest.passes.values())
-    return kernels + transfers + launches + bubble + optimizer
+    return kernels + slowest.count * sum(stretch.launch for stretch in slowest.passes.values())
 
 
-def _roofline(time: RoleTime) -> float:
+def _roofline(time: RoleTime) -> Amount:
     """Each kernel at the larger of its compute and its traffic, by data sheet; transfers only if they are more."""
     compute = sum(row.roofline * row.times for row in time.kernels if not moves(row))
-    return max(compute, _wire(time))
+    return maximum(compute, _wire(time))
 
 
-def _wire(time: RoleTime) -> float:
+def _wire(time: RoleTime) -> Amount:
     """The busiest axis at the line rate of its links."""
-    axes: dict[str, float] = defaultdict(float)
+    axes: dict[str, Amount] = defaultdict(float)
     for row in time.kernels:
         if isinstance(row.kind, Transfer | HostTransfer):
             way = row.kind.axis if isinstance(row.kind, Transfer) else row.kind.direction
             axes[way] += row.roofline * row.times
-    return max(axes.values(), default=0.0)
+    return largest_of(axes.values())
 
 
-def _floor(time: RoleTime, plan: Plan) -> float:
+def _floor(time: RoleTime, plan: Plan) -> Amount:
     """Every resource busy all the time and perfectly overlapped, at datasheet prices."""
-    resources: dict[str, float] = defaultdict(float)
+    resources: dict[str, Amount] = defaultdict(float)
     for row in time.kernels:
         if not moves(row):
             resources["hbm"] += row.bytes * row.times / plan.accelerator.bandwidth
             resources["matmul"] += row.compute * row.times
-    return max([_wire(time), *resources.values()])
+    return maximum(_wire(time), *resources.values())
 
 
-def _error(slowest: RoleTime, estimate: float) -> float:
+def _error(slowest: RoleTime, estimate: Amount) -> Amount:
     """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
-    by_kind: dict[str, float] = defaultdict(float)
+    by_kind: dict[str, Amount] = defaultdict(float)
     exposed = slowest.exposed
     for row in slowest.kernels:
-        share = row.seconds * row.times / estimate * (exposed[cargo(row)] if moves(row) and row.seconds else 1.0)
-        by_kind[str(row.kind)] += row.error * share
-    return sqrt(sum((DEVIATION * error) ** 2 for error in by_kind.values()) + UNSEEN**2)
+        part = row.seconds * row.times / estimate * (exposed[cargo(row)] if moves(row) else 1.0)
+        by_kind[str(row.kind)] += row.error * part
+    return square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()) + UNSEEN**2)
 
 
 def band(totals: Mapping[str, Number]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from ledger.arithmetic.values import Amount, maximum
 from ledger.books.closed import Books, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
@@ -144,7 +145,7 @@ def decode(plan: Plan, known: Mapping[str, Number]) -> float:
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)
 
 
-def run(plan: Plan, step: float) -> Totals:
+def run(plan: Plan, step: Amount) -> Totals:
     """Time, cost and energy of the whole run, and the share of it that failures and checkpoints leave."""
     useful = goodput(plan)
     if useful is not None:
@@ -160,7 +161,7 @@ def run(plan: Plan, step: float) -> Totals:
         yield "energy.run", plan.cluster.devices * power * seconds
 
 
-def goodput(plan: Plan) -> float | None:
+def goodput(plan: Plan) -> Amount | None:
     """The share of time that trains: without saving, restarts, and half an interval of work lost at each failure."""
     given = plan.assumptions
     if not plan.cluster.failure_rate or given.checkpoint_interval is None:
@@ -168,4 +169,4 @@ def goodput(plan: Plan) -> float | None:
     failures = plan.cluster.failure_rate * plan.cluster.devices
     saving = (given.checkpoint_cost or 0.0) / given.checkpoint_interval
     losing = failures * ((given.restart_time or 0.0) + given.checkpoint_interval / 2)
-    return max(0.0, 1.0 - saving - losing)
+    return maximum(0.0, 1.0 - saving - losing)

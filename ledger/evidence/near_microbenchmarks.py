@@ -186,7 +186,8 @@ def _network_seconds(match: Match, plan: Plan) -> float:
     if not isinstance(kind, Transfer):
         raise TypeError(f"{kind} is sent over no network")
     mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
-    return prices.transfer(plan.accelerator, plan.cluster, kind.collective, mesh, match.sample.sizes["bytes"]).seconds
+    payload = match.sample.sizes["bytes"]
+    return float(prices.transfer(plan.accelerator, plan.cluster, kind.collective, mesh, payload).seconds)
 
 
 def _curve(measured: MeasurementSet, accelerator: Accelerator) -> Curve | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
 from ledger.report.typesetting.pictures import drop_rules
-from ledger.report.views import filled_sections
+from ledger.report.views import Section, filled_sections
+from ledger.report.views.live import LiveView
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,7 +32,8 @@ def render(report: Report, *, screen: bool = True) -> str:
     """The page: with script and policy for the screen, with cut tables and page numbers in its contents for paper."""
     plan = report.compiled.plan
     style = stylesheet() + assets.text("live.css") if screen else stylesheet()
-    script = assets.text("script.js") + live.script(plan) if screen else ""
+    sections = filled_sections(report, screen=screen)
+    script = assets.text("script.js") + live_script(sections) if screen else ""
     page = (
         environment()
         .get_template("report.html")
@@ -40,13 +43,18 @@ def render(report: Report, *, screen: bool = True) -> str:
             name=plan.name,
             digest=short_digest(plan.digest),
             headline=report.compiled.verdict.headline,
-            sections=filled_sections(report, screen=screen),
+            sections=sections,
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=content_policy(style, script),
         )
     )
     return share_letters(page) if screen else page
+
+
+def live_script(sections: Iterable[tuple[Section, object]]) -> str:
+    """What moves the panel of a page, where it has one."""
+    return "".join(live.page_script(data.page) for _, data in sections if isinstance(data, LiveView))
 
 
 def short_digest(digest: str) -> str:

@@ -1,225 +1,154 @@
-"""The plan as a program of its own: data and closed forms in JavaScript, for a reader who moves its sizes offline."""
+"""The plan as a program of its own: its structures as a graph in JavaScript, for a reader who moves its sizes offline.
+
+Every number that the page shows is the compiler's own arithmetic, traced. A structure holds for all settings that meet
+its guards; the page has those that are reached from the plan's own by splitting an axis or not, by other numbers of
+pipeline stages, and with one micro-batch a step or several, as many as its size allows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
-from ledger.books import overlap, prices, repricing
-from ledger.books.bindings import bindings
+from ledger.arithmetic.tracing import Graph, Trace, Traced
+from ledger.arithmetic.values import largest
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.memory.outside import HANDLES
-from ledger.books.passes import PASSES, weights_hide
-from ledger.books.time import UNSEEN_STACK
-from ledger.model.dims import symbol
-from ledger.model.gradients import copied_to_buckets
-from ledger.model.schedule import order, roles
-from ledger.model.wrapping import ROOT
-from ledger.report import assets
-from ledger.report.emission import Emission, degrees, ledger, splits, structures, told_apart
-from ledger.report.javascript import literal
-from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.plan import Plan, Stages
-
-AXES = ("data", "tensor", "pipeline", "context")
-RUN = ("micro_batch", "seq_len", "global_batch")
-SIGNS = {"micro_batch": "batch", "seq_len": "seq", **{axis: axis for axis in AXES}}  # what a reader moves: its symbol
-LOOPS = ("gpipe", "1f1b", "interleaved")  # schedules that templates/live.js knows
-# What templates/live.js has no rules for, a row each: of which plans that holds, and why they have no panel.
-UNPORTED: tuple[tuple[Callable[[Plan], bool], str], ...] = (
-    (
-        lambda plan: plan.parallelism.scheduled not in LOOPS,
-        "its pipeline runs gradients of weights apart, or from both ends",
-    ),
-    (
-        lambda plan: copied_to_buckets(plan) and plan.parallelism.tensor * plan.parallelism.pipeline > 1,
-        "how many buckets its gradients fill depends on the size of every weight",
-    ),
-    (
-        lambda plan: plan.parallelism.zero == 3 and plan.parallelism.wrap != 1 and plan.parallelism.pipeline > 1,
-        "its sets of weights hold several layers of a stage",
-    ),
-    (lambda plan: plan.parallelism.replicate > 1, "what is held split has copies in groups of their own"),
-    (lambda plan: any(group.mlp.experts for group in plan.model.groups), "its layers have experts"),
-    (
-        lambda plan: any(group.mlp.custom for group in plan.model.groups),
-        "which sizes of its own component tensor parallelism may cut is the author's word",
-    ),
-    (
-        lambda plan: len(plan.model.groups) > 1 and plan.parallelism.interleave > 1,
-        "its groups of layers hold different numbers of micro-batches",
-    ),
-    (lambda plan: bool(plan.model.predictions), "its last stage predicts further tokens"),
-    (lambda plan: plan.kernels.loss in ("chunked", "fused_linear"), "its loss runs over parts of the sequence"),
-    (lambda plan: plan.parallelism.updates_on_host, "its optimizer runs on the host"),
-    (lambda plan: bool(plan.parallelism.offload), "its activations wait in host memory"),
-    (
-        lambda plan: plan.stack.check + plan.stack.call > 0,
-        "its hosts do more than launch the kernels of its operations",
-    ),
-    (lambda plan: plan.accelerator.kind == "cpu", "a CPU launches nothing ahead of what it computes"),
-    (lambda plan: plan.train.kind != "all", "its first layer has a backward pass of its own"),
-    (
-        lambda plan: plan.recompute.policy in ("layers", "segment"),
-        "how many of its layers are rebuilt depends on how many a device has",
-    ),
-    (lambda plan: plan.parallelism.stages != Stages(), "its pipeline has stages of unequal size"),
-    (
-        lambda plan: plan.parallelism.context_exchange != "all_gather",
-        "its sequences are exchanged in another way than by gathering keys and values",
-    ),
-    (
-        lambda plan: (
-            plan.stack.overlap.tensor == "matmul" and bool(plan.precision.matmul and plan.precision.matmul.by_rows)
-        ),
-        "its rows are quantised between gathers and the matmuls that hide them",
-    ),
-    (lambda plan: plan.optimizer.newton_schulz is not None, "which side of a matrix its update takes depends on sizes"),
-    (
-        lambda plan: any(state.scales for state in plan.optimizer.states.values()),
-        "which weights are small enough for whole states depends on sizes",
-    ),
-    (
-        lambda plan: plan.stack.gathers == "copied" and plan.parallelism.zero in (1, 2),
-        "whether the update or the gather after it holds more depends on sizes",
-    ),
+from ledger.books.repricing import LIMITS, PRICES, shares
+from ledger.books.traced import (
+    NAMES,
+    STAGES,
+    Guard,
+    Structure,
+    TracedRule,
+    covers,
+    resized,
+    setting,
+    structure,
+    traced_rules,
 )
-PACE = "pace."  # how the totals begin that say what a step waits for
+from ledger.model.schedule import schedule
+from ledger.report import assets
+from ledger.report.graph_script import Script, literal, script
+from ledger.spec.inputs import violations
+from ledger.spec.plan import Plan
+
+RUN = ("micro_batch", "seq_len", "global_batch")
+AXES = ("data", "tensor", STAGES, "context", "expert")
+TURNED = ("global_batch", "tensor", STAGES, "context", "expert", "data")  # the structures that readers ask for first
+STEP = "step"  # the input that has the seconds of a step, and what those with better prices begin with
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
+MOST_TERMS = 60_000  # of the graph of one page: some 700 kB
+# Degrees that most plans do not split over, or that need more devices than whole nodes have.
+AWKWARD = ({"tensor": 3}, {"context": 3}, {STAGES: 5}, {"data": 3}, {"expert": 3}, {"data": 5, "context": 5})
+
+Setting = Mapping[str, int]
 
 
-def unported(plan: Plan) -> str:
-    """Why the page of a plan has no panel; empty where it has one."""
-    return next((reason for holds, reason in UNPORTED if holds(plan)), "")
+@dataclass(frozen=True)
+class Page:
+    """What the page of a plan knows: its structures, the rules that its sizes can break, and the controls' values.
+
+    `left_out`: settings, as they differ from the plan, whose structures are not in the page.
+    """
+
+    plan: Plan
+    graph: Graph
+    structures: tuple[Structure, ...]
+    rules: tuple[TracedRule, ...]
+    stops: Mapping[str, Sequence[int]]
+    left_out: tuple[Setting, ...]
 
 
-def script(plan: Plan) -> str:
-    """The whole script of the page, whose names stay inside it; empty where there is no panel."""
-    if plan.model.bare or unported(plan):
-        return ""
-    return f"{{\n{calculator(plan)}\n{assets.text('format.js')}\n{assets.text('panel.js')}}}\n"
-
-
-def calculator(plan: Plan) -> str:
-    """The script without its panel: `evaluate(chosen)` gives the totals of the plan under other sizes."""
-    emission = Emission()
-    ledgers = {key: ledger(plan, role, emission) for key, role in structures(plan).items()}
-    data = {**facts(plan), "prices": emission.prices, "curves": curves(plan), "ledgers": ledgers}
-    return f"const PLAN = {literal(data)};\n{emission.formulas.function('formulas')}\n{assets.text('live.js')}"
-
-
-# --- what the script knows of the plan beside its ledgers ----------------------------------------
-
-
-def facts(plan: Plan) -> dict[str, Any]:
-    """The plan's own sizes, what its rules read, its device, its stack, and the constants of the estimate."""
-    price = plan.assumptions.price
-    return {
-        "own": own(plan),
-        "stops": stops(plan),
-        "signs": {name: symbol(sign).name for name, sign in SIGNS.items()},
-        **shapes(plan),
-        "interleave": plan.parallelism.interleave,
-        "told_apart": told_apart(plan),
-        "schedule": plan.parallelism.scheduled,
-        "sequence_parallel": plan.parallelism.sequence != "off" and plan.parallelism.tensor > 1,
-        "tokens": plan.run.tokens or 0,
-        "price": price.per_device_hour if price else 0,
-        "categories": CATEGORIES,
-        "device": device(plan),
-        "cluster": {
-            "devices_per_node": plan.cluster.devices_per_node,
-            "scaleout_bandwidth": plan.cluster.scaleout_bandwidth,
-            "scaleout_latency": plan.cluster.scaleout_latency,
-            "scaleout_efficiency": plan.cluster.scaleout_efficiency,
-        },
-        "stack": stack(plan),
-        "root": ROOT,
-        "uncalibrated": prices.UNCALIBRATED_ERROR,
-        "typical_bus": prices.TYPICAL_BUS,
-        "deviation": prices.DEVIATION,
-        "unseen": UNSEEN_STACK,
-        "limits": {
-            price.pace.removeprefix(PACE): {"limit": price.limit, "better": price.better} for price in repricing.PRICES
-        },
-        "fixed": repricing.LIMITS[repricing.FIXED],
-        "faster": repricing.FASTER,
+def page_of(plan: Plan) -> Page | None:
+    """The page of a plan; None where only a parameter count is known."""
+    if plan.model.bare:
+        return None
+    graph, own, legal = Graph(), setting(plan), stops(plan)
+    found: list[Structure] = []
+    left_out: list[Setting] = []
+    tried = [*reachable(plan, legal), *_single(plan, legal)]
+    for chosen in tried:
+        if any(covers(graph, one.guards, chosen) for one in found):
+            continue
+        if len(graph.terms) > MOST_TERMS:
+            left_out.append(difference(own, chosen))
+        else:
+            found.append(structure(plan, graph, chosen))
+    rules = traced_rules(plan, graph, [*tried, *_awkward(plan)])
+    offered = {
+        name: [value for value in values if _reached(plan, graph, found, name, value)] for name, values in legal.items()
     }
+    return Page(plan, graph, tuple(found), rules, offered, tuple(left_out))
 
 
-def own(plan: Plan) -> dict[str, int]:
-    """The sizes that a reader moves, as the plan has them."""
-    run = {name: getattr(plan.run, name) for name in RUN}
-    return run | {axis: getattr(plan.parallelism, axis) for axis in AXES}
+# --- structures ---------------------------------------------------------------------------------
 
 
-def shapes(plan: Plan) -> dict[str, Any]:
-    """Sizes of the model by symbol, its groups, and the group of each layer."""
-    several = len(plan.model.groups) > 1
-    moved = {symbol(name) for name in (*SIGNS.values(), "micro_batches", "in_flight", "waiting", "sends", "returns")}
-    groups, own_symbols = [], set()
-    for group in plan.model.groups:
-        suffix = group.name if several else ""
-        names = ("layers", "window", "chunk", "in_flight")
-        layers, window, chunk, flying = (symbol(name, suffix) for name in names)
-        own_symbols |= {layers, window, chunk, flying}
-        seen = ((window, group.attention.window), (chunk, group.attention.chunk))
-        limit = next(([sign.name, size] for sign, size in seen if size), None)
-        groups.append(
-            {"name": group.name, "layers": layers.name, "flying": flying.name, "window": limit, "splits": splits(group)}
-        )
-    bound = bindings(plan, roles(plan)[0])
-    sizes = {sign.name: int(value) for sign, value in bound.items() if sign not in moved | own_symbols}
-    return {
-        "sizes": sizes,
-        "groups": groups,
-        "order": order(plan.model),
-        "vocab": plan.model.vocab,
-        "positions": plan.model.learned_positions,
-    }
+def reachable(plan: Plan, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+    """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
+    own = setting(plan)
+    turns = [(name, value) for name in TURNED for value in _turned(own[name], name, legal[name])]
+    yield own
+    for several in range(1, 1 + len({name for name, _ in turns})):
+        for chosen in combinations(turns, several):
+            if len({name for name, _ in chosen}) == several:
+                other = repaired(plan, {**own, **dict(chosen)}, turned=("global_batch", 0) in chosen)
+                if not violations(resized(plan, other)):
+                    yield other
 
 
-def device(plan: Plan) -> dict[str, float]:
-    """What prices and fit read of the accelerator."""
-    names = ("bandwidth", "scaleup_bandwidth", "host_bandwidth", "scaleup_domain", "multiprocessors", "memory")
-    return {name: getattr(plan.accelerator, name) for name in names}
+def _turned(own: int, name: str, legal: Sequence[int]) -> Iterator[int]:
+    """Values of an input that turn a structure into another: split or not, other stages; 0 for one micro-batch."""
+    if name == "global_batch":
+        yield 0
+    elif name == STAGES:
+        yield from (count for count in legal if count != own)
+    else:
+        yield from [1] if own > 1 else [count for count in legal if count > 1][:1]
 
 
-def stack(plan: Plan) -> dict[str, Any]:
-    """What hides behind what, the allocator and the launches of the software."""
-    chosen = plan.stack
-    return {
-        "matmul_level": chosen.matmul_level,
-        "launch": 0.0 if chosen.graphs else chosen.launch,
-        "overlap_tax": overlap.tax(plan),
-        "hides": {name: weights_hide(name, plan) for name in PASSES},
-        "sends_wait": chosen.overlap.pipeline != "compute",
-        "gradients_hide": overlap.gradients_hide(plan),
-        "weights_hide": chosen.overlap.gather == "layer",
-        "fragmentation": chosen.fragmentation,
-        "context": chosen.context,
-        "library": HANDLES * plan.accelerator.matmul_workspace,
-    }
+def repaired(plan: Plan, chosen: Setting, *, turned: bool = False) -> dict[str, int]:
+    """The setting with a global batch of whole micro-batches, several or one as in the plan, or else `turned`."""
+    own, ways = setting(plan), schedule(resized(plan, chosen).parallelism).ways
+    least = chosen["data"] * chosen["micro_batch"] * ways
+    several = own["global_batch"] > own["data"] * own["micro_batch"] * schedule(plan.parallelism).ways
+    if several == turned:
+        return {**chosen, "global_batch": least}
+    kept = chosen["global_batch"] > least and chosen["global_batch"] % least == 0
+    return {**chosen, "global_batch": chosen["global_batch"] if kept else least * 2 * chosen[STAGES]}
 
 
-def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
-    """The fits of each collective; which one prices a transfer depends on the size of its group."""
-    found = {name: prices.curve(plan.accelerator, KernelClass(name)) for name in prices.FACTOR}
-    return {
-        name: [
-            {
-                "ranks": row.ranks,
-                "burst": int(row.regime != "sustained"),
-                "a": 0.0,
-                **row.parameters,
-                "error": row.error,
-            }
-            for row in plan.accelerator.calibration
-            if curve and row.what == curve.what
-        ]
-        for name, curve in found.items()
-    }
+def _single(plan: Plan, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
+    """Legal settings in which one input alone has another value, and the batch follows."""
+    own = setting(plan)
+    for name, values in legal.items():
+        for value in values:
+            moved = {**own, name: value}
+            ways = (moved, repaired(plan, moved), repaired(plan, moved, turned=True))
+            yield from [chosen for chosen in ways if not violations(resized(plan, chosen))][:1]
+
+
+def _awkward(plan: Plan) -> Iterator[dict[str, int]]:
+    """Settings that most plans cannot have, so that what is said against them is known."""
+    own = setting(plan)
+    longer = {"seq_len": 2 * max(own["seq_len"], plan.model.learned_positions or 0)}
+    odd = ({"global_batch": own["global_batch"] + 1}, {"seq_len": own["seq_len"] + 1}, longer)
+    yield from ({**own, **change} for change in (*AWKWARD, *odd))
+
+
+def difference(own: Setting, chosen: Setting) -> dict[str, int]:
+    """What a setting has that is not the plan's."""
+    return {name: value for name, value in chosen.items() if value != own[name]}
+
+
+def _reached(plan: Plan, graph: Graph, found: Sequence[Structure], name: str, value: int) -> bool:
+    """Whether some structure holds where one input alone has another value, and the batch follows."""
+    moved = {**setting(plan), name: value}
+    ways = (moved, repaired(plan, moved), repaired(plan, moved, turned=True))
+    return any(covers(graph, one.guards, chosen) for one in found for chosen in ways)
 
 
 # --- controls -----------------------------------------------------------------------------------
@@ -227,19 +156,117 @@ def curves(plan: Plan) -> dict[str, list[dict[str, float]]]:
 
 def stops(plan: Plan) -> dict[str, list[int]]:
     """The values that each control offers, each legal by itself; those of the global batch follow from two others."""
-    mesh, run = plan.parallelism, plan.run
-    longest = plan.model.learned_positions or max(LONGEST, WIDER * run.seq_len)
-    offered = {
-        "micro_batch": round_numbers(1, WIDER * run.micro_batch),
-        "seq_len": [n for n in round_numbers(SHORTEST, longest) if n % mesh.context == 0],
-        "data": round_numbers(2, WIDER * mesh.data) if mesh.data > 1 else [],
-        "context": [n for n in round_numbers(2, WIDER * mesh.context) if mesh.context > 1 and run.seq_len % n == 0],
-        **degrees(plan),
+    own = setting(plan)
+    layers = sum(group.repeat for group in plan.model.groups)
+    longest = plan.model.learned_positions or max(LONGEST, WIDER * own["seq_len"])
+    wide = {
+        "micro_batch": round_numbers(1, WIDER * own["micro_batch"]),
+        "seq_len": round_numbers(SHORTEST, longest),
+        "data": round_numbers(1, WIDER * own["data"]),
+        "tensor": round_numbers(1, max(WIDER, WIDER * own["tensor"])),
+        STAGES: list(range(1, min(layers, max(WIDER * 2, WIDER * own[STAGES])) + 1)),
+        "context": round_numbers(1, max(WIDER, WIDER * own["context"])),
+        "expert": round_numbers(1, max(group.mlp.experts for group in plan.model.groups) or 1),
+        "global_batch": [],
     }
-    return {name: sorted({*values, own(plan)[name]}) for name, values in offered.items()}
+    return {
+        name: sorted({own[name], *(value for value in values if _legal_alone(plan, name, value))})
+        for name, values in wide.items()
+    }
+
+
+def _legal_alone(plan: Plan, name: str, value: int) -> bool:
+    moved = {**setting(plan), name: value}
+    return any(not violations(resized(plan, repaired(plan, moved, turned=turned))) for turned in (False, True))
 
 
 def round_numbers(least: int, most: int) -> list[int]:
     """Powers of two, and those times three."""
     powers = [2**power for power in range(most.bit_length())]
     return sorted(n for n in {*powers, *(3 * power for power in powers)} if least <= n <= most)
+
+
+# --- the script ---------------------------------------------------------------------------------
+
+
+def page_script(page: Page) -> str:
+    """The whole script of the page, whose names stay inside it."""
+    return f"{{\n{calculator(page)}\n{assets.text('format.js')}\n{assets.text('panel.js')}}}\n"
+
+
+def calculator(page: Page) -> str:
+    """The script without its panel: `evaluate(chosen)` gives the totals of the plan under other sizes."""
+    known, plan = page, page.plan
+    prices = [price.path for price in PRICES]
+    steps = [STEP, *(f"{STEP}.{path}" for path in prices)]
+    limit = _limit(known.graph, steps)
+    roots = [_conditions(known), *(_asked(one) for one in known.structures), [limit.place]]
+    written = script(known.graph, [*NAMES, *prices, *steps], roots)
+    data = {
+        "inputs": NAMES,
+        "own": setting(plan),
+        "stops": known.stops,
+        "prices": [price.better_by for price in PRICES],
+        "limits": list(LIMITS.values()),
+        "limit": written.slots[limit.place],
+        "categories": CATEGORIES,
+        "capacity": plan.accelerator.memory,
+        "rules": [_rule(one, written) for one in known.rules],
+        "structures": [_structure(one, written) for one in known.structures],
+        "size": written.size,
+        "blocks": written.blocks_of,
+    }
+    blocks = ",\n".join(f"(v)=>{{{block}}}" for block in written.blocks)
+    return f"const PLAN = {literal(data)};\nconst BLOCKS = [\n{blocks}];\n{assets.text('live.js')}"
+
+
+def _limit(graph: Graph, steps: Sequence[str]) -> Traced:
+    """Which resource limits a step, from its seconds and those with better prices, which are inputs."""
+    trace = Trace(graph)
+    seconds = [trace.input(name, 1.0) for name in steps]
+    place: Traced = largest(list(shares(seconds[0], seconds[1:]).values()), lambda share: share)
+    return place
+
+
+def _conditions(known: Page) -> list[int]:
+    """What is asked before any structure is chosen."""
+    found = [place for one in known.structures for place, _ in one.guards]
+    for rule in known.rules:
+        found += [place for conditions in rule.silent for place, _ in conditions]
+        for finding in rule.findings:
+            found += [place for place, _ in finding.conditions]
+            found += [part for part in (*finding.message, *finding.help) if isinstance(part, int)]
+    return found
+
+
+def _asked(one: Structure) -> list[int]:
+    return [value.place for value in (*one.totals.values(), one.moment) if isinstance(value, Traced)]
+
+
+def _structure(one: Structure, written: Script) -> dict[str, Any]:
+    return {
+        "guards": _slots(one.guards, written),
+        "totals": {key: _slot(value, written) for key, value in one.totals.items()},
+        "moment": _slot(one.moment, written),
+        "moments": one.moments,
+    }
+
+
+def _slot(value: Any, written: Script) -> list[Any]:
+    """Where a value is, or the number that it always is."""
+    return [written.slots[value.place]] if isinstance(value, Traced) else [-1, float(value)]
+
+
+def _slots(guards: Sequence[Guard], written: Script) -> list[list[Any]]:
+    return [[written.slots[place], int(truth)] for place, truth in guards]
+
+
+def _rule(one: TracedRule, written: Script) -> dict[str, Any]:
+    def pieces(parts: Sequence[str | int]) -> list[str | int]:
+        return [part if isinstance(part, str) else written.slots[part] for part in parts]
+
+    findings = (
+        {"conditions": _slots(each.conditions, written), "message": pieces(each.message), "help": pieces(each.help)}
+        for each in one.findings
+    )
+    return {"silent": [_slots(conditions, written) for conditions in one.silent], "findings": list(findings)}

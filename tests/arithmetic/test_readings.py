@@ -78,12 +78,11 @@ def test_numbers_load_no_numpy() -> None:
 def test_asking_for_truth_leaves_a_guard() -> None:
     """Python's own branches are answered at the trace's setting, and the graph says for which settings that holds."""
     trace = Trace(Graph())
-    degree, topic = trace.input("degree", 4), "layout"
-    with trace.about(topic):
-        assert degree > 1
+    degree = trace.input("degree", 4)
+    assert degree > 1
     assert [int(index) for index in (degree,)] == [4]
-    conditions = [(about, trace.graph.terms[place][0], truth) for (about, place), truth in trace.guards.items()]
-    assert conditions == [(topic, "less", True), ("", "equal", True)]
+    conditions = [(trace.graph.terms[place][0], truth) for place, truth in trace.conditions]
+    assert conditions == [("less", True), ("equal", True)]
 
 
 def test_equal_terms_stand_once() -> None:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import sympy
 
-from ledger.arithmetic.values import largest
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import TOKENS, categories, standing
-from ledger.books.memory.steps import FullestStep, OneOf, Running, fullest
+from ledger.books.memory.steps import FullestStep, OneOf, Running, fullest, fullest_of
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
 from ledger.books.memory.timeline import Alive as Counted
 from ledger.books.memory.waiting import waiting
@@ -41,9 +40,7 @@ def fullest_steps(program: Program, plan: Plan, value: Value, line: Timeline) ->
         key = point.phase, point.unit
         if key not in of_unit:
             of_unit[key] = tuple(fullest(stretch, value) for stretch in moments.stretches(point))
-        steps = tuple(moments.steps(point, of_unit[key]))
-        place = largest(steps, lambda step: step.bytes(value))
-        yield FullestStep(line.points.index(point), steps, place)
+        yield fullest_of(line.points.index(point), tuple(moments.steps(point, of_unit[key])), value)
 
 
 def running(fullest_step: FullestStep) -> Iterator[Entry]:

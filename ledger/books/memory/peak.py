@@ -40,7 +40,7 @@ def by_moment(book: Books) -> list[dict[str, Amount]]:
     for entry in book.ledger.entries:
         if isinstance(entry.when, Lifetime):
             amount = truncate(book.value(entry.amount) * book.value(entry.times))
-            category = entry.resource.name.split(".")[1]
+            category = entry.resource.category
             for moment in range(entry.when.first, entry.when.last + 1):
                 filled[moment][category] += amount
     for step in book.fullest:

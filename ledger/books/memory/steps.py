@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import sympy
 
@@ -37,10 +37,11 @@ class Held:
 
 @dataclass(frozen=True)
 class FullestOf:
-    """One of several steps of a unit, by its `place` among them: a value of a trace."""
+    """One of several steps of a unit, by its `place` among them: a value of a trace. `known`: what was asked of it."""
 
     steps: tuple[Alive, ...]
     place: Amount
+    known: dict[frozenset[str], OneOf] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def step(self) -> str:
@@ -50,12 +51,21 @@ class FullestOf:
 
 @dataclass(frozen=True)
 class OneOf:
-    """What is held at one of several steps, by its `place` among them: a value of a trace."""
+    """What is held at one of several steps, by its `place` among them: a value of a trace. `known`: its bytes."""
 
     choices: tuple[tuple[Held, ...], ...]
     place: Amount
+    known: dict[Value, Mapping[str, Amount]] = field(default_factory=dict, compare=False, repr=False)
+
+    def by_category(self, value: Value) -> Mapping[str, Amount]:
+        """Bytes at that step, by what they are."""
+        if value not in self.known:
+            sums = [_summed((held.category, _bytes(held, value)) for held in choice) for choice in self.choices]
+            self.known[value] = _chosen(self.place, sums)
+        return self.known[value]
 
 
+Item = TypeVar("Item")
 Running: TypeAlias = Alive | FullestOf
 AnyHeld: TypeAlias = Held | OneOf
 
@@ -76,16 +86,14 @@ class Step:
         for each in self.held:
             if isinstance(each, Held):
                 yield each.category, _bytes(each, value)
-                continue
-            for category in dict.fromkeys(held.category for choice in each.choices for held in choice):
-                of_it = [[held for held in choice if held.category == category] for choice in each.choices]
-                yield category, pick(each.place, [sum(_bytes(held, value) for held in choice) for choice in of_it])
+            else:
+                yield from each.by_category(value).items()
 
 
 def _bytes(held: AnyHeld, value: Value) -> Amount:
     if isinstance(held, Held):
         return truncate(value(held.amount) * value(held.times))
-    return pick(held.place, [sum(_bytes(each, value) for each in choice) for choice in held.choices])
+    return sum(held.by_category(value).values())
 
 
 @dataclass(frozen=True)
@@ -100,9 +108,13 @@ class FullestStep:
         """Bytes that are alive at the fullest step, by what they are."""
         if isinstance(self.place, int):
             return _summed(self.steps[self.place].by_category(value))
-        sums = [_summed(step.by_category(value)) for step in self.steps]
-        categories_held = dict.fromkeys(category for parts in sums for category in parts)
-        return {name: pick(self.place, [parts.get(name, 0) for parts in sums]) for name in categories_held}
+        return _chosen(self.place, [_summed(step.by_category(value)) for step in self.steps])
+
+
+def _chosen(place: Amount, sums: Sequence[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """Of parts by name, those at a place; a part that is not there is 0."""
+    names = dict.fromkeys(name for parts in sums for name in parts)
+    return {name: pick(place, [parts.get(name, 0) for parts in sums]) for name in names}
 
 
 def _summed(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
@@ -125,22 +137,35 @@ def fullest(steps: Sequence[Alive], value: Value) -> Running:
     place = largest(steps, filled)
     if isinstance(place, int):
         return steps[place]
-    widest = tuple(_widest(steps))
+    widest = _widest(steps, [frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
     return FullestOf(widest, largest(widest, filled)) if len(widest) > 1 else widest[0]
 
 
-def _widest(steps: Sequence[Alive]) -> Iterator[Alive]:
-    """Steps of which any may be the fullest."""
-    sets = [frozenset(id(tensor) for tensor in alive.tensors) for alive in steps]
-    for index, mine in enumerate(sets):
-        if mine not in sets[:index] and not any(mine < other for other in sets):
-            yield steps[index]
+def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestStep:
+    """The step of a moment with most bytes alive."""
+    place = largest(steps, lambda step: step.bytes(value))
+    if not isinstance(place, int):
+        steps = _widest(steps, [frozenset(step.held) for step in steps])
+        place = largest(steps, lambda step: step.bytes(value))
+    return FullestStep(moment, steps, place)
+
+
+def _widest(steps: Sequence[Item], held: Sequence[frozenset[object]]) -> tuple[Item, ...]:
+    """Steps of which any may be the fullest: one whose things are all held at another one never is."""
+    return tuple(
+        step
+        for index, (step, mine) in enumerate(zip(steps, held, strict=True))
+        if mine not in held[:index] and not any(mine < other for other in held)
+    )
 
 
 def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -> Iterator[AnyHeld]:
     """The tensors of a unit at one of its steps; those that belong to the whole step are posted elsewhere."""
     if isinstance(alive, FullestOf):
-        yield OneOf(tuple(tuple(_tensors(unit, each, without)) for each in alive.steps), alive.place)
+        if without not in alive.known:
+            choices = tuple(tuple(_tensors(unit, each, without)) for each in alive.steps)
+            alive.known[without] = OneOf(choices, alive.place)
+        yield alive.known[without]
     else:
         yield from _tensors(unit, alive, without)
 

@@ -54,7 +54,7 @@ class LibraryRun:
 
     def time_error(self, plan: Plan, books: tuple[Books, ...]) -> float:
         """Seconds of another plan of the same run over those that were measured, minus one."""
-        return step_time(plan, books) / (measured_step(self.row) or 1.0) - 1
+        return float(step_time(plan, books)) / (measured_step(self.row) or 1.0) - 1
 
 
 def library_runs(rows: Iterable[TableRow], library: Library) -> Iterator[LibraryRun]:

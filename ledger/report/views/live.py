@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.live import RUN, own, unported
+from ledger.books.traced import setting
+from ledger.report.live import Page, page_of
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
@@ -18,7 +20,9 @@ TITLES = {
     "tensor": "tensor parallel",
     "pipeline": "pipeline stages",
     "context": "context parallel",
+    "expert": "expert parallel",
 }
+MOST_SAID = 4  # structures that a page does not hold
 NUMBERS = (
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
@@ -40,30 +44,43 @@ class Control:
 
 @dataclass(frozen=True)
 class LiveView:
-    """The panel's controls, its numbers by key, the categories of memory, and what a bar is stacked from.
+    """The panel: its `page`, its controls, its numbers by key, categories of memory, and what a bar is stacked from.
 
-    Or, with nothing else, the `reason` why there is no panel.
+    `left_out` says which structures near the plan's own the page does not hold.
     """
 
-    controls: tuple[Control, ...] = ()
-    numbers: tuple[tuple[str, str], ...] = ()
-    categories: tuple[tuple[str, str], ...] = ()
-    bar: tuple[str, ...] = ()
-    capacity: str = ""
-    reason: str = ""
+    page: Page
+    controls: tuple[Control, ...]
+    numbers: tuple[tuple[str, str], ...]
+    categories: tuple[tuple[str, str], ...]
+    bar: tuple[str, ...]
+    capacity: str
+    left_out: str
 
 
 def live(report: Report) -> LiveView | None:
     """The panel of a plan that has formulas; None where only a parameter count is known."""
     plan = report.compiled.plan
-    if plan.model.bare:
+    known = page_of(plan)
+    if known is None:
         return None
-    if reason := unported(plan):
-        return LiveView(reason=reason)
+    own = setting(plan)
     controls = tuple(
-        Control(name, TITLES[name], numbers.integer(value))
-        for name, value in own(plan).items()
-        if name in RUN or value > 1
+        Control(name, TITLES[name], numbers.integer(own[name]))
+        for name in TITLES
+        if name == "global_batch" or len(known.stops[name]) > 1
     )
-    categories = tuple((name, CATEGORIES[name][0]) for name in MEMORY_ORDER)
-    return LiveView(controls, NUMBERS, categories, (*MEMORY_ORDER, OVERHEAD[0]), numbers.size(plan.accelerator.memory))
+    return LiveView(
+        known,
+        controls,
+        NUMBERS,
+        tuple((name, CATEGORIES[name][0]) for name in MEMORY_ORDER),
+        (*MEMORY_ORDER, OVERHEAD[0]),
+        numbers.size(plan.accelerator.memory),
+        "; ".join(said(change) for change in known.left_out[:MOST_SAID]),
+    )
+
+
+def said(change: Mapping[str, int]) -> str:
+    """A setting by what it has that is not the plan's."""
+    return ", ".join(f"{TITLES[name]} {value}" for name, value in change.items() if name != "global_batch")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from ledger.spec.places import Places, divisors, multiples
@@ -51,7 +50,7 @@ def hidden_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterato
 def vocabulary_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device equal rows of the embedding; frameworks pad the vocabulary to get there."""
     if model.vocab % parallelism.tensor:
-        padded = math.ceil(model.vocab / (128 * parallelism.tensor)) * 128 * parallelism.tensor
+        padded = -(-model.vocab // (128 * parallelism.tensor)) * 128 * parallelism.tensor
         message = f"vocab = {model.vocab} does not split over tensor = {parallelism.tensor}"
         help_text = f"frameworks pad it: `--set model.vocab={padded}` (Megatron-LM's multiple of 128 x tensor)"
         yield Problem(at("parallelism.tensor"), message, help_text)
