@@ -10,19 +10,20 @@ bin := $(VENV)/bin
 python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
+schemas := ledger/spec/schemas/plan.schema.json
 .DELETE_ON_ERROR:
 .PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-report: $(runnable) $(VENV)/.pango ## write the report of SPEC=specs/70b.yaml to reports/
+report: $(runnable) $(schemas) $(VENV)/.pango ## write the report of SPEC=specs/70b.yaml to reports/
 	@$(bin)/ledger report "$(SPEC)"
 
 lecture: $(runnable) $(VENV)/.pango ## write the questions of the course notes with the compiler's answers to reports/lecture.*
 	@$(bin)/ledger report specs/lecture/lecture.yaml
 
-test: $(testable) $(VENV)/.pango ## run all tests (TESTS=tests/spec for a part)
+test: $(testable) $(schemas) $(VENV)/.pango ## run all tests (TESTS=tests/spec for a part)
 	$(python) -m pytest $(TESTS)
 
 check: $(testable) $(VENV)/.pango ## formatting, lint, types, tests: what a change must pass
@@ -57,7 +58,7 @@ fix: $(testable) ## format, and mend what lint can mend
 	$(python) -m ruff format
 	$(python) -m ruff check --fix
 
-schema: $(runnable) ## say which JSON Schemas there are; `ledger schema KIND` prints one
+schema: $(schemas) ## say which JSON Schemas there are; `ledger schema KIND` prints one
 	@$(bin)/ledger schema
 
 bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start; AGAINST=DIR beside another checkout
@@ -90,6 +91,11 @@ $(runnable): pyproject.toml requirements/report.txt | $(python)
 $(testable): pyproject.toml requirements/test.txt $(runnable)
 	@echo "installing the test tools and PyTorch into $(VENV)" >&2
 	@$(python) -m pip install --quiet --constraint requirements/test.txt --editable '.[test]'
+	@touch $@
+
+# For editors, which find them by the first line of a spec.
+$(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py) | $(runnable)
+	@$(bin)/ledger schema --out $(@D)
 	@touch $@
 
 $(VENV)/.pango: scripts/pango $(runnable)

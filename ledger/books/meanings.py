@@ -9,14 +9,11 @@ from typing import Any
 from ledger.books.catalogue import MEANINGS, Meaning
 from ledger.books.results import Compiled
 from ledger.model import dtypes
-from ledger.spec.inputs import SPELT
+from ledger.spec.paths import typed
 from ledger.spec.plan import Plan
 
 IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
-FIELDS: Mapping[str, str] = {
-    **{written: field for field, written in SPELT.items()},
-    "parallelism.schedule": "parallelism.scheduled",  # where none is stated, the one that follows
-}
+FOLLOWING = {"parallelism.schedule": "parallelism.scheduled"}  # where none is stated, the one that follows
 
 
 def meanings(plan: Plan, key: str) -> list[Meaning]:
@@ -47,7 +44,7 @@ def known(compiled: Compiled, name: str) -> Any:
     if name in compiled.totals:
         return compiled.totals[name]
     found: Any = compiled.plan
-    for part in FIELDS.get(name, name).split("."):
+    for part in FOLLOWING.get(name, typed(name)).split("."):
         found = found[part] if isinstance(found, Mapping) else _field(found, part)
     return found
 

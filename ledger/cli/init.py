@@ -22,11 +22,22 @@ def command(path: Path) -> None:
     """
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(f"# yaml-language-server: $schema={schema_address(path)}\n{START.read_text(encoding='utf-8')}")
+            file.write(modeline(path) + START.read_text(encoding="utf-8"))
     except FileExistsError:
         raise click.UsageError(f"{path} exists already; name another file") from None
     click.echo(path)
     click.echo(f"next: ledger check {path}; ledger report {path}", err=True)
+
+
+def modeline(path: Path) -> str:
+    """The line that leads editors to the plan's schema; none where the package's folder takes no file."""
+    from ledger.cli.schema import spec_schemas, write_schemas
+
+    try:
+        write_schemas(SCHEMA.parent, {"plan": spec_schemas()["plan"]})
+    except OSError:
+        return ""
+    return f"# yaml-language-server: $schema={schema_address(path)}\n"
 
 
 def schema_address(path: Path) -> str:

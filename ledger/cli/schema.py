@@ -6,30 +6,55 @@ from pathlib import Path
 
 import click
 
-PACKAGE = Path(__file__).resolve().parent.parent
-FOLDERS = (PACKAGE / "spec" / "schemas", PACKAGE / "cli" / "schemas")
+PRINTED = Path(__file__).resolve().parent / "schemas"  # of what verbs print with --json
 SUFFIX = ".schema.json"
 
 
-def schemas() -> dict[str, Path]:
-    """Kind -> file of its schema: what specs/ holds, and the output of verbs."""
-    files = (path for folder in FOLDERS for path in sorted(folder.glob(f"*{SUFFIX}")))
-    return {path.name.removesuffix(SUFFIX): path for path in files}
+def spec_schemas() -> dict[str, str]:
+    """The schemas of what specs/ holds, by kind, as text."""
+    import json
+
+    from ledger.course.questions import LECTURE
+    from ledger.spec.kinds import TYPES, published
+
+    types = {**TYPES, "lecture": LECTURE}
+    return {kind: f"{json.dumps(published(types[kind]), indent=1, ensure_ascii=False)}\n" for kind in sorted(types)}
+
+
+def verb_schemas() -> dict[str, str]:
+    """The schemas of what verbs print, by verb, as text."""
+    files = sorted(PRINTED.glob(f"*{SUFFIX}"))
+    return {path.name.removesuffix(SUFFIX): path.read_text(encoding="utf-8") for path in files}
+
+
+def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
+    """Schemas as files, for editors; one that is as it should be is left alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, text in kinds.items():
+        path = folder / f"{kind}{SUFFIX}"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 @click.command(name="schema")
 @click.argument("kind", required=False)
-def command(kind: str | None) -> None:
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="A folder: every spec's schema, a file each."
+)
+def command(kind: str | None, out: Path | None) -> None:
     """Print the JSON Schema of KIND.
 
     KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
     are listed.
     """
-    known = schemas()
+    if out is not None:
+        write_schemas(out, spec_schemas())
+        return
+    known = spec_schemas() | verb_schemas()
     if kind is None:
         for name in known:
             click.echo(name)
         return
     if kind not in known:
         raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
-    click.echo(known[kind].read_text(encoding="utf-8"), nl=False)
+    click.echo(known[kind], nl=False)

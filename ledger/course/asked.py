@@ -1,214 +1,153 @@
-"""A question as written -> the record of what it asks for: one builder and one row of `ASKS` for each kind."""
+"""What a question asks for, as it is written, and as it is read: the parts of the library that it names are loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
-from ledger.course.asks import (
-    AccountsAsk,
-    ActivationAsk,
-    BudgetAsk,
-    ChecksAsk,
-    CompareAsk,
-    DtypeAsk,
-    FitAsk,
-    InferenceAsk,
-    LevelsAsk,
-    MomentsAsk,
-    Offer,
-    OffloadAsk,
-    OperationAsk,
-    OptimizerAsk,
-    PlanAsk,
-    RidgeAsk,
-    SegmentsAsk,
-    SolveAsk,
-    StateAsk,
-    Step,
-    StorageAsk,
-    TensorAsk,
-)
 from ledger.spec import load
-from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
-from ledger.spec.problems import Problem, SpecError
-from ledger.spec.reader import Node
-from ledger.spec.view import View
+from ledger.spec.findings import Findings, Written, out_of_bounds
+from ledger.spec.parts import NAME, PartOf, ValuesOf
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.structures import ListOf, Made, MappingOf, Row, Values
+from ledger.spec.values import Scalar, Schema, Text
 
-Loaded = TypeVar("Loaded")
+LOADERS: Mapping[str, Callable[[str], Any]] = {
+    "accelerator": load.load_accelerator,
+    "optimizer": load.load_optimizer,
+    "precision": load.load_precision,
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A part of the library, or a plan, by its name, and where it is named."""
+
+    kind: str
+    name: str
+    where: Location
+
+
+@dataclass(frozen=True)
+class LibraryName(Scalar):
+    """The name of a part of the library, or of a plan; a path is relative to the file that has it."""
+
+    json: ClassVar[tuple[str, ...]] = ("string",)
+    kind: str
+
+    def value(self, written: Written, findings: Findings) -> Named:
+        """The name with its place."""
+        NAME.value(written, findings)
+        return Named(self.kind, str(written.node.value), written.node.where)
+
+    def bounds(self) -> Schema:
+        """That it is not empty."""
+        return NAME.bounds()
+
+
+@dataclass(frozen=True)
+class Count(Scalar):
+    """A number above zero, also as it is written with an exponent."""
+
+    json: ClassVar[tuple[str, ...]] = ("number",)
+
+    def value(self, written: Written, findings: Findings) -> int:
+        """The number, without what stands behind its point."""
+        number: Any = written.node.value
+        if number <= 0:
+            findings.append(out_of_bounds(written, "above", 0))
+        return int(Fraction(str(number)))
+
+    def bounds(self) -> Schema:
+        """That it is above zero."""
+        return {"exclusiveMinimum": 0}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Lists of overrides by name, each of which makes another plan."""
+
+    lists: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A record as written: its class, and the values that a question gives it."""
+
+    cls: type
+    values: Values
+
+
+@dataclass(frozen=True)
+class AskOf(PartOf):
+    """A record whose values name parts of the library, which are loaded once the whole file is sound."""
+
+    def value(self, written: Written, findings: Findings) -> Stated:
+        """The class and its values."""
+        return Stated(self.cls, ValuesOf(self.cls).value(written, findings))
+
+
+WORDS = Made(Text(), lambda text: tuple(text.split()))
+COUNT = Count()
+ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind) for kind in ("accelerator", "optimizer", "precision"))
+TEXTS = ListOf(Text())
+LISTS = MappingOf(TEXTS)
+CHANGES = Made(MappingOf(TEXTS, 1), Changes)
+PLAN = LibraryName("plan")
+A_PLAN = "A plan of the library, or a path relative to this file."
+SET = Row("set", TEXTS, "`key=value`, as `--set` takes them.", "set")
+FIGURES = MappingOf(Text())
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the parts that a question names; `folder` is that of its file."""
+    """Loads what a question names; `folder` is that of its file."""
 
     folder: Path
     plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
 
-    def plan(self, view: View, more: tuple[str, ...] = ()) -> Plan:
-        """The plan at `plan`, with the overrides at `set` and further ones; each is read once."""
-        changes = (*(str(item.value) for item in view.inner("set").node.items), *more)
-        name = view.text("plan")
-        key = (name, *changes)
+    def ask(self, stated: Stated) -> Any:
+        """The record, with everything that the question names in it."""
+        given, shared = dict(stated.values), stated.values.get("set", ())
+        named: Any = given.get("plan")
+        for key, value in given.items():
+            if isinstance(value, Changes):
+                given[key] = {name: self.plan(named, (*shared, *more)) for name, more in value.lists.items()}
+            elif key != "plan":
+                given[key] = self.loaded(value)
+        if "plan" in (names := {one.name for one in fields(stated.cls)}):
+            given["plan"] = self.plan(named, shared)
+        return stated.cls(**{name: value for name, value in given.items() if name in names})
+
+    def loaded(self, value: Any) -> Any:
+        """The part that a name stands for, the record of what is written; any other value as it is."""
+        if isinstance(value, tuple):
+            return tuple(self.loaded(one) for one in value)
+        if isinstance(value, Stated):
+            return self.ask(value)
+        return located(LOADERS[value.kind], value) if isinstance(value, Named) else value
+
+    def plan(self, named: Named, changes: tuple[str, ...]) -> Plan:
+        """The plan of a name with overrides; each is read once."""
+        key = (named.name, *changes)
         if key not in self.plans:
-            path = str(self.folder / name) if name.endswith((".yaml", ".yml")) else name
-            self.plans[key] = located(lambda given: load.load_plan(given, changes), path, view.node.fields["plan"])
+            is_path = named.name.endswith((".yaml", ".yml"))
+            path = str(self.folder / named.name) if is_path else named.name
+            self.plans[key] = located(lambda name: load.load_plan(name, changes), replace(named, name=path))
         return self.plans[key]
 
-    def changed(self, view: View, key: str) -> dict[str, Plan]:
-        """The plan under each of several named lists of overrides."""
-        lists = view.inner(key).node.fields
-        return {name: self.plan(view, tuple(str(item.value) for item in node.items)) for name, node in lists.items()}
 
-    def precision(self, view: View) -> Precision:
-        """The precision at `precision`."""
-        return located(load.load_precision, view.text("precision"), view.node.fields["precision"])
-
-    def optimizer(self, view: View, key: str) -> Optimizer:
-        """The optimizer at a key."""
-        return located(load.load_optimizer, view.text(key), view.node.fields[key])
-
-    def accelerator(self, view: View) -> Accelerator:
-        """The accelerator at `accelerator`."""
-        return located(load.load_accelerator, view.text("accelerator"), view.node.fields["accelerator"])
-
-
-def located(read: Callable[[str], Loaded], name: str, node: Node) -> Loaded:
+def located(read: Callable[[str], Any], named: Named) -> Any:
     """What `read` gives; a name that it does not know is a problem in the place that names it."""
     try:
-        return read(name)
+        return read(named.name)
     except SpecError as error:
         moved = (
-            Problem(node.where, problem.message, problem.help) if problem.where.file == name else problem
+            Problem(named.where, problem.message, problem.help) if problem.where.file == named.name else problem
             for problem in error.problems
         )
         raise SpecError(moved, error.sources) from error
-
-
-def names(view: View, key: str) -> dict[str, str]:
-    """A mapping of texts."""
-    return {name: str(node.value) for name, node in view.inner(key).node.fields.items()}
-
-
-def whole(value: object) -> int:
-    """A count, also as it is written with an exponent."""
-    return int(Fraction(str(value)))
-
-
-def _operation(view: View, reader: Reader) -> OperationAsk:
-    steps = tuple(
-        Step(
-            einsum=step.text("einsum"),
-            name=step.text("name"),
-            over=tuple(step.text("over").split()),
-            into=tuple(step.text("into").split()),
-            flops=step.size("flops", 1),
-            left=step.text("left", "activation"),
-            right=step.text("right", "weight"),
-        )
-        for step in view.each("steps")
-    )
-    sizes = {
-        name: node.value if isinstance(node.value, str) else whole(node.value)
-        for name, node in view.inner("sizes").node.fields.items()
-    }
-    device = reader.accelerator(view) if view.has("accelerator") else None
-    return OperationAsk(steps, sizes, view.text("dtype", "bf16"), device)
-
-
-def _activation(view: View, reader: Reader) -> ActivationAsk:
-    return ActivationAsk(view.text("kind"), view.size("elements"), reader.precision(view), reader.accelerator(view))
-
-
-def _tensor(view: View, _: Reader) -> TensorAsk:
-    shape = {name: whole(node.value) for name, node in view.inner("shape").node.fields.items()}
-    return TensorAsk(shape, view.text("dtype"), view.size("copies", 1), _memory(view))
-
-
-def _memory(view: View) -> int | None:
-    return view.whole("memory", "B") if view.has("memory") else None
-
-
-def _state(view: View, reader: Reader) -> StateAsk:
-    count = view.whole("parameters", "parameters", 1)
-    return StateAsk(
-        reader.precision(view), reader.optimizer(view, "optimizer"), count, view.words("parts"), _memory(view)
-    )
-
-
-def _optimizer(view: View, reader: Reader) -> OptimizerAsk:
-    return OptimizerAsk(reader.optimizer(view, "name"), view.text("dtype"), view.size("rows"), view.size("columns"))
-
-
-def _solve(view: View, reader: Reader) -> SolveAsk:
-    return SolveAsk(
-        reader.precision(view), reader.optimizer(view, "optimizer"), view.size("devices"), reader.accelerator(view)
-    )
-
-
-def _plan(view: View, reader: Reader) -> PlanAsk:
-    pairs = {
-        name: tuple(str(item.value) for item in node.items) for name, node in view.inner("ratios").node.fields.items()
-    }
-    ratios = {name: (first, second) for name, (first, second) in pairs.items()}
-    return PlanAsk(reader.plan(view), names(view, "totals"), ratios)
-
-
-def _accounts(view: View, reader: Reader) -> AccountsAsk:
-    sums = {
-        name: tuple(str(item.value) for item in node.items) for name, node in view.inner("sums").node.fields.items()
-    }
-    return AccountsAsk(reader.plan(view), sums, names(view, "totals"))
-
-
-def _budget(view: View, reader: Reader) -> BudgetAsk:
-    offers = tuple(
-        Offer(reader.accelerator(offer), offer.amount("price", "USD"), offer.text("date"), offer.text("source"))
-        for offer in view.each("offers")
-    )
-    plans = {plan.title: plan for plan in (reader.plan(entry) for entry in view.each("plans"))}
-    share = view.amount("mfu", "1")
-    per = view.size("tokens_per_parameter")
-    return BudgetAsk(
-        view.amount("dollars", "USD"),
-        share,
-        per,
-        reader.precision(view),
-        reader.optimizer(view, "optimizer"),
-        offers,
-        plans,
-    )
-
-
-def _inference(view: View, reader: Reader) -> InferenceAsk:
-    batches = tuple(whole(item.value) for item in view.inner("batches").node.items)
-    return InferenceAsk(reader.plan(view), view.size("context"), batches)
-
-
-ASKS: Mapping[str, Callable[[View, Reader], Any]] = {
-    "operation": _operation,
-    "activation": _activation,
-    "tensor": _tensor,
-    "dtype": lambda view, _: DtypeAsk(view.text("name")),
-    "ridge": lambda view, reader: RidgeAsk(reader.accelerator(view), view.text("dtype")),
-    "state": _state,
-    "optimizer": _optimizer,
-    "offload": lambda view, reader: OffloadAsk(_state(view, reader), reader.accelerator(view)),
-    "solve": _solve,
-    "totals": _plan,
-    "compare": lambda view, reader: CompareAsk(
-        reader.plan(view), reader.changed(view, "changed"), names(view, "totals")
-    ),
-    "accounts": _accounts,
-    "levels": lambda view, reader: LevelsAsk(reader.changed(view, "levels")),
-    "moments": lambda view, reader: MomentsAsk(reader.plan(view)),
-    "checks": lambda view, reader: ChecksAsk(reader.changed(view, "plans"), view.text("only")),
-    "fit": lambda view, reader: FitAsk(reader.plan(view), reader.changed(view, "others")),
-    "segments": lambda view, reader: SegmentsAsk(reader.plan(view)),
-    "storage": lambda view, reader: StorageAsk(reader.plan(view), view.amount("bandwidth", "B/s")),
-    "inference": _inference,
-    "budget": _budget,
-}

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from ledger.course.asked import ASKS, Reader, names
+from ledger.course.asked import Reader
+from ledger.course.asks import ASKS
+from ledger.course.questions import LECTURE
 from ledger.spec.expressions import ExpressionError, ratio
+from ledger.spec.findings import Findings, Written
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import NUMBER, QuantityError, parse_any
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
-from ledger.spec.validate import findings
-from ledger.spec.view import View
+from ledger.spec.structures import Values
 
 LARGEST = 10**60  # of any part of a formula
 CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
@@ -88,18 +90,16 @@ def load_lecture(path: str | Path) -> Lecture:
     """The lecture of a file, `REV:path`, or the name of one of the library; raises SpecError."""
     library = default_library()
     source = _opened(str(path), library)
-    view = View(_document(source))
-    if view.has("questions"):
-        sources = [source]
-    else:
-        chapters = view.inner("chapters").node.items
-        sources = [library.find("lecture", str(node.value), node.where, source) for node in chapters]
-    whole = View(_document(sources[0]))
+    node, given = _document(source)
+    sources = [source]
+    if "questions" not in given:
+        chapters = node.fields["chapters"].items if "chapters" in given else ()
+        sources = [library.find("lecture", str(one.value), one.where, source) for one in chapters]
     return Lecture(
         name=source.name,
-        title=view.text("lecture"),
-        about=view.text("about"),
-        source=view.text("source", whole.text("source")),
+        title=given["lecture"],
+        about=given.get("about", ""),
+        source=given["source"],
         chapters=tuple(_chapter(one) for one in sources),
         text="\n".join(dict.fromkeys(one.text for one in (source, *sources))),
     )
@@ -111,53 +111,63 @@ def _opened(path: str, library: Library) -> Source:
     return open_source(path)
 
 
-def _document(source: Source) -> Node:
-    """A file that its schema allows."""
+def _document(source: Source) -> tuple[Node, Values]:
+    """A file whose fields are sound, and their values."""
     try:
         node = read(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
-    problems = [finding.problem for finding in findings(node, "lecture")]
-    if problems:
-        raise SpecError(problems, {source.file: source.text})
-    return node
+    findings: Findings = []
+    given: Values = LECTURE.read(Written(node), findings)
+    if findings:
+        raise SpecError((finding.problem for finding in findings), {source.file: source.text})
+    return node, given
 
 
 def _chapter(source: Source) -> Chapter:
-    view = View(_document(source))
+    node, given = _document(source)
     reader = Reader(Path(source.folder))
+    entries = zip(_items(node, "questions"), given.get("questions", ()), strict=True)
     try:
-        questions = tuple(_question(entry, reader, view.text("source")) for entry in view.each("questions"))
+        questions = tuple(_question(entry, values, reader, given["source"]) for entry, values in entries)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text, **error.sources}) from error
-    return Chapter(source.name, view.text("lecture"), view.text("about"), questions)
+    return Chapter(source.name, given["lecture"], given.get("about", ""), questions)
 
 
-def _question(view: View, reader: Reader, source: str) -> Question:
-    kinds = [kind for kind in ASKS if view.has(kind)]
+def _question(node: Node, given: Values, reader: Reader, source: str) -> Question:
+    kinds = [kind for kind in ASKS if kind in given]
     if len(kinds) != 1:
-        message = f"`{view.text('id')}` asks for {' and '.join(kinds) or 'nothing'}"
-        raise SpecError([Problem(view.node.where, message, f"one of {', '.join(ASKS)}")])
+        message = f"`{given['id']}` asks for {' and '.join(kinds) or 'nothing'}"
+        raise SpecError([Problem(node.where, message, f"one of {', '.join(ASKS)}")])
     return Question(
-        name=view.text("id"),
-        asks=view.text("asks"),
-        ask=ASKS[kinds[0]](view.inner(kinds[0]), reader),
-        expected=tuple(_expected(view)),
-        formulas=names(view, "is"),
-        values=names(view, "with"),
-        printed=view.text("printed"),
-        why=view.text("why"),
-        show=view.words("show"),
-        source=view.text("source", source),
-        where=view.node.where,
+        name=given["id"],
+        asks=given["asks"],
+        ask=reader.ask(given[kinds[0]]),
+        expected=tuple(_expected(node)),
+        formulas=given.get("is", {}),
+        values=given.get("with", {}),
+        printed=given.get("printed", ""),
+        why=given.get("why", ""),
+        show=given.get("show", ()),
+        source=given.get("source", source),
+        where=node.where,
     )
 
 
-def _expected(view: View) -> Iterator[Expected]:
-    for figure, node in view.inner("expect").node.fields.items():
+def _items(node: Node, key: str) -> tuple[Node, ...]:
+    return node.fields[key].items if key in node.fields else ()
+
+
+def _entries(node: Node, key: str) -> Mapping[str, Node]:
+    return node.fields[key].fields if key in node.fields else {}
+
+
+def _expected(question: Node) -> Iterator[Expected]:
+    for figure, node in _entries(question, "expect").items():
         yield stated(figure, node)
-    known = {name: _number(node) for name, node in view.inner("with").node.fields.items()}
-    for figure, node in view.inner("is").node.fields.items():
+    known = {name: _number(node) for name, node in _entries(question, "with").items()}
+    for figure, node in _entries(question, "is").items():
         text = str(node.value)
         try:
             value = ratio(text, known.__getitem__, lambda: list(known), LARGEST)

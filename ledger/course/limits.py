@@ -215,10 +215,10 @@ def budget(ask: BudgetAsk, books: Books) -> Found:
         ),
         Figure("tokens", "tokens", best[6], "tokens", f"{ask.tokens_per_parameter}*N"),
     ]
-    for name, plan in ask.plans.items():
+    for plan in (one.plan for one in ask.plans):
         bought = ask.dollars / _dollars_a_token(books(plan))
         count = books(plan).totals["parameters"]
-        figures.append(Figure(f"plan.{plan.name}", f"{name}, compiled: tokens it buys", bought, "tokens"))
+        figures.append(Figure(f"plan.{plan.name}", f"{plan.title}, compiled: tokens it buys", bought, "tokens"))
         figures.append(Figure(f"plan.{plan.name}.per_parameter", "tokens a parameter", bought / float(count)))
     return Found(tuple(figures), Grid(f"What {ask.dollars:g} USD buy", OFFER_COLUMNS, tuple(rows)))
 

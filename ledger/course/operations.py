@@ -11,7 +11,7 @@ import sympy
 from ledger.books.evaluate import exact
 from ledger.books.notation import text
 from ledger.course.answers import Figure, Found, Grid
-from ledger.course.asks import ActivationAsk, DtypeAsk, OperationAsk, RidgeAsk, Step, TensorAsk
+from ledger.course.asks import ActivationAsk, AskedStep, DtypeAsk, OperationAsk, RidgeAsk, TensorAsk
 from ledger.model import dtypes
 from ledger.model.activations import activation as write_activation
 from ledger.model.contraction import Contraction
@@ -95,7 +95,7 @@ def _dims(names: Sequence[str], ask: OperationAsk) -> tuple[Dim, ...]:
     return tuple(Dim(name, size(name)) for name in names)
 
 
-def _contraction(step: Step, name: str, ask: OperationAsk) -> Contraction:
+def _contraction(step: AskedStep, name: str, ask: OperationAsk) -> Contraction:
     operands, out = step.einsum.split("->")
     first, second = operands.split(",")
     left = Tensor(f"{name}.left", _dims(first.split(), ask), ask.dtype, step.left)
@@ -104,7 +104,7 @@ def _contraction(step: Step, name: str, ask: OperationAsk) -> Contraction:
     return Contraction(name, matmul(ask.dtype), (left, right), (result,), einsum=step.einsum)
 
 
-def _pointwise(step: Step, name: str, ask: OperationAsk) -> Pointwise:
+def _pointwise(step: AskedStep, name: str, ask: OperationAsk) -> Pointwise:
     x = Tensor(f"{name}.x", _dims(step.over, ask), ask.dtype)
     result = Tensor(f"{name}.result", _dims(step.into or step.over, ask), ask.dtype)
     return Pointwise(step.name or name, ELEMENTWISE, (x,), (result,), flops=step.flops)

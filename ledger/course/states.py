@@ -85,8 +85,8 @@ def solve(ask: SolveAsk) -> Found:
 
 def offload(ask: OffloadAsk) -> Found:
     """The states leave the device. Either they visit it for each update, or gradients go out and weights come back."""
-    each = per_parameter(ask.state.precision, ask.state.optimizer)
-    count, link = ask.state.parameters, Fraction(ask.accelerator.host_bandwidth)
+    each = per_parameter(ask.precision, ask.optimizer)
+    count, link = ask.parameters, Fraction(ask.accelerator.host_bandwidth)
     states = sum(size for name, size in each.items() if name not in TITLES) * count
     ways = tuple(_ways(each, count))
     figures = [Figure("freed", "optimizer states that leave the device", states, "B", f"{Fraction(states, count)}*N")]

@@ -8,7 +8,7 @@ from ledger.model.activations import activation
 from ledger.model.dims import Dim, dim, own
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.architecture import GIVEN
+from ledger.spec.feed_forward import GIVEN
 from ledger.spec.plan import MLP, Custom, Step
 
 

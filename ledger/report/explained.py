@@ -10,7 +10,8 @@ from ledger.books.meanings import known, meanings
 from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol
 from ledger.report.contract import json_number
-from ledger.spec.inputs import origin, unit
+from ledger.spec.inputs import origin
+from ledger.spec.paths import unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 from ledger.units import unit_of

@@ -4,169 +4,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Annotated, ClassVar
+
+from ledger.spec import parts
+from ledger.spec.attention import SHARE, SOFTCAP, Attention
+from ledger.spec.expectations import EXPECT
+from ledger.spec.feed_forward import MLP, NAME
+from ledger.spec.parts import At, Part
+from ledger.spec.structures import NEEDED, Condition, ListOf, Needed, Row, Values
+from ledger.spec.values import Amount, Choice, Flag, Size, Text, Whole
+
+COUNTED = Needed(unless=Condition("parameters"))  # of a model that is no bare count
 
 
 @dataclass(frozen=True)
 class Norm:
-    """`kind` is `rms` or `layer`; `bias` only with `layer`; `unit_offset` is Gemma's `1 + weight`.
+    """The norm of a model, before or after each part of a layer and before the head."""
 
-    `wide`: where it is written in Python, the weight is multiplied before the result is narrowed (OLMo 2, GPT-OSS).
-    """
-
-    kind: str = "rms"
-    bias: bool = False
-    unit_offset: bool = False
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Multi-head (kv_heads = heads), grouped-query, multi-query or latent attention; sizes of one layer.
-
-    `head_dim` is the width of a query; latent attention makes it of a part without positions and a rotated one.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    qkv_bias: bool = False
-    out_bias: bool = False
-    fused_qkv: bool = False  # one projection for q, k and v (GPT-2, GPT-NeoX), so one tensor holds all three
-    rotary: Fraction = Fraction(0)  # fraction of head_dim that is rotated; 0: no rotary positions
-    window: int | None = None  # sliding window in tokens
-    softcap: float | None = None
-    dropout: Fraction = Fraction(0)  # on attention probabilities
-    softmax: str = "fp32"  # eager attention computes its softmax in fp32, or in the dtype of its `input` (GPT-2)
-    kind: str = "grouped_query"  # or latent
-    q_rank: int = 0  # latent: width of the latent that queries come from; 0: they come from the residual stream
-    kv_rank: int = 0  # latent: width of the latent that keys and values come from
-    nope_head_dim: int = 0
-    rope_head_dim: int = 0
-    v_head_dim: int = 0  # latent: width of a head's values
-    # halves | wide_halves (OLMo 2) | half_tables (GPT-OSS) | pairs (DeepSeek-V3) | complex (DeepSeek-V2, Llama 4)
-    rotary_form: str = "halves"
-    rotary_base: int = 0  # layers of another base have tables of their own; 0: not stated
-    # head (Qwen3) | all (OLMo 2): queries and keys are normed, head by head or over all heads; unweighted (Llama 4):
-    # head by head, without a weight, after rotation
-    qk_norm: str = "none"
-    sinks: bool = False  # a learned logit a head beside the scores (GPT-OSS)
-    temperature: bool = False  # queries grow with their position (Llama 4)
-    chunk: int | None = None  # tokens see those before them in their own chunk only (Llama 4)
-
-    @property
-    def joined(self) -> bool:
-        """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
-        return self.kind == "latent" or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
-
-    @property
-    def rotary_dim(self) -> int:
-        """Width of the rotated part of one head."""
-        return int(self.rotary * self.head_dim)
-
-    @property
-    def cached(self) -> int:
-        """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
-        return self.kv_rank + self.rope_head_dim if self.kind == "latent" else 2 * self.kv_heads * self.head_dim
-
-    def reach(self, tokens: int) -> int:
-        """Of `tokens`, how many a query attends to but for the causal mask, and a decoder keeps."""
-        return min(tokens, self.chunk or tokens, self.window or tokens)
-
-
-@dataclass(frozen=True)
-class Router:
-    """How tokens choose experts: a score for each, of which the `top_k` largest count.
-
-    `scores` is `softmax` (over all experts), `softmax_of_chosen`, `sigmoid` or `sigmoid_of_chosen`; `dtype` is what its
-    matmul runs in, `weights` the dtype in which chosen scores go on: fp32, or that of the layer's `input`; `scales`
-    what they multiply: what experts give (`output`), or what they read.
-    """
-
-    scores: str = "softmax"
-    normalize: bool = False  # the chosen scores are made to add up to one
-    dtype: str = "compute"  # compute | fp32
-    weights: str = "fp32"  # fp32 | input
-    bias: bool = False
-    groups: int = 1  # of experts, of which each token uses the best few (DeepSeek)
-    scales: str = "output"  # output | input (Llama 4)
-    auxiliary_loss: bool = False  # a loss for even use, from the logits of all layers
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Experts that every token uses: `count` of width `d_ff`, as one gated MLP; `gated`: scaled by a learned gate."""
-
-    d_ff: int
-    count: int = 1
-    gated: bool = False
-
-
-GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
-STEPS = ("einsum", "activation", "multiply", "add")  # what a step of a custom component may do
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""
-
-    name: str
-    kind: str
-    of: tuple[str, ...]
-    einsum: str = ""
-    weight: str = ""
-    bias: str = ""
-    activation: str = ""
-
-
-@dataclass(frozen=True)
-class Custom:
-    """A component of its author's own: sizes of its dims, dims of its weights, its steps, and which axis cuts what."""
-
-    dims: tuple[tuple[str, int], ...]
-    weights: tuple[tuple[str, tuple[str, ...]], ...]
-    steps: tuple[Step, ...]
-    split: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-@dataclass(frozen=True)
-class MLP:
-    """`kind` is `plain` (up, activation, down), `gated` (gate and up, product, down), `experts`, `custom` (its steps).
-
-    Of `experts`, each of width `d_ff`, a token uses `top_k`. With a `capacity_factor` an expert takes so many times its
-    even share of tokens, padded to that; without one it takes all that come.
-    """
-
-    d_ff: int
-    kind: str = "gated"
-    activation: str = "silu"  # silu | gelu | gelu_tanh | relu | clamped_swiglu (experts alone)
-    bias: bool = False
-    experts: int = 0
-    top_k: int = 0
-    router: Router = field(default_factory=Router)
-    shared: Shared | None = None
-    capacity_factor: Fraction | None = None
-    custom: Custom | None = None
-
-    @property
-    def shared_d_ff(self) -> int:
-        """Width of all shared experts together."""
-        return self.shared.d_ff * self.shared.count if self.shared else 0
+    kind: Annotated[str, Choice("rms", "layer"), "RMSNorm or LayerNorm.", NEEDED] = "rms"
+    bias: Annotated[bool, "Whether a LayerNorm has a bias."] = False
+    unit_offset: Annotated[bool, "Gemma's `1 + weight`."] = False
+    wide: Annotated[
+        bool, "Whether an RMSNorm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS)."
+    ] = False
 
 
 @dataclass(frozen=True)
 class Group:
-    """`repeat` equal layers.
+    """`repeat` equal layers."""
 
-    `norms`: `pre`, `post` (OLMo 2), `sandwich` (before and after each part, Gemma-2), or `shared` (one that parallel
-    attention and MLP both read: Falcon, Phi, Cohere).
-    """
-
-    name: str
-    repeat: int
-    attention: Attention
-    mlp: MLP
-    norms: str = "pre"
-    residual: str = "sequential"  # or "parallel": attention and MLP read the same stream (GPT-NeoX)
+    name: Annotated[str, At("group"), Text(pattern=NAME), "The group's name, first part of its accounts."]
+    repeat: Annotated[int, Size(most=100_000), "Layers in the group."]
+    attention: Annotated[Attention, "Sizes and kind of attention."]
+    mlp: Annotated[MLP, "The feed-forward part."]
+    norms: Annotated[
+        str,
+        Choice("pre", "post", "sandwich", "shared"),
+        "One norm before each part, one after (OLMo 2), one before and one after (Gemma-2), or one that both parallel "
+        "parts read (Falcon, Phi, Cohere).",
+    ] = "pre"
+    residual: Annotated[
+        str,
+        Choice("sequential", "parallel"),
+        "`parallel`: attention and MLP read the same stream (GPT-NeoX).",
+    ] = "sequential"
 
 
 @dataclass(frozen=True)
@@ -174,25 +55,72 @@ class Model:
     """A decoder: embedding, layer groups, final norm, output head; or a bare parameter count.
 
     `order`: names of groups that take turns in this pattern, over and over; empty: one group follows the other.
+    `predictions`: further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3).
     """
+
+    spec: ClassVar[Part] = Part(
+        title="A model: embedding, layer groups, output head",
+        meaning="A decoder from its sizes, or a bare parameter count.",
+        kind="model",
+        groups={
+            "embedding": parts.Group("The table of tokens, and that of positions."),
+            "head": parts.Group("The output head."),
+            "multi_token": parts.Group(
+                "Multi-token prediction (DeepSeek-V3): a projection of hidden state and embedding, a layer of the last "
+                "group's kind, the model's own embedding and head, a loss."
+            ),
+        },
+        extra=(
+            Row("alternating", Flag(), "Whether groups take turns layer by layer (Gemma-2).", "alternating"),
+            EXPECT,
+        ),
+    )
 
     name: str
     title: str
-    parameters: int | None = None  # only for a bare model: a count and nothing else
-    d_model: int = 0
-    vocab: int = 0
-    groups: tuple[Group, ...] = ()
-    norm: Norm = field(default_factory=Norm)
-    tied: bool = False
-    learned_positions: int = 0  # rows of a learned position table; 0: none
-    scale_embedding: bool = False
-    head_bias: bool = False
-    head_softcap: float | None = None
-    embedding_dropout: Fraction = Fraction(0)
-    residual_dropout: Fraction = Fraction(0)
-    max_seq_len: int = 0
-    order: tuple[str, ...] = ()
-    predictions: int = 0  # further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3)
+    parameters: Annotated[
+        int | None,
+        Amount("parameters"),
+        "A bare count, `70e9` or `70B parameters`, in place of layers: only what follows from it is reported.",
+    ] = None
+    d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", COUNTED] = 0
+    vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", COUNTED] = 0
+    groups: Annotated[tuple[Group, ...], At("layers"), "Groups of equal layers, in order.", COUNTED] = ()
+    norm: Annotated[Norm, "The norm of every part, and the final one."] = field(default_factory=Norm)
+    tied: Annotated[bool, At("embedding.tied"), "Whether the output head uses the embedding's weight."] = False
+    learned_positions: Annotated[
+        int, At("embedding.learned_positions"), Size(), "Rows of a learned position table; none where not given."
+    ] = 0
+    scale_embedding: Annotated[bool, At("embedding.scale"), "Whether embeddings are multiplied by sqrt(d_model)."] = (
+        False
+    )
+    head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
+    head_softcap: Annotated[
+        float | None, At("head.softcap"), SOFTCAP, "Logits pass through cap * tanh(logit / cap)."
+    ] = None
+    embedding_dropout: Annotated[Fraction, At("embedding.dropout"), SHARE, "Dropout after the embedding."] = Fraction(0)
+    residual_dropout: Annotated[Fraction, SHARE, "Dropout before each residual addition."] = Fraction(0)
+    max_seq_len: Annotated[int, Size(), "Longest sequence the model was made for; not stated where not given."] = 0
+    order: Annotated[
+        tuple[str, ...],
+        ListOf(Text(pattern="^([1-9][0-9]{0,4} )?[a-z][a-z0-9_]*$"), 1, 1000),
+        "The pattern in which groups take turns, over and over until their layers are used up: `[5 local, global]` "
+        "(Gemma-3).",
+    ] = ()
+    predictions: Annotated[
+        int, At("multi_token.depth"), Whole(1, 64), "Further tokens predicted, by one layer each.", NEEDED
+    ] = 0
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Model:
+        """A bare count has no layers; `5 local` in the order of groups stands for five layers of `local`."""
+        if "parameters" in given:
+            return cls(given["name"], given["title"], given["parameters"])
+        counted = [entry.rpartition(" ") for entry in given.get("order", ())]
+        order = tuple(name for count, _, name in counted for _ in range(int(count or 1)))
+        if given.pop("alternating", False):
+            order = tuple(group.name for group in given["groups"])
+        return cls(**(given | {"order": order}))
 
     @property
     def layers(self) -> tuple[Group, ...]:

@@ -32,7 +32,7 @@ class Expanded:
     problems: tuple[Problem, ...] = ()
     failed: frozenset[str] = frozenset()
 
-    def having(self, kind: str, part: Part, place: Location) -> Expanded:
+    def having(self, kind: str, part: ResolvedPart, place: Location) -> Expanded:
         """The same with one part more in place."""
         return replace(
             self,
@@ -49,7 +49,7 @@ class Expanded:
 
 
 @dataclass(frozen=True)
-class Part:
+class ResolvedPart:
     """One part in full: its node, the name it goes by, the texts its values stand in."""
 
     node: Node
@@ -75,7 +75,7 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
     return whole
 
 
-def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> Part:
+def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> ResolvedPart:
     """What a name, a mapping, or a mapping with `base` stands for; raises SpecError."""
     if depth > DEEPEST:
         raise SpecError(
@@ -83,7 +83,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
         )
     named = given if isinstance(given.value, str) else given.fields.get("base", _only_name(given))
     if named is None or not isinstance(named.value, str):
-        return _with_inner(Part(given, _slug(given, kind), {}), kind, beside, library, depth)
+        return _with_inner(ResolvedPart(given, _slug(given, kind), {}), kind, beside, library, depth)
     source = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else beside)
     texts = {source.file: source.text}
     try:
@@ -106,7 +106,7 @@ def _only_name(given: Node) -> Node | None:
     return given.fields["name"] if given.fields.keys() == {"name"} else None
 
 
-def _with_inner(part: Part, kind: str, beside: Source, library: Library, depth: int) -> Part:
+def _with_inner(part: ResolvedPart, kind: str, beside: Source, library: Library, depth: int) -> ResolvedPart:
     """The part with the one that it names in place, which keeps its name."""
     given = part.node.fields.get(INNER.get(kind, ""))
     if given is None:

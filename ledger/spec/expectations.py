@@ -3,51 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from ledger.spec.explain import Finding, Steps
-from ledger.spec.plan import Expectation
+from ledger.spec.findings import Finding, Findings, Written
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
-from ledger.spec.view import View
+from ledger.spec.structures import SOURCED, Fields, ListOf, Row, quantity
+from ledger.spec.values import Label, Schema, ValueType
 from ledger.units import spelt
 
-BESIDE = ("tolerance", "source")
 DUE = ("B", "s", "USD", "J")  # units without which a number says nothing
+TOLERANCE = Row(
+    "tolerance", quantity("1", greatest=1, zero=True), "Relative: `1 %`. Exact where not given.", "tolerance"
+)
+BESIDE = (TOLERANCE, SOURCED)
+LINE = Fields(BESIDE, least=1, others=Label())
 
 
-def expectations(root: Node) -> tuple[Expectation, ...]:
-    """The plan's assertions, then its model's; an overridden model is another model, and owes nothing."""
-    lines = list(root.fields["expect"].items) if "expect" in root.fields else []
-    model = root.fields.get("model")
-    if model is not None and "expect" in model.fields and _unchanged(model):
-        lines += model.fields["expect"].items
-    return tuple(expectation for line in lines for expectation in _line(View(line)))
+@dataclass(frozen=True)
+class Expectation:
+    """An assertion in the input: total `key` equals `value` within the relative `tolerance`."""
+
+    key: str
+    value: float
+    tolerance: float = 0.0
+    source: str = ""
 
 
-def faults(root: Node) -> Iterator[Finding]:
-    """What is wrong with the values of `expect:` lines, the plan's and its model's."""
-    for path in (("expect",), ("model", "expect")):
-        node = root
-        for step in path:
-            node = node.fields.get(step, Node(None, node.where))
-        for index, line in enumerate(node.items):
-            yield from _faults_of(line, (*path, index))
+@dataclass(frozen=True)
+class Assertion(ValueType):
+    """A line that asserts the values of one total, or of several."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """A mapping."""
+        return LINE.types
+
+    def value(self, written: Written, findings: Findings) -> tuple[Expectation, ...]:
+        """What the line asserts: no total, a bare number where a unit is due, a unit of something else are faults."""
+        stated = LINE.values(written, findings)
+        asserted = {key: node for key, node in written.node.fields.items() if key not in LINE.by_key}
+        if written.node.fields and not asserted:
+            problem = Problem(written.node.where, "the line asserts nothing", "for example `memory.peak: 60 GB`")
+            findings.append(Finding(written.path, problem))
+        source = written.node.fields.get(SOURCED.key)
+        return tuple(
+            Expectation(key, exact, stated.get("tolerance", 0.0), str(source.value) if source else "")
+            for key, node in asserted.items()
+            if (exact := _asserted(written.inner(key, node), key, findings)) is not None
+        )
+
+    def schema(self) -> Schema:
+        """A mapping with totals of any name."""
+        return LINE.schema()
 
 
-def _faults_of(line: Node, path: Steps) -> Iterator[Finding]:
-    """No assertion, a bare number where a unit is due, a unit of something else; types are left to the schema."""
-    asserted = {key: node.value for key, node in line.fields.items() if key not in BESIDE}
-    if line.fields and not asserted:
-        yield Finding(path, Problem(line.where, "the line asserts nothing", "for example `memory.peak: 60 GB`"))
-    for key, given in asserted.items():
-        if isinstance(given, str | int | float) and not isinstance(given, bool):
-            try:
-                value(key, given)
-            except QuantityError as error:
-                problem = Problem(line.fields[key].where, f"`{key}`: {error.message}", error.help)
-                yield Finding((*path, key), problem)
+EXPECT = Row(
+    "expect",
+    ListOf(Assertion()),
+    "Assertions: a total and its value, `{memory.peak: 60 GB, tolerance: 1 %, source: ...}`.",
+)
+
+
+def _asserted(written: Written, key: str, findings: Findings) -> float | None:
+    """The value of a total; types are left to the fields of the line."""
+    given: Any = written.node.value
+    if not isinstance(given, str | int | float) or isinstance(given, bool):
+        return None
+    try:
+        exact = value(key, given)
+    except QuantityError as error:
+        problem = Problem(written.node.where, f"`{key}`: {error.message}", error.help)
+        findings.append(Finding(written.path, problem))
+        return None
+    return int(exact) if exact.denominator == 1 else float(exact)
 
 
 def value(key: str, given: object) -> Fraction:
@@ -61,13 +93,14 @@ def value(key: str, given: object) -> Fraction:
     return number
 
 
-def _line(view: View) -> Iterator[Expectation]:
-    tolerance, source = view.amount("tolerance", "1"), view.text("source")
-    for key, node in view.node.fields.items():
-        if key not in BESIDE:
-            exact = value(key, node.value)
-            number = int(exact) if exact.denominator == 1 else float(exact)
-            yield Expectation(key, number, tolerance, source)
+def expectations(root: Node) -> tuple[Expectation, ...]:
+    """The plan's assertions, then its model's; an overridden model is another model, and owes nothing."""
+    lists = [root.fields.get("expect")]
+    model = root.fields.get("model")
+    if model is not None and "expect" in model.fields and _unchanged(model):
+        lists.append(model.fields["expect"])
+    read = (EXPECT.type.read(Written(node), []) for node in lists if node is not None)
+    return tuple(expectation for lines in read for line in lines for expectation in line)
 
 
 def _unchanged(model: Node) -> bool:

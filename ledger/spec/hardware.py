@@ -5,54 +5,134 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
-from ledger.spec.kernel_classes import KernelClass
+from ledger.spec.kernel_classes import KernelClass, kernel_class
+from ledger.spec.kernel_families import NUMBER_FORMATS
+from ledger.spec.parts import At, Group, Part
+from ledger.spec.price_lists import PriceOf
+from ledger.spec.structures import (
+    NEEDED,
+    SOURCED,
+    Condition,
+    ListOf,
+    Made,
+    MappingOf,
+    Needed,
+    Row,
+    Sourced,
+    members,
+    quantity,
+)
+from ledger.spec.values import Choice, Constants, Label, Text, Whole, degree
+
+ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4")
+PEAKS = members(quantity("FLOP/s"), {name: f"Dense {name}: `989.5 TFLOP/s`." for name in NUMBER_FORMATS}, sourced=True)
+COUNT = Sourced(Whole(1, 1_000_000))
+NAMES = ListOf(Text())
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted price: `form` names the formula, `parameters` its constants (seconds, B/s, ratios), `error` its MAPE.
+    """A fitted price: `form` names the formula, `parameters` its constants in SI base units."""
 
-    `what` is the kernel class it prices (`matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce`, ...);
-    `ranks` the group size of a collective's fit (0: any), `head_dim` of an attention fit (0: any);
-    `regime` is `burst` or `sustained`; `region` where the fit holds.
-    """
+    spec: ClassVar[Part] = Part(meaning="A fitted price of one kernel class.")
 
-    what: KernelClass
-    form: str
-    parameters: Mapping[str, float]
-    error: float
-    regime: str
-    source: str
-    bias: float = 0.0
-    held_out: str = ""
-    region: str = ""
-    ranks: int = 0
-    head_dim: int = 0
+    what: Annotated[
+        KernelClass,
+        Made(Text(), kernel_class),
+        "The kernel class: `matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce`.",
+    ]
+    form: Annotated[str, "The formula that the parameters belong to."]
+    parameters: Annotated[
+        Mapping[str, float],
+        MappingOf(Constants(), least=1),
+        "The formula's constants; times and bandwidths with units.",
+    ]
+    error: Annotated[float, quantity("1", zero=True, greatest=10), "Mean absolute relative error of the fit: `5.4 %`."]
+    regime: Annotated[
+        str,
+        Choice("burst", "sustained"),
+        "`sustained`: at the power limit, as in a run; `burst`: a few cold launches.",
+    ]
+    source: Annotated[str, SOURCED.type, SOURCED.meaning]
+    bias: Annotated[float, quantity("1", signed=True), "Mean relative error of the fit: `-1.6 %`."] = 0.0
+    held_out: Annotated[str, Label(), "On which data the fit was tested, and the error there."] = ""
+    region: Annotated[str, "Where the fit holds: `m, n, k >= 512`."] = ""
+    ranks: Annotated[int, Whole(0, 1_000_000), "Group size of a collective's fit; 0: any."] = 0
+    head_dim: Annotated[int, Whole(0, 65_536), "Head size of an attention fit; 0: any."] = 0
 
 
 @dataclass(frozen=True)
 class Accelerator:
     """A price list: dense peaks in FLOP/s per matmul dtype, bandwidths in B/s, sizes in B, power in W."""
 
+    spec: ClassVar[Part] = Part(
+        title="An accelerator: a price list",
+        meaning="What one device computes, moves, holds and sends per second, from its data sheet, and its measured "
+        "ceilings.",
+        kind="accelerator",
+        inline=False,
+        groups={
+            "memory": Group("Device memory, as the driver reports it and as the label says.", NEEDED),
+            "scaleup": Group("The links inside one domain (NVLink, Infinity Fabric).", NEEDED, sourced=True),
+        },
+        extra=(
+            Row(
+                "sparse_peak",
+                PEAKS,
+                "The 2:4 sparse figures of the data sheet, kept so that nobody takes them for dense ones.",
+            ),
+        ),
+    )
+
     name: str
     title: str
-    peak: Mapping[str, float]  # "bf16" -> dense FLOP/s; "fp32" is without tensor cores, "tf32" with
-    vector: float  # FLOP/s of fp32 arithmetic outside the matrix units
-    bandwidth: float
-    memory: int  # as the driver reports it
-    memory_labelled: int  # as the label says (80e9 for an 80 GB card)
-    l2: int
-    multiprocessors: int
-    scaleup_bandwidth: float  # one way, per device; 0 where devices of a node share only PCIe
-    scaleup_domain: int
-    host_bandwidth: float  # one way
-    power: float
-    matmul_workspace: int = 0  # bytes that PyTorch gives each handle of the matmul library
-    architecture: str = ""  # the generation: hopper, cdna3, ...; empty: not stated
-    kind: str = "gpu"  # or "cpu": the processor that also runs the program
-    aliases: tuple[str, ...] = ()
-    calibration: tuple[Curve, ...] = ()
+    peak: Annotated[
+        Mapping[str, float],
+        PEAKS,
+        "Dense matmul peak per number format. `fp32` is without matrix units, `tf32` with.",
+    ]
+    vector: Annotated[float, quantity("FLOP/s"), "fp32 arithmetic outside the matrix units: `66.9 TFLOP/s`."]
+    bandwidth: Annotated[float, quantity("B/s"), "Of device memory: `3.35 TB/s`."]
+    memory: Annotated[int, At("memory.driver"), quantity("B"), "What the driver reports: `81559 MiB`."]
+    memory_labelled: Annotated[int, At("memory.labelled"), quantity("B"), "What the label says: `80 GB`."]
+    l2: Annotated[int, quantity("B"), "The last cache before device memory: `50 MiB`."]
+    multiprocessors: Annotated[int, COUNT, "Streaming multiprocessors, or compute units."]
+    scaleup_bandwidth: Annotated[
+        float,
+        At("scaleup.bandwidth"),
+        quantity("B/s", zero=True),
+        "One way, per device; `0 GB/s` where devices share only PCIe.",
+    ]
+    scaleup_domain: Annotated[int, At("scaleup.domain"), COUNT, "Devices that these links join."]
+    host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
+    power: Annotated[
+        float,
+        quantity("W"),
+        "The power limit of one device: `700 W`. Not needed of a `cpu`.",
+        Needed(unless=Condition("kind", "cpu")),
+    ] = 0.0
+    matmul_workspace: Annotated[
+        int,
+        quantity("B"),
+        "What PyTorch gives each handle of cuBLAS or hipBLAS to work in: `32 MiB`; none where it is absent.",
+    ] = 0
+    architecture: Annotated[
+        str,
+        Choice(*ARCHITECTURES),
+        "The generation of the device, which says what kernels and number formats run on it. Without it, none is "
+        "refused for that reason.",
+    ] = ""
+    kind: Annotated[
+        str,
+        Choice("gpu", "cpu"),
+        "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
+    ] = "gpu"
+    aliases: Annotated[tuple[str, ...], NAMES, "Other spellings of this name."] = ()
+    calibration: Annotated[
+        tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
+    ] = ()
 
     @cached_property
     def curves(self) -> Mapping[KernelClass, tuple[Curve, ...]]:
@@ -65,12 +145,32 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many devices there are and what joins them. `scaleout_bandwidth` is one way, per device, in B/s."""
+    """How many devices there are and what joins them. Bandwidth is one way, per device, in B/s."""
 
-    devices: int
-    devices_per_node: int
-    scaleout_bandwidth: float
-    scaleout_latency: float = 0.0  # seconds per rank of a ring that crosses nodes
-    scaleout_efficiency: float = 1.0
-    failure_rate: float = 0.0  # failures per device and second; 0: not stated
+    spec: ClassVar[Part] = Part(
+        title="A cluster: devices and what joins them",
+        kind="cluster",
+        groups={
+            "scaleout": Group(
+                "The network between nodes, one way, per device: `400 Gb/s`, or with latency and efficiency.",
+                sourced=True,
+                instead="scaleout_bandwidth",
+            )
+        },
+    )
+
+    devices: Annotated[int, degree(), "Accelerators in the job."]
+    devices_per_node: Annotated[int, degree(), "Accelerators that share one host."]
+    scaleout_bandwidth: Annotated[
+        float, At("scaleout.bandwidth"), quantity("B/s"), "Line rate, one way, per device: `400 Gb/s`.", NEEDED
+    ] = 0.0
+    scaleout_latency: Annotated[
+        float, At("scaleout.latency"), quantity("s", zero=True), "Per rank of a ring that crosses nodes: `5 us`."
+    ] = 0.0
+    scaleout_efficiency: Annotated[
+        float, At("scaleout.efficiency"), quantity("1", greatest=1), "Reached share of the line rate."
+    ] = 1.0
+    failure_rate: Annotated[
+        float, quantity("/s", zero=True), "Failures per device: `0.0002 /d`; not stated where not given."
+    ] = 0.0
     name: str = ""

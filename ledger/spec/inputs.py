@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.kernel_classes import KernelClass
+from ledger.spec.paths import spelt, unit
 from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
@@ -20,56 +21,6 @@ LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a 
 ATOMIC = (Recompute, Offload, KernelClass)  # one choice, whatever it is made of
 UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
 ABSENT = "-"
-
-# Where a field of the plan has another path in a spec.
-SPELT: Mapping[str, str] = {
-    "accelerator.memory": "accelerator.memory.driver",
-    "accelerator.memory_labelled": "accelerator.memory.labelled",
-    "accelerator.scaleup_bandwidth": "accelerator.scaleup.bandwidth",
-    "accelerator.scaleup_domain": "accelerator.scaleup.domain",
-    "accelerator.host_bandwidth": "accelerator.host_link",
-    "cluster.scaleout_bandwidth": "cluster.scaleout.bandwidth",
-    "cluster.scaleout_latency": "cluster.scaleout.latency",
-    "cluster.scaleout_efficiency": "cluster.scaleout.efficiency",
-    "model.tied": "model.embedding.tied",
-    "model.learned_positions": "model.embedding.learned_positions",
-    "model.scale_embedding": "model.embedding.scale",
-    "model.embedding_dropout": "model.embedding.dropout",
-    "model.head_bias": "model.head.bias",
-    "model.head_softcap": "model.head.softcap",
-    "parallelism.stages.each": "parallelism.stages",
-    "parallelism.stages.ends": "parallelism.ends",
-    "stack.launch": "stack.launch.per_operation",
-    "stack.check": "stack.launch.check",
-    "stack.call": "stack.launch.beside.each",
-    "stack.graphs": "stack.launch.graphs",
-    "stack.context": "stack.allocator.context",
-    "stack.fragmentation": "stack.allocator.fragmentation",
-    "stack.expandable": "stack.allocator.expandable",
-    "stack.recorded": "stack.allocator.recorded",
-}
-# The base unit of an input, by the last word of its path as specs write it, by the one before, or by its whole path.
-UNITS: Mapping[str, str] = {
-    "peak": "FLOP/s",
-    "vector": "FLOP/s",
-    "bandwidth": "B/s",
-    "host_link": "B/s",
-    "memory": "B",
-    "l2": "B",
-    "stack.allocator.context": "B",  # the mesh has a context as well
-    "power": "W",
-    "latency": "s",
-    "per_operation": "s",
-    "check": "s",
-    "stack.launch.beside.each": "s",
-    "checkpoint_interval": "s",
-    "checkpoint_cost": "s",
-    "restart_time": "s",
-    "per_device_hour": "USD",
-    "failure_rate": "/s",
-    "tokens": "tokens",
-    "parameters": "parameters",
-}
 
 
 @dataclass(frozen=True)
@@ -125,18 +76,6 @@ def violations(plan: Plan) -> tuple[Problem, ...]:
     built = {field.name: getattr(plan, field.name) for field in fields(Plan) if field.name not in UNREAD}
     origins = plan.origins or {"plan": Origin(Location(plan.name))}
     return tuple(broken(RULES, built, Places(origins)))
-
-
-def spelt(path: str) -> str:
-    """A field of the plan as specs write its path."""
-    return SPELT.get(path, path.replace("model.groups.", "model.layers.", 1))
-
-
-def unit(path: str) -> str:
-    """The base unit of the input at a path as specs write it; `1` for counts, ratios and words."""
-    *before, last = path.split(".")
-    inner = before[-1] if before else ""
-    return UNITS.get(path) or UNITS.get(last, UNITS.get(inner if inner in {"peak", "memory"} else "", "1"))
 
 
 def origin(plan: Plan, path: str) -> Origin | None:

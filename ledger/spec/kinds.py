@@ -1,82 +1,50 @@
-"""The kinds of specs and their JSON Schemas."""
+"""The kinds of specs: what may stand in each, and the JSON Schema that is published of it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-SCHEMAS = Path(__file__).with_name("schemas")
-KINDS = ("plan", "accelerator", "cluster", "model", "precision", "optimizer", "stack", "evidence", "lecture", "suite")
-Schema = dict[str, Any]
-DOCUMENT = "in"  # the key under which a schema that was followed keeps its document
+from ledger.spec.evidence import EVIDENCE
+from ledger.spec.parts import PartOf, ValuesOf, below, definition, form, part
+from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
+from ledger.spec.suite import Suite
+from ledger.spec.values import ValueType
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PARTS: Mapping[str, type] = {part(cls).kind: cls for cls in (Accelerator, Cluster, Model, Precision, Optimizer, Stack)}
+TYPES: Mapping[str, ValueType] = {
+    "plan": ValuesOf(Plan),
+    **{kind: PartOf(cls) for kind, cls in PARTS.items()},
+    "evidence": EVIDENCE,
+    "suite": PartOf(Suite),
+}
+KINDS = tuple(TYPES)
 
 
 @cache
-def documents() -> Mapping[str, dict[str, Any]]:
-    """Every schema file by its `$id`."""
-    return {path.name: json.loads(path.read_text("utf-8")) for path in sorted(SCHEMAS.glob("*.schema.json"))}
-
-
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of spec, complete in itself: the schemas it refers to stand in its `$defs`."""
-    root = documents()[f"{kind}.schema.json"]
-    others = {name: document for name, document in documents().items() if name != root["$id"]}
-    return {**root, "$defs": {**root.get("$defs", {}), **others}}
+    """The JSON Schema of a kind of spec, complete in itself: the parts it refers to stand in its `$defs`."""
+    return published(TYPES[kind])
 
 
-@cache
-def description(key: str) -> str:
-    """What the schemas say of a field, a plan's before its parts': a name means one thing, or nearly."""
-    ordered = [documents()[f"{kind}.schema.json"] for kind in KINDS]
-    found = (entry for document in ordered for entry in _properties(document, key, document))
-    return next((entry["description"] for entry in found if "description" in entry), "")
+def published(kind: ValueType) -> dict[str, Any]:
+    """The JSON Schema of a document of that type."""
+    head = kind.cls if isinstance(kind, PartOf) else None
+    root = definition_schema(head) if head else kind.schema()
+    said = {"title": part(head).title} if head else {}
+    classes = [entry for entry in below(kind) if isinstance(entry, type)]
+    referred = [cls for cls in classes if cls is not head or cls in _within(cls)]
+    return {"$schema": DIALECT, **said, **root, "$defs": {definition(cls): definition_schema(cls) for cls in referred}}
 
 
-@cache
-def described(kind: str, path: tuple[str | int, ...]) -> str:
-    """What the schema of a kind says of the place at a path; of a place that it does not know, what others say."""
-    found: list[Schema] = [documents()[f"{kind}.schema.json"]]
-    for step in path:
-        found = [inner for schema in found for inner in _under(schema, step)]
-    said = (schema["description"] for schema in found if "description" in schema)
-    return next(said, description(path[-1]) if not found and path and isinstance(path[-1], str) else "")
+def _within(cls: type) -> list[Any]:
+    """The parts that a part is made of."""
+    return list(below(form(cls)))
 
 
-def _under(schema: Schema, step: str | int) -> list[Schema]:
-    """The schemas of what stands at one step below a place."""
-    inner = schema.get("properties", {}).get(step) if isinstance(step, str) else schema.get("items")
-    further = schema.get("additionalProperties")
-    if inner is None and isinstance(step, str) and isinstance(further, dict):
-        inner = further
-    branches = [branch for key in ("anyOf", "allOf") for branch in schema.get(key, ())]
-    branches += [schema[key] for key in ("then", "else") if key in schema]
-    own = [_whole(inner, schema)] if isinstance(inner, dict) else []
-    return [*own, *(found for branch in branches for found in _under(_whole(branch, schema), step))]
-
-
-def _whole(schema: Schema, above: Schema) -> Schema:
-    """A schema over the one that it refers to, which knows the document that its own references are into."""
-    file, _, pointer = schema.get("$ref", "").partition("#")
-    document: Schema = documents().get(file, above.get(DOCUMENT, above))
-    referred: Schema = document if "$ref" in schema else {}
-    for step in pointer.strip("/").split("/") if pointer else ():
-        referred = referred[step]
-    return {**referred, **schema, DOCUMENT: document}
-
-
-def _properties(schema: Any, key: str, document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every schema of a property of that name, the outermost first, over what it refers to."""
-    if isinstance(schema, list):
-        return [entry for inner in schema for entry in _properties(inner, key, document)]
-    if not isinstance(schema, dict):
-        return []
-    own = schema.get("properties", {}).get(key)
-    deeper = _properties(list(schema.values()), key, document)
-    if not isinstance(own, dict):
-        return deeper
-    file, _, name = own.get("$ref", "").partition("#/$defs/")
-    referred = (documents().get(file, {}) if file else document).get("$defs", {}).get(name, {})
-    return [{**referred, **own}, *deeper]
+def definition_schema(cls: type) -> dict[str, Any]:
+    """The schema of a part, with what it is."""
+    meaning = part(cls).meaning or part(cls).title
+    return ({"description": meaning} if meaning else {}) | form(cls).schema()

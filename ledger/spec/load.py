@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
-from ledger.spec import build, build_hardware, build_model, build_optimizer, build_precision
-from ledger.spec.expand import Expanded, Part, expand, resolve, with_fabric
-from ledger.spec.expectations import faults
-from ledger.spec.explain import Finding
+from ledger.spec import build
+from ledger.spec.expand import Expanded, ResolvedPart, expand, resolve, with_fabric
+from ledger.spec.findings import Findings, Written
+from ledger.spec.hardware import PEAKS
 from ledger.spec.library import Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
+from ledger.spec.parts import ValuesOf, form, part, rows
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
-from ledger.spec.price_lists import price_findings
+from ledger.spec.plan import (
+    Accelerator,
+    Cluster,
+    Model,
+    Optimizer,
+    Plan,
+    Precision,
+    Stack,
+)
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node, read
 from ledger.spec.rules.table import RULES, WARNINGS, broken
 from ledger.spec.sizes import evaluated
 from ledger.spec.sources import Source, exists, open_source
-from ledger.spec.validate import findings
-from ledger.spec.view import View
 
 Built = TypeVar("Built")
+# Parts that a plan may leave out, as they are then; of those that are derived, no value is stated.
+LEFT_OUT: Mapping[str, Any] = {"kernels": {}, "parallelism": {}} | {
+    row.key: row.default for row in rows(Plan) if row.key in {"recompute", "train", "assumptions"}
+}
 
 
 def load_plan(
@@ -85,39 +94,38 @@ def another_kind(node: Node) -> Problem | None:
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
     """The accelerator of a name, an alias or a file; raises SpecError."""
-    return _load(given, "accelerator", build_hardware.accelerator, library or default_library())
+    return _load(given, Accelerator, library or default_library())
 
 
 def load_cluster(given: str | Path) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
-    return _load(given, "cluster", build_hardware.cluster, default_library())
+    return _load(given, Cluster, default_library())
 
 
 def load_model(given: str | Path) -> Model:
     """The model of a name or a file; raises SpecError."""
-    return _load(given, "model", build_model.model, default_library())
+    return _load(given, Model, default_library())
 
 
 def read_model(text: str, file: str) -> Model:
     """The model that the text of a spec describes, wherever it is from; raises SpecError."""
     library, source = default_library(), Source(file, text, Path(file).stem)
-    part = resolve(read(text, file), "model", source, library)
-    return _held(part, "model", build_model.model, library)
+    return _held(resolve(read(text, file), "model", source, library), Model, library)
 
 
 def load_precision(given: str | Path) -> Precision:
     """The precision of a name or a file; raises SpecError."""
-    return _load(given, "precision", build_precision.precision, default_library())
+    return _load(given, Precision, default_library())
 
 
 def load_optimizer(given: str | Path) -> Optimizer:
     """The optimizer of a name or a file; raises SpecError."""
-    return _load(given, "optimizer", build_optimizer.optimizer, default_library())
+    return _load(given, Optimizer, default_library())
 
 
 def load_stack(given: str | Path) -> Stack:
     """The software stack of a name or a file; raises SpecError."""
-    return _load(given, "stack", build_hardware.stack, default_library())
+    return _load(given, Stack, default_library())
 
 
 def _plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
@@ -137,12 +145,15 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
 
 
 def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
-    """The plan, if schema and rules find nothing; a part that is broken hides only the rules that read it."""
+    """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
     node, unsized = evaluated(whole.node)
-    found = [*findings(node, "plan"), *(Finding(path, problem) for path, problem in unsized), *faults(node)]
-    found += price_findings(node)
-    unsound = frozenset(str(finding.path[0]) for finding in found if finding.path and not finding.harmless)
-    built = build.parts(node, whole.names, whole.failed | unsound)
+    found: Findings = []
+    stated = ValuesOf(Plan).read(Written(node), found)
+    found = [*_but(found, unsized), *unsized]
+    unsound = {str(finding.path[0]) for finding in found if finding.path and not finding.harmless} | whole.failed
+    left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
+    sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
+    built = build.parts(sound, whole.names)
     at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
     problems = [*whole.problems, *(finding.problem for finding in found), *broken(RULES, built, at)]
     if problems:
@@ -150,58 +161,63 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     return build.plan(built, node, source, at, broken(WARNINGS, built, at))
 
 
+def _but(found: Findings, told: Findings) -> Findings:
+    """The findings about other places than those that are told already."""
+    places = {finding.problem.where for finding in told}
+    return [finding for finding in found if finding.problem.where not in places]
+
+
 def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) -> Iterator[Accelerator]:
     """Devices whose dense peaks are known: the half of this one's sparse table, and the library if it is not of it."""
     if accelerator is None:
         return
-    view = View(node).inner("accelerator")
-    if view.has("sparse_peak"):
-        sparse = build_hardware.rates(view.inner("sparse_peak"))
+    fields = node.fields["accelerator"].fields
+    if "sparse_peak" in fields:
+        sparse = PEAKS.value(Written(fields["sparse_peak"]), [])
         yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
-    files = {entry.where.file for entry in view.inner("peak").node.fields.values()}
+    files = {entry.where.file for entry in fields["peak"].fields.values()}
     if files <= {shown(library.folder("accelerator") / f"{name}.yaml") for name in library.names("accelerator")}:
         return
     for name in library.names("accelerator"):
         try:
-            part = _part(name, "accelerator", library)
-            yield build_hardware.accelerator(View(part.node), name)
-        except (SpecError, QuantityError):
+            node = _part(name, "accelerator", library).node
+        except SpecError:
             continue
+        if known := form(Accelerator).read(Written(node), []):
+            yield build.named(known, name)
 
 
-def _part(given: str | Path, kind: str, library: Library) -> Part:
+def _part(given: str | Path, kind: str, library: Library) -> ResolvedPart:
     """A part by name or by path, on its own."""
     path = Path(given)
     beside = Source(str(given), "", path.stem)
     if path.suffix in {".yaml", ".yml"} or isinstance(given, Path):
         beside = open_source(given)
         try:
-            node = read(beside.text, beside.file)
-            part = resolve(node, kind, beside, library)
+            part = resolve(read(beside.text, beside.file), kind, beside, library)
         except SpecError as error:
             raise SpecError(error.problems, {beside.file: beside.text, **error.sources}) from error
         return replace(part, name=beside.name, texts={beside.file: beside.text, **part.texts})
     return resolve(Node(str(given), Location(str(given))), kind, beside, library)
 
 
-def _load(given: str | Path, kind: str, make: Callable[[View, str], Built], library: Library) -> Built:
-    """A part by itself, held to its kind's schema and to the rules that read nothing else."""
-    return _held(_part(given, kind, library), kind, make, library)
+def _load(given: str | Path, cls: type[Built], library: Library) -> Built:
+    """A part by itself, held to the types of its fields and to the rules that read nothing else."""
+    return _held(_part(given, part(cls).kind, library), cls, library)
 
 
-def _held(part: Part, kind: str, make: Callable[[View, str], Built], library: Library) -> Built:
-    whole, unsized = evaluated(Node({kind: part.node}, part.node.where))
-    found = [
-        *findings(whole.fields[kind], kind),
-        *(Finding(path, problem) for path, problem in unsized),
-        *faults(whole),
-        *price_findings(whole),
-    ]
+def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
+    known_class: type = cls
+    kind = part(cls).kind
+    whole, unsized = evaluated(Node({kind: given.node}, given.node.where))
+    found: Findings = []
+    value = form(known_class).read(Written(whole.fields[kind]), found)
+    found = [*_but(found, unsized), *unsized]
     problems: list[Problem] = [finding.problem for finding in found]
     if all(finding.harmless for finding in found):
-        built = make(View(whole.fields[kind]), part.name)
+        built: Built = build.named(value, given.name)
         known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
         problems += broken(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))
         if not problems:
             return built
-    raise SpecError(problems, part.texts)
+    raise SpecError(problems, given.texts)

@@ -3,59 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import DTYPE, At, Part, PartOf
+from ledger.spec.structures import NEEDED, OPTIONAL, ListOf, Made, MappingOf, OneOf, Values, members
+from ledger.spec.values import Choice, Text, Whole
 
 # The kinds of weights that a rule may treat apart: matrices of the embedding and the head, matrices and vectors of all.
 KINDS = ("ends", "matrices", "vectors")
 DEFAULT = "default"  # the dtype that the precision gives to states
+SHAPES = ("whole", "rows", "columns", "factored", "heads", "one")
+SHAPE = Choice(*SHAPES)
+KEPT = Choice(DEFAULT, "fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "e8m0")
+KEPT_AS = "A number format; `default`: the precision's for states."
 
 
 @dataclass(frozen=True)
 class Scales:
     """`block` elements share one scale of `dtype`; a tensor with fewer than `smallest` elements is kept in fp32."""
 
-    block: int
-    dtype: str
-    smallest: int = 0
+    spec: ClassVar[Part] = Part(meaning="Elements that share one scale.")
+
+    block: Annotated[int, Whole(1, 1_000_000), "Elements of a block; the last block of a tensor may be short."]
+    dtype: Annotated[str, KEPT, KEPT_AS]
+    smallest: Annotated[
+        int, Whole(0, 1_000_000_000), "Tensors with fewer elements are kept in fp32, without scales."
+    ] = 0
+
+
+def for_all(shape: str) -> dict[str, str]:
+    """One shape for every kind of weight."""
+    return dict.fromkeys(KINDS, shape)
 
 
 @dataclass(frozen=True)
 class State:
-    """One state. `shapes` by kind of weight or by the name of one: whole, rows, columns, factored (both), heads, one.
+    """One state. `shapes` by kind of weight or by the name of one; a kind that is not listed has no such state.
 
-    A kind that is not listed has no such state. A factored state of a vector is whole.
+    A factored state of a vector is whole.
     """
 
-    shapes: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(KINDS, "whole"))
-    dtype: str = DEFAULT
-    scales: Scales | None = None
+    spec: ClassVar[Part] = Part(sourced=True)
+
+    shapes: Annotated[
+        Mapping[str, str],
+        At("shape"),
+        OneOf((Made(SHAPE, for_all), MappingOf(SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
+        "One for all weights (`whole` where not given), or by kind of weight or name of one (`attention/q`); a kind "
+        "that is not listed has no such state. As large as the weight (`whole`), or one number a row, a column, a row "
+        "and a column (`factored`), a head, or a weight (`one`).",
+    ] = field(default_factory=lambda: for_all("whole"))
+    dtype: Annotated[str, KEPT, KEPT_AS] = DEFAULT
+    scales: Annotated[Scales | None, OPTIONAL] = None
 
 
 @dataclass(frozen=True)
 class Temporary:
     """A tensor that exists while a weight is updated, of a shape as states have, or `gram` (its shorter side squared).
 
-    `copies`: it is the gradient in another dtype, and exists only where the gradient has not that dtype already.
-    `gathered`: it is of the whole weight where states are held split.
+    A copy of the gradient exists only where the gradient has not that dtype already.
     """
 
-    shape: str = "whole"
-    dtype: str = DEFAULT
-    copies: bool = False
-    gathered: bool = False
+    shape: Annotated[
+        str,
+        Choice("whole", "rows", "columns", "factored", "gram"),
+        "As of a state; `gram`: the shorter side of a matrix, squared.",
+    ] = "whole"
+    dtype: Annotated[str, KEPT, KEPT_AS] = DEFAULT
+    copies: Annotated[bool, "The gradient in this dtype: not there where the gradient has it already."] = False
+    gathered: Annotated[bool, "Of the whole weight, also where its states are held split."] = False
 
 
 @dataclass(frozen=True)
 class Implementation:
     """How an update runs: `passes` over operands of a weight's size (0: each is read once and written once).
 
-    `temporaries` are alive together at the fullest instant; `together`: of all weights at once, else of one weight
-    after another, and then `left` is what the weight before has left behind.
+    `together`: temporaries are of all weights at once, else of one weight after another.
     """
 
-    passes: int = 0
-    temporaries: tuple[Temporary, ...] = ()
-    left: tuple[Temporary, ...] = ()
+    spec: ClassVar[Part] = Part(sourced=True)
+
+    passes: Annotated[
+        int,
+        Whole(1, 1000),
+        "Reads and writes of operands as large as a weight, where they are more than one of each.",
+    ] = 0
+    temporaries: Annotated[
+        tuple[Temporary, ...],
+        ListOf(PartOf(Temporary)),
+        "Alive together at the fullest instant of the update.",
+    ] = ()
+    left: Annotated[
+        tuple[Temporary, ...], ListOf(PartOf(Temporary)), "What a loop still holds of the weight before."
+    ] = ()
     together: bool = False
 
 
@@ -63,26 +104,61 @@ class Implementation:
 class NewtonSchulz:
     """Iterations that bring a matrix near an orthogonal one, each three products of matrices in `dtype`."""
 
-    iterations: int
-    dtype: str
+    spec: ClassVar[Part] = Part(
+        meaning="The update of a matrix is brought near an orthogonal one by products of matrices."
+    )
+
+    iterations: Annotated[int, Whole(1, 99), "Each is three products."]
+    dtype: Annotated[str, DTYPE, "What the products multiply."]
+
+
+UPDATES = {
+    "foreach": "One kernel after another, each over lists of all weights.",
+    "fused": "One kernel for the whole update.",
+    "loop": "Weight after weight.",
+}
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """An update rule for weights of the kinds in `weights`; the others are updated by `otherwise`.
+    """An update rule for weights of the kinds in `weights`; the others are updated by `otherwise`."""
 
-    `flops` are arithmetic operations on one element, outside products of matrices.
-    """
+    spec: ClassVar[Part] = Part(
+        title="An optimizer: what it keeps beside each weight, and how its update runs", kind="optimizer"
+    )
 
-    name: str = "adamw"
+    name: Annotated[str, Text(least=1), "What `otherwise` goes by; filled in when the name is resolved."] = "adamw"
     title: str = ""
-    states: Mapping[str, State] = field(default_factory=dict)
-    flops: int = 0
-    update: Mapping[str, Implementation] = field(default_factory=dict)
-    weights: tuple[str, ...] = KINDS
-    otherwise: Optimizer | None = None
-    newton_schulz: NewtonSchulz | None = None
+    states: Annotated[
+        Mapping[str, State], MappingOf(PartOf(State)), "What is kept from step to step, by name.", NEEDED
+    ] = field(default_factory=dict)
+    flops: Annotated[
+        int,
+        Whole(1, 10_000),
+        "Arithmetic operations of an update on one element, outside products of matrices.",
+        NEEDED,
+    ] = 0
+    update: Annotated[
+        Mapping[str, Implementation],
+        members(PartOf(Implementation), UPDATES),
+        "The implementations there are, as `kernels.optimizer` names them.",
+        NEEDED,
+    ] = field(default_factory=dict)
+    weights: Annotated[
+        tuple[str, ...],
+        ListOf(Choice(*KINDS), 1, unique=True),
+        "The kinds of weights that this rule updates; all where not given. `otherwise` names the rule for the rest. "
+        "ends: matrices of embedding and head; matrices: those of the layers; vectors: norms and biases.",
+    ] = KINDS
+    otherwise: Annotated[Optimizer | None, "The optimizer of the weights that this one does not update."] = None
+    newton_schulz: Annotated[NewtonSchulz | None, OPTIONAL] = None
     source: str = ""
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Optimizer:
+        """Foreach works on all weights at once; what has no title goes by its name."""
+        update = {name: replace(one, together=name == "foreach") for name, one in given["update"].items()}
+        return cls(**(given | {"update": update, "title": given["title"] or given["name"]}))
 
     def implementations(self) -> tuple[str, ...]:
         """What `kernels.optimizer` may say: the implementations of this rule, and of the one for the other weights."""

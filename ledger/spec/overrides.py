@@ -41,9 +41,13 @@ def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
 
 
 def settings(stated: Node) -> tuple[str, ...]:
-    """The entries of a mapping such as `set: {run.micro_batch: 2}` as `key=value`; lists and mappings as JSON."""
-    plain = {key: node.plain() for key, node in stated.fields.items()}
-    return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in plain.items())
+    """The entries of a mapping such as `set: {run.micro_batch: 2}` as `key=value`."""
+    return assignments({key: node.plain() for key, node in stated.fields.items()})
+
+
+def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
+    """Values by dotted key as `key=value`; lists and mappings as JSON."""
+    return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
 
 
 def apply(root: Node, override: Override) -> Node:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Annotated, ClassVar
 
-from ledger.spec.architecture import MLP, Attention, Custom, Group, Model, Norm, Router, Shared, Step
+from ledger.spec.architecture import Group, Model, Norm
+from ledger.spec.attention import Attention
+from ledger.spec.expectations import EXPECT, Expectation
+from ledger.spec.feed_forward import MLP, Custom, Router, Shared, Step
 from ledger.spec.hardware import Accelerator, Cluster, Curve
 from ledger.spec.optimizer import Optimizer
-from ledger.spec.policies import (
-    Kernels,
-    Lora,
-    Offload,
-    Overlap,
-    Parallelism,
-    Precision,
-    Recompute,
-    Stack,
-    Stages,
-    Train,
-)
+from ledger.spec.parallelism import Offload, Parallelism, Stages
+from ledger.spec.parts import SPEC, TITLED, At, Part, ValuesOf
+from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
+from ledger.spec.stack import Kernels, Overlap, Stack
+from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
+from ledger.spec.training import Lora, Recompute, Train
+from ledger.spec.values import Amount, Choice, Size, Text
 
 __all__ = [
     "MLP",
@@ -54,6 +53,8 @@ __all__ = [
     "Step",
     "Train",
 ]
+BATCH = Size(most=1_000_000_000)
+DATE = Text(pattern="^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")
 
 
 @dataclass(frozen=True)
@@ -68,62 +69,84 @@ class Origin:
 class Run:
     """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
-    seq_len: int
-    micro_batch: int
-    global_batch: int
-    tokens: int | None = None
+    spec: ClassVar[Part] = Part(meaning="How much is trained, and in what steps; batches in sequences.")
+
+    seq_len: Annotated[int, BATCH, "Tokens per sequence.", OPTIONAL]
+    micro_batch: Annotated[int, BATCH, "Sequences that one replica works on at once.", OPTIONAL]
+    global_batch: Annotated[int, BATCH, "Sequences per optimizer step, over all replicas.", OPTIONAL]
+    tokens: Annotated[int | None, quantity("tokens"), "In the whole run: `15T tokens`."] = None
 
 
 @dataclass(frozen=True)
 class Price:
     """US dollars per device and hour, with the date of the offer."""
 
-    per_device_hour: float
-    date: str
+    spec: ClassVar[Part] = Part(
+        meaning="What one device costs, and who offers it.", extra=(replace(SOURCED, needed=NEEDED),)
+    )
+
+    per_device_hour: Annotated[float, quantity("USD"), "`2.50 USD`."]
+    date: Annotated[str, DATE, "Date of the offer: `2026-05-18`."]
 
 
 @dataclass(frozen=True)
 class Assumptions:
     """What nothing measured stands behind; `mfu` is the napkin's."""
 
-    mfu: float = 0.4
-    price: Price | None = None
-    headroom: str = "production"  # minimum | production | typical | cloud
-    checkpoint_interval: float | None = None  # s
-    checkpoint_cost: float | None = None  # s
-    restart_time: float | None = None  # s
-    power_usage_effectiveness: float = 1.0
-    expert_imbalance: Fraction = Fraction(1)  # tokens of the busiest device over the average, where experts are split
+    spec: ClassVar[Part] = Part(meaning="What nothing measured stands behind.", sourced=True)
 
-
-@dataclass(frozen=True)
-class Expectation:
-    """An assertion in the input: total `key` equals `value` within the relative `tolerance`."""
-
-    key: str
-    value: float
-    tolerance: float = 0.0
-    source: str = ""
+    mfu: Annotated[float, quantity("1", greatest=1), "Of the napkin estimate."] = 0.4
+    price: Annotated[Price | None, OPTIONAL] = None
+    headroom: Annotated[str, Choice("minimum", "typical", "production", "cloud"), "How much memory must stay free."] = (
+        "production"
+    )
+    checkpoint_interval: Annotated[float | None, quantity("s"), "Between the beginnings of two checkpoints: `3 h`."] = (
+        None
+    )
+    checkpoint_cost: Annotated[
+        float | None, quantity("s", zero=True), "For which a checkpoint stops the run: `30 s`."
+    ] = None
+    restart_time: Annotated[
+        float | None, quantity("s", zero=True), "From a failure to the first step after it: `10 min`."
+    ] = None
+    power_usage_effectiveness: Annotated[float, quantity("1", greatest=1000), "Site power over device power."] = 1.0
+    expert_imbalance: Annotated[
+        Fraction,
+        Sourced(Amount("1", greatest=1000, exact=True, least=1)),
+        "Tokens that the busiest device's experts get over the average, where experts are split over devices: `1.2`; 1 "
+        "where not given.",
+    ] = Fraction(1)
 
 
 @dataclass(frozen=True)
 class Plan:
     """A training plan. `origins`: dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was given."""
 
+    spec: ClassVar[Part] = Part(
+        title="A training plan",
+        meaning="What is trained, on what, how it is laid out, and what is assumed. Parts are named, inline, or "
+        "`{base: NAME, ...}`.",
+        extra=(replace(SPEC, needed=NEEDED), EXPECT),
+    )
+
     name: str  # the file's stem, names the reports
-    title: str
-    accelerator: Accelerator
-    cluster: Cluster
-    model: Model
-    precision: Precision
-    optimizer: Optimizer
-    parallelism: Parallelism
-    recompute: Recompute
-    stack: Stack
-    kernels: Kernels
-    run: Run
-    assumptions: Assumptions = field(default_factory=Assumptions)
-    train: Train = field(default_factory=Train)
+    title: Annotated[str, At("plan"), TITLED, "The plan's title."]
+    accelerator: Annotated[Accelerator, "The device: `h100-sxm`, or inline."]
+    cluster: Annotated[Cluster, "`{devices: 1024, devices_per_node: 8}`, or a name."]
+    model: Annotated[Model, "The model: `llama-3-70b`, inline, or a bare `{parameters: 70e9}`."]
+    precision: Annotated[Precision, "A number format per role: `bf16-mixed`."]
+    optimizer: Annotated[
+        Optimizer,
+        "What updates the weights: `adamw` where not given, another name, inline, or `{base: adamw, states: ...}`.",
+        OPTIONAL,
+    ]
+    parallelism: Annotated[Parallelism, ValuesOf(Parallelism), OPTIONAL]
+    recompute: Annotated[Recompute, Recompute.spec.meaning] = field(default=Recompute(), kw_only=True)
+    stack: Annotated[Stack, "The software and its date: `pytorch-fsdp2-2025` where not given.", OPTIONAL]
+    kernels: Annotated[Kernels, ValuesOf(Kernels), OPTIONAL]
+    run: Annotated[Run, ValuesOf(Run)]
+    assumptions: Annotated[Assumptions, Assumptions.spec.meaning] = field(default_factory=Assumptions)
+    train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
     expect: tuple[Expectation, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     digest: str = ""  # sha256 of the plan's canonical content

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, Parameter
-from ledger.spec.explain import Finding
+from ledger.spec.findings import Finding, Findings, Written
 from ledger.spec.kernel_families import form_of, price_classes
 from ledger.spec.near import nearest
+from ledger.spec.parts import PartOf
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import QuantityError, parse, write
 from ledger.spec.reader import Node
@@ -22,16 +25,20 @@ def priced_forms() -> tuple[str, ...]:
     return tuple(name for name, form in PRICE_FORMS.items() if form.priced)
 
 
-def price_findings(root: Node) -> Iterator[Finding]:
-    """What is wrong with the prices of a document's accelerator; types of values are left to the schema."""
-    calibration = root.fields.get("accelerator", root).fields.get("calibration", root)
-    for index, price in enumerate(calibration.items):
-        path = ("accelerator", "calibration", index)
-        yield from (Finding(path, problem, harmless=True) for problem in _class_problems(price))
+@dataclass(frozen=True)
+class PriceOf(PartOf):
+    """A fitted price: a part whose parameters are those of its form, with their units and within their ranges."""
+
+    def value(self, written: Written, findings: Findings) -> Any:
+        """The price; what is wrong with its class and its parameters is told in the words of its form."""
+        before, price = len(findings), written.node
+        findings += (Finding(written.path, problem, harmless=True) for problem in _class_problems(price))
         what, parameters = _text(price, "what"), price.fields.get("parameters")
         form = form_of(what) or _text(price, "form")
         if parameters is not None and form in priced_forms():
-            yield from (Finding(path, problem) for problem in parameter_problems(what, form, parameters))
+            findings += (Finding(written.path, one) for one in parameter_problems(what, form, parameters))
+        value = super().value(written, findings)
+        return value if all(finding.harmless for finding in findings[before:]) else None
 
 
 def _class_problems(price: Node) -> Iterator[Problem]:

@@ -3,50 +3,109 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import At, Group, Part
+from ledger.spec.structures import NEEDED, OPTIONAL, ListOf, OneOf, Values
+from ledger.spec.values import Choice, Text, Whole
 
 HALF = ("bf16", "fp16")  # formats of 16 bits
 WHOLE = (0, 0)  # of a block: one scale for the tensor
 ROW = (1, 0)  # one scale for what is contracted of a row
+NARROW = Choice("fp8_e4m3", "fp8_e5m2", "e2m1")
+SIDES = ListOf(Whole(1, 65_536), 2, 2)
+BLOCK = OneOf((Choice("tensor", "row", means={"tensor": WHOLE, "row": ROW}), SIDES))
+SHARES = "the whole tensor, what is contracted of a row, or a block of so many kept and so many contracted elements."
 
 
 @dataclass(frozen=True)
 class Stored:
     """A `part` of a layer (a region, as recompute names it) whose saved activations wait for backward in `format`.
 
-    `block` as in `Recipe`: what shares an fp32 scale along a row; None where values are cast and have none.
+    `block`: (kept, contracted) elements that share an fp32 scale; None where values are cast and have none.
     """
 
+    spec: ClassVar[Part] = Part(sourced=True)
+
     part: str
-    format: str
-    block: tuple[int, int] | None = None
+    format: Annotated[str, Choice("fp8_e4m3", "fp8_e5m2", "e5m6"), "What is kept until backward."]
+    block: Annotated[
+        tuple[int, int] | None,
+        BLOCK,
+        f"What shares an fp32 scale; without it, values are cast and have none: {SHARES}",
+    ] = None
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Stored:
+        """The part is the key that it stands under."""
+        return cls("", **given)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe of one library. Blocks are (kept, contracted) elements that share a scale; 0 is all of them.
+    """A recipe of one library. Blocks are (kept, contracted) elements that share a scale; 0 is all of them."""
 
-    `history`: values of the largest magnitude that each tensor keeps (delayed scaling); 0: scales of the moment.
-    `tensor_scale`: dtype of a further scale of the whole tensor, if there is one.
-    `padded`: rows of scales, and scales of a row, come in such multiples.
-    `layouts`: `both` where the products of backward need a second copy of an operand, `one` where the same bytes serve.
-    `saves`: whether backward keeps the `quantised` operands or the `original` ones.
-    `weights`: whether their copies are `kept` or made `anew` in each pass.
-    `keep` names what is not quantised: parts of accounts, or layer groups.
-    """
+    spec: ClassVar[Part] = Part(
+        meaning="Operands of matmuls with weights are quantised, by a kernel of their own each.",
+        sourced=True,
+        groups={"scales": Group("What shares a scale, and what scales are kept in.", NEEDED, sourced=True)},
+    )
 
-    format: str
-    gradient: str
-    scale: str
-    activation_block: tuple[int, int] = WHOLE
-    weight_block: tuple[int, int] = WHOLE
-    tensor_scale: str = ""
-    padded: tuple[int, int] = (1, 1)
-    history: int = 0
-    layouts: str = "both"
-    saves: str = "quantised"
-    weights: str = "kept"
-    keep: tuple[str, ...] = ()
-    gathers: str = "original"  # or `quantised`: what tensor parallelism gathers for its products
+    format: Annotated[str, NARROW, "Of activations and weights, without scales."]
+    gradient: Annotated[str, NARROW, "Of upstream gradients; `format` where not given.", OPTIONAL]
+    scale: Annotated[
+        str,
+        At("scales.dtype"),
+        Choice("fp32", "e8m0", "fp8_e4m3"),
+        "Of a scale; fp32 where not given.",
+        OPTIONAL,
+    ]
+    activation_block: Annotated[
+        tuple[int, int], At("scales.activations"), BLOCK, f"What shares a scale of an activation: {SHARES}"
+    ] = WHOLE
+    weight_block: Annotated[
+        tuple[int, int], At("scales.weights"), BLOCK, f"What shares a scale of a weight: {SHARES}"
+    ] = WHOLE
+    tensor_scale: Annotated[
+        str, At("scales.tensor"), Choice("fp32"), "Of a further scale of the whole tensor; none where not given."
+    ] = ""
+    padded: Annotated[
+        tuple[int, int],
+        At("scales.padded"),
+        SIDES,
+        "Rows of scales, and scales of a row, come in multiples of these.",
+    ] = (1, 1)
+    history: Annotated[
+        int,
+        At("scales.history"),
+        Whole(1, 1_000_000),
+        "Delayed scaling: largest magnitudes kept of each tensor. Without it, scales are those of the moment.",
+    ] = 0
+    layouts: Annotated[
+        str,
+        Choice("both", "one"),
+        "`both`: backward multiplies a second copy, transposed or scaled along the other side; `one`: the same bytes "
+        "serve.",
+    ] = "both"
+    saves: Annotated[str, Choice("quantised", "original"), "What backward keeps of the operands."] = "quantised"
+    weights: Annotated[str, Choice("kept", "anew"), "Whether quantised weights last, or are made in each pass."] = (
+        "kept"
+    )
+    keep: Annotated[
+        tuple[str, ...],
+        ListOf(Text(least=1), unique=True),
+        "What is not quantised: components (`head`), operations (`router`, `mlp/down`) or layer groups.",
+    ] = ()
+    gathers: Annotated[
+        str,
+        Choice("original", "quantised"),
+        "Whether tensor parallelism gathers operands before or after they are quantised.",
+    ] = "original"
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Recipe:
+        """Gradients are quantised as the rest is, and scales are kept in fp32, where nothing else is said."""
+        return cls(**({"gradient": given["format"], "scale": "fp32"} | given))
 
     def leaves(self, account: str, group: str = "") -> bool:
         """Whether a contraction stays as it is: `head`, `mlp/down`, `router`, or all of a layer group."""

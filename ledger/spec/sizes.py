@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any
 
-from ledger.spec.explain import label
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.kinds import documents
+from ledger.spec.findings import Finding, Findings, label
+from ledger.spec.parts import PartOf, below
+from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
+from ledger.spec.structures import Row
+from ledger.spec.values import Size
 
 SHARED = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
-REFERENCES = ("common.schema.json#/$defs/size", "common.schema.json#/$defs/degree")
 Scope = tuple[Mapping[str, Node], ...]
 
 
 @cache
 def size_names() -> frozenset[str]:
-    """The fields that hold a size, as the schemas say."""
-    return frozenset(name for document in documents().values() for name in _sizes(document))
+    """The fields that hold a size."""
+    rows = (entry for entry in below(PartOf(Plan)) if isinstance(entry, Row))
+    return frozenset(row.key for row in rows if isinstance(row.type, Size))
 
 
-def _sizes(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        for name, entry in schema.get("properties", {}).items():
-            if isinstance(entry, dict) and entry.get("$ref") in REFERENCES:
-                yield name
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for inner in schema:
-            yield from _sizes(inner)
-
-
-def evaluated(root: Node) -> tuple[Node, list[tuple[tuple[str, ...], Problem]]]:
-    """A plan whose sizes are numbers; those that could not be evaluated stay, each with its path and problem."""
-    problems: list[tuple[tuple[str, ...], Problem]] = []
+def evaluated(root: Node) -> tuple[Node, Findings]:
+    """A plan whose sizes are numbers; those that could not be evaluated stay, each with what is wrong with it."""
+    problems: Findings = []
     shared: Scope = tuple(root.fields[part].fields for part in SHARED if part in root.fields)
     scopes = {**dict.fromkeys(SHARED, shared), "model": ()}
     fields = {
@@ -47,7 +38,7 @@ def evaluated(root: Node) -> tuple[Node, list[tuple[tuple[str, ...], Problem]]]:
     return root.within(fields, {}), problems
 
 
-def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: list[tuple[tuple[str, ...], Problem]]) -> Node:
+def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Findings) -> Node:
     if isinstance(node.value, tuple):
         return Node(tuple(_walk(item, scope, path, problems) for item in node.items), node.where)
     if not isinstance(node.value, Mapping):
@@ -60,9 +51,8 @@ def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: list[tuple[
             try:
                 fields[key] = Node(_named(key, inner, ()), value.where)
             except ExpressionError as error:
-                problems.append(
-                    ((*path, key), Problem(value.where, f"{label((*path, key))}: {error.message}", error.help))
-                )
+                problem = Problem(value.where, f"{label((*path, key))}: {error.message}", error.help)
+                problems.append(Finding((*path, key), problem))
     return Node(fields, node.where, node.keys)
 
 

@@ -4,43 +4,74 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
+from ledger.spec.findings import Findings, Written
 from ledger.spec.library import Library, default_library, read_once
-from ledger.spec.overrides import settings
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.overrides import assignments
+from ledger.spec.parts import NAME, SPEC, TITLED, At, Part, form
+from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
-from ledger.spec.validate import findings
-from ledger.spec.view import View
+from ledger.spec.structures import NEEDED, Made, MappingOf, Row, Values
+from ledger.spec.values import Anything, Text
+
+SET = Made(MappingOf(Anything()), assignments)
+OVERRIDES = "Overrides of the plan by dotted key, as `--set` takes them."
 
 
 @dataclass(frozen=True)
 class Case:
     """One plan of a suite: the spec it starts from, and what overrides make of it. `quick`: run at every change."""
 
-    name: str
-    plan: str
-    overrides: tuple[str, ...]
-    quick: bool
+    name: Annotated[
+        str,
+        At("case"),
+        Text(pattern="^[a-z0-9.-]+$"),
+        "The name of the case, unique in the suite; its record has this name.",
+    ]
+    plan: str = ""
+    overrides: Annotated[tuple[str, ...], At("set"), SET, OVERRIDES] = ()
+    quick: Annotated[bool, "Whether the case is part of what runs at every change."] = False
 
 
 @dataclass(frozen=True)
-class Group:
+class CaseGroup:
     """Cases that have something in common."""
 
-    title: str
-    cases: tuple[Case, ...]
+    spec: ClassVar[Part] = Part(
+        extra=(
+            Row("plan", NAME, "A plan of the library, or a path relative to this file.", "plan", NEEDED),
+            Row("set", SET, OVERRIDES, "overrides"),
+        )
+    )
+
+    title: Annotated[str, At("group"), Text(least=3), "What the cases have in common."]
+    cases: Annotated[tuple[Case, ...], "The plans of the group."]
+
+    @classmethod
+    def from_spec(cls, given: Values) -> CaseGroup:
+        """Every case is of the group's plan, with the group's overrides before its own."""
+        plan, shared = given["plan"], given.get("overrides", ())
+        cases = (replace(case, plan=plan, overrides=(*shared, *case.overrides)) for case in given["cases"])
+        return cls(given["title"], tuple(cases))
 
 
 @dataclass(frozen=True)
 class Suite:
     """Groups of cases, in order."""
 
-    name: str
-    title: str
-    groups: tuple[Group, ...]
+    spec: ClassVar[Part] = Part(
+        title="A suite: plans that are verified together",
+        meaning="Groups of cases. Each case is a plan of the library with overrides: those of its group, then its own.",
+        extra=(replace(SPEC, needed=NEEDED),),
+    )
+
+    title: Annotated[str, At("suite"), TITLED, "The title of the suite."]
+    groups: Annotated[tuple[CaseGroup, ...], "Cases that share a plan, in order."]
+    name: str = ""
 
     @property
     def cases(self) -> Iterator[Case]:
@@ -63,11 +94,13 @@ def load_suite(path: str) -> Suite:
     library = default_library()
     source = _opened(path, library)
     try:
-        view = View(_sound(read(source.text, source.file)))
-        groups = tuple(_group(entry, source, library) for entry in view.each("groups"))
+        node = read(source.text, source.file)
+        suite = _sound(node)
+        entries = zip(suite.groups, node.fields["groups"].items, strict=True)
+        groups = tuple(_with_plan(group, entry.fields["plan"], source, library) for group, entry in entries)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
-    return Suite(source.name, view.text("suite"), groups)
+    return replace(suite, name=source.name, groups=groups)
 
 
 def _opened(path: str, library: Library) -> Source:
@@ -76,38 +109,32 @@ def _opened(path: str, library: Library) -> Source:
     return open_source(path)
 
 
-def _sound(node: Node) -> Node:
-    """A document that its schema allows and whose cases have names of their own."""
-    problems = [finding.problem for finding in findings(node, "suite")] or list(_repeated(node))
+def _sound(node: Node) -> Suite:
+    """The suite of a document that is allowed and whose cases have names of their own."""
+    findings: Findings = []
+    suite: Suite = form(Suite).read(Written(node), findings)
+    problems = [finding.problem for finding in findings] or list(_repeated(node))
     if problems:
         raise SpecError(problems)
-    return node
+    return suite
 
 
-def _group(view: View, source: Source, library: Library) -> Group:
-    node = view.node.fields["plan"]
-    plan = _path(str(node.value), node.where, source, library)
-    shared = settings(view.inner("set").node)
-    cases = tuple(
-        Case(case.text("case"), plan, (*shared, *settings(case.inner("set").node)), case.flag("quick"))
-        for case in view.each("cases")
-    )
-    return Group(view.text("group"), cases)
-
-
-def _path(name: str, where: Location, source: Source, library: Library) -> str:
-    """The plan as `ledger` takes it: a name of the library, or a path from here."""
-    if name in library.names("plan"):
-        return name
+def _with_plan(group: CaseGroup, named: Node, source: Source, library: Library) -> CaseGroup:
+    """The group with its plan as `ledger` takes it: a name of the library, or a path from here."""
+    name = str(named.value)
     path = Path(source.folder) / name
+    if name in library.names("plan"):
+        return group
     if not path.exists():
-        raise SpecError([Problem(where, f"no plan is named `{name}`", "give one of `ledger list plan`, or a path")])
-    return str(path)
+        message = f"no plan is named `{name}`"
+        raise SpecError([Problem(named.where, message, "give one of `ledger list plan`, or a path")])
+    return replace(group, cases=tuple(replace(case, plan=str(path)) for case in group.cases))
 
 
 def _repeated(node: Node) -> Iterator[Problem]:
     """Two cases of one name would share a record."""
-    names = [case.node.fields["case"] for group in View(node).each("groups") for case in group.each("cases")]
+    groups = node.fields["groups"].items
+    names = [case.fields["case"] for group in groups for case in group.fields["cases"].items]
     times = Counter(str(name.value) for name in names)
     for name in names:
         if times[str(name.value)] > 1:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from ledger.course import asks
-from ledger.course.asked import ASKS
+from ledger.course.asks import ASKS
 from ledger.course.lecture import is_lecture, last_digit, load_lecture
-from ledger.spec.kinds import schema
+from ledger.course.questions import LECTURE
+from ledger.spec.kinds import published
 from ledger.spec.problems import SpecError
+from ledger.spec.reader import read
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = "spec: ledger/1\nlecture: A lecture\nsource: a course\n"
@@ -88,9 +91,12 @@ def test_unknown_fields_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_question_is_in_the_schema() -> None:
-    """Editors know each kind that the reader knows."""
-    properties = schema("lecture")["$defs"]["question"]["properties"]
-    assert set(ASKS) <= set(properties)
+    """Editors know each kind that the reader knows, and have nothing against the lectures of the library."""
+    schema = published(LECTURE)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(ASKS) <= set(schema["properties"]["questions"]["items"]["properties"])
+    for path in (ROOT / "specs" / "lecture").glob("*.yaml"):
+        jsonschema.validate(read(path.read_text("utf-8"), path.name).plain(), schema)
 
 
 def test_lectures_are_told_from_plans() -> None:

@@ -56,7 +56,7 @@ def test_every_schedule_and_exchange_is_compiled() -> None:
 
 def test_every_overlap_has_its_rule() -> None:
     """What a stack may say of a kind of transfer is `none` or a row that says what hides it."""
-    for kind, offered in schema("stack")["properties"]["overlap"]["properties"].items():
+    for kind, offered in schema("stack")["$defs"]["overlap"]["properties"].items():
         if kind != "source":
             assert set(offered["enum"]) - {"none"} == {rule.choice for rule in RULES if rule.kind == kind}
 

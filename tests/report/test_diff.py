@@ -15,8 +15,9 @@ from ledger.model.causes import Cause
 from ledger.report.causes import Attribution
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff, meets_condition
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
-from ledger.spec.inputs import changes, mixed, unit, violations
+from ledger.spec.inputs import changes, mixed, violations
 from ledger.spec.load import load_plan
+from ledger.spec.paths import unit
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
 from ledger.spec.problems import Location
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.kinds import documents
+from ledger.spec.kinds import schema
 from ledger.spec.sizes import size_names
 from tests.spec.shelf import loaded, problems
 
@@ -96,4 +96,4 @@ def test_the_schemas_say_which_fields_are_sizes() -> None:
     """Expressions are allowed where the schemas have a size, and nowhere else."""
     assert {"d_model", "d_ff", "heads", "seq_len", "tensor", "devices"} <= size_names()
     assert not {"what", "kind", "title", "zero"} & size_names()
-    assert documents()["model.schema.json"]["properties"]["d_model"]["$ref"].endswith("/size")
+    assert schema("model")["properties"]["d_model"]["type"] == ["integer", "string"]

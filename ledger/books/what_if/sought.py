@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 
 from ledger.books.results import Number
-from ledger.spec.inputs import unit
+from ledger.spec.paths import unit
 from ledger.spec.plan import Plan
 
 REACH = 10**18  # beyond every size that a plan can state

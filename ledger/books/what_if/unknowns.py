@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from math import gcd, inf
+from math import gcd
 from typing import Any
 
 from ledger.books.what_if.sought import Unknown
 from ledger.model.dims import symbol
-from ledger.spec.inputs import NAMED, spelt, violations
-from ledger.spec.kinds import schema
+from ledger.spec.inputs import NAMED, violations
 from ledger.spec.near import nearest
+from ledger.spec.paths import greatest, spelt
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.stages import growth
@@ -58,13 +58,13 @@ def _in_run(field: str) -> Callable[[Plan, Any], Plan]:
 def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
     """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
     path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
-    greatest = int(schema("plan")["$defs"]["run"]["properties"][field]["maximum"])
-    cap = f"a spec states at most {field} = {greatest}"
+    most = greatest(path)
+    cap = f"a spec states at most {field} = {most:.0f}"
     whole = (plan.run.tokens or 0) // max(other, 1)
-    if given <= whole < greatest:
-        greatest, cap = whole, f"run.tokens / {beside} = {plan.run.tokens} / {other} allows at most {field} = {whole}"
+    if given <= whole < most:
+        most, cap = whole, f"run.tokens / {beside} = {plan.run.tokens} / {other} allows at most {field} = {whole}"
     sign = symbol("seq") if field == "seq_len" else None
-    return Unknown(path, given, _in_run(field), _multiples(step), step=step, greatest=greatest, cap=cap, sign=sign)
+    return Unknown(path, given, _in_run(field), _multiples(step), step=step, greatest=most, cap=cap, sign=sign)
 
 
 def _micro_batch(plan: Plan) -> Unknown:
@@ -161,8 +161,7 @@ def _real(plan: Plan, path: str, field: str) -> Unknown:
         changed: Plan = _put(plan, steps, value)
         return changed
 
-    greatest = 1.0 if steps[-1] in {"mfu", "scaleout_efficiency"} else inf
-    return Unknown(path, given(plan), put, greatest=greatest)
+    return Unknown(path, given(plan), put, greatest=greatest(path))
 
 
 def _put(part: Any, steps: list[str], value: Any) -> Any:

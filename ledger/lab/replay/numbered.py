@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ledger.lab.replay.passes import GRADIENT, KERNEL_LAUNCH, OUTPUT, Request, UnitPasses
-from ledger.spec.policies import Stack
+from ledger.spec.plan import Stack
 
 FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 

@@ -12,8 +12,7 @@ from ledger.lab.score.plan_cache import PlanCache
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
-from ledger.spec.plan import Plan
-from ledger.spec.policies import Kernels, Stack
+from ledger.spec.plan import Kernels, Plan, Stack
 
 LIMITED = "h100-sxm-500w"
 ONE_OPERATION = 18e-6  # seconds on the host, where a kernel were launched by a single one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ledger.spec.architecture import GIVEN, STEPS
+from ledger.spec.feed_forward import GIVEN, STEPS
 from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Custom, Model, Parallelism, Step
 from ledger.spec.problems import Problem

@@ -7,15 +7,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
-from ledger.spec import build_model
 from ledger.spec.architecture import Model
+from ledger.spec.build import part_of
 from ledger.spec.imports.huggingface.checks import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES
 from ledger.spec.imports.huggingface.family import PLACES, Family
 from ledger.spec.imports.huggingface.terms import Values
 from ledger.spec.problems import Location
 from ledger.spec.reader import Node
-from ledger.spec.view import View
 
 UNCOMPARED = ("name", "title", "groups", "order", "max_seq_len", "repeat", "softmax")  # of no class, or without a shape
 
@@ -50,7 +49,7 @@ def nearest_family(model: Model) -> FamilyMatch:
 def model_of(family: Family, configuration: Values) -> Model:
     """The model that a configuration describes, through the spec that the import makes of it."""
     values = all_values(family, _node(configuration))
-    return build_model.model(View(_node(family.document(values))), family.architecture)
+    return part_of(Model, _node(family.document(values)), family.architecture)
 
 
 def _match(name: str, family: Family, model: Model) -> FamilyMatch:

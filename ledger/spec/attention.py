@@ -1,0 +1,116 @@
+"""The attention of a layer, as a spec states it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+from ledger.spec.structures import OPTIONAL, Condition, Needed, Values, quantity
+from ledger.spec.values import Choice, Number, Size
+
+SHARE = quantity("1", greatest=1, zero=True, exact=True)
+SOFTCAP = Number(0, 1_000_000)
+LATENT = Condition("kind", "latent")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head (kv_heads = heads), grouped-query, multi-query or latent attention; sizes of one layer.
+
+    `head_dim` is the width of a query; latent attention makes it of a part without positions and a rotated one.
+    """
+
+    heads: Annotated[int, Size(most=100_000), "Query heads."]
+    kv_heads: Annotated[int, Size(most=100_000), "Key and value heads; as many as `heads` where not given.", OPTIONAL]
+    head_dim: Annotated[int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=LATENT)]
+    qkv_bias: Annotated[bool, "Whether the q, k and v projections have biases."] = False
+    out_bias: Annotated[bool, "Whether the output projection has a bias."] = False
+    fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
+    rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
+    window: Annotated[int | None, Size(), "Sliding window in tokens."] = None
+    softcap: Annotated[float | None, SOFTCAP, "Scores pass through cap * tanh(score / cap)."] = None
+    dropout: Annotated[Fraction, SHARE, "Dropout on attention probabilities."] = Fraction(0)
+    softmax: Annotated[
+        str,
+        Choice("fp32", "input"),
+        "What eager attention computes its softmax in: fp32, or the dtype of its input (GPT-2).",
+    ] = "fp32"
+    kind: Annotated[
+        str,
+        Choice("grouped_query", "latent"),
+        "Multi-head, grouped-query and multi-query attention are one kind; `latent` expands keys and values from a "
+        "narrow vector (DeepSeek-V2).",
+    ] = "grouped_query"
+    q_rank: Annotated[
+        int,
+        Size(most=1_000_000),
+        "Latent attention: width of the latent that queries come from; without it they come from the residual stream.",
+    ] = 0
+    kv_rank: Annotated[
+        int,
+        Size(most=1_000_000),
+        "Latent attention: width of the latent that keys and values come from.",
+        Needed(when=LATENT),
+    ] = 0
+    nope_head_dim: Annotated[
+        int, Size(most=65_536), "Latent attention: part of a query or key without positions.", Needed(when=LATENT)
+    ] = 0
+    rope_head_dim: Annotated[
+        int,
+        Size(most=65_536),
+        "Latent attention: rotated part of a query or key; all heads share that of the key.",
+        Needed(when=LATENT),
+    ] = 0
+    v_head_dim: Annotated[
+        int, Size(most=65_536), "Latent attention: width of a head's values.", Needed(when=LATENT)
+    ] = 0
+    rotary_form: Annotated[
+        str,
+        Choice("halves", "wide_halves", "half_tables", "pairs", "complex"),
+        "How rotation is written out: halves of a head (Llama; the default), the same in fp32 (OLMo 2), each apart "
+        "with tables of half the width (GPT-OSS), even and odd numbers (DeepSeek-V3; the default of latent "
+        "attention), complex numbers in fp32 (DeepSeek-V2, Llama 4).",
+        OPTIONAL,
+    ] = "halves"
+    rotary_base: Annotated[
+        int, Size(), "Base of the rotation's wavelengths; groups with another base have tables of their own."
+    ] = 0
+    qk_norm: Annotated[
+        str,
+        Choice("none", "head", "all", "unweighted"),
+        "Norms of queries and keys: of each head (Qwen3), over all heads (OLMo 2), or of each head after rotation and "
+        "without a weight (Llama 4).",
+    ] = "none"
+    sinks: Annotated[bool, "Whether each head has a learned logit beside its scores (GPT-OSS)."] = False
+    temperature: Annotated[bool, "Whether queries grow with their position (Llama 4, layers without rotation)."] = False
+    chunk: Annotated[
+        int | None, Size(), "Tokens see those before them in their own chunk of so many only (Llama 4)."
+    ] = None
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Attention:
+        """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
+        latent = given.get("kind") == "latent"
+        widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
+        derived = {"kv_heads": given["heads"], "head_dim": widths, "rotary_form": "pairs" if latent else "halves"}
+        return cls(**(derived | given))
+
+    @property
+    def joined(self) -> bool:
+        """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
+        return self.kind == "latent" or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
+
+    @property
+    def rotary_dim(self) -> int:
+        """Width of the rotated part of one head."""
+        return int(self.rotary * self.head_dim)
+
+    @property
+    def cached(self) -> int:
+        """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
+        return self.kv_rank + self.rope_head_dim if self.kind == "latent" else 2 * self.kv_heads * self.head_dim
+
+    def reach(self, tokens: int) -> int:
+        """Of `tokens`, how many a query attends to but for the causal mask, and a decoder keeps."""
+        return min(tokens, self.chunk or tokens, self.window or tokens)

@@ -1,0 +1,147 @@
+"""What can be wrong with a value by itself: each a finding in the user's words, with its place and near misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ledger.spec.near import nearest
+from ledger.spec.problems import Location, Problem
+from ledger.spec.quantities import QuantityError
+from ledger.spec.reader import Node
+
+Steps = tuple[str | int, ...]
+WORDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem and the path it is about; `harmless`: the rest of the part can still be read."""
+
+    path: Steps
+    problem: Problem
+    harmless: bool = False
+
+
+Findings = list[Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value as it stands in a document: its node, its path, and what its field means."""
+
+    node: Node
+    path: Steps = ()
+    meaning: str = ""
+
+    def inner(self, step: str | int, node: Node, meaning: str = "") -> Written:
+        """An entry of this value; one of which nothing else is said means what the whole means."""
+        return Written(node, (*self.path, step), meaning or self.meaning)
+
+
+def label(path: Steps) -> str:
+    """A path as people write it."""
+    return f"`{'.'.join(str(step) for step in path)}`" if path else "this spec"
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it."""
+    if value is None:
+        return "empty"
+    if isinstance(value, Mapping | list | tuple):
+        return "a mapping" if isinstance(value, Mapping) else "a list"
+    return f"`{spelt(value)}`"
+
+
+def spelt(value: object) -> str:
+    """A scalar as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def told(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Finding:
+    """A finding about this very value."""
+    return Finding(written.path, Problem(written.node.where, f"{label(written.path)}{message}", help_text), harmless)
+
+
+def wrong_type(written: Written, types: Iterable[str]) -> Finding:
+    """A value of another JSON type than those that are due."""
+    words = " or ".join(dict.fromkeys(WORDS[name] for name in types))
+    return told(written, f" must be {words}, not {shown(written.node.value)}", written.meaning)
+
+
+def wrong_choice(written: Written, choices: Sequence[object]) -> Finding:
+    """A value that is none of the choices."""
+    names = [spelt(choice) for choice in choices]
+    near = nearest(str(written.node.plain()), names)
+    help_text = f"{near} ({', '.join(names)})" if near.startswith("did") else f"one of {', '.join(names)}"
+    if len(names) == 1:
+        help_text = f"`{names[0]}`, or another form. {written.meaning}"
+    return told(written, f" cannot be {shown(written.node.value)}", help_text)
+
+
+def wrong_constant(written: Written, due: str) -> Finding:
+    """Another value than the only one."""
+    message = f" must be `{due}`, not {shown(written.node.value)}"
+    return told(written, message, f"write `{written.path[-1]}: {due}`", harmless=True)
+
+
+def out_of_bounds(written: Written, bound: str, limit: float) -> Finding:
+    """A number on the wrong side of its bound (`at least`, `above`, `at most`)."""
+    return told(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning)
+
+
+def no_quantity(written: Written, error: QuantityError) -> Finding:
+    """A text that is no quantity of the dimension; `value` of a sourced value goes without saying."""
+    named = label(tuple(step for step in written.path if step != "value"))
+    return Finding(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help))
+
+
+def wrong_amount(written: Written, bound: str, limit: int) -> Finding:
+    """Too few or too many entries, or letters."""
+    value = written.node.value
+    given = value if isinstance(value, str | tuple | Mapping) else ()
+    noun = "letters" if isinstance(given, str) else "entries"
+    message = f" has {len(given)} {noun}, and {bound} {limit} are due"
+    if not given:
+        message = " is empty"
+    elif limit == 1 and isinstance(given, Mapping):
+        message = f" has {' and '.join(f'`{key}`' for key in given)}, of which one is due"
+    return told(written, message, written.meaning)
+
+
+def repeated(written: Written, entry: object) -> Finding:
+    """A list with one entry twice."""
+    return told(written, f" has {shown(entry)} twice", "each entry once")
+
+
+def malformed(written: Written, text: str, pattern: str) -> Finding:
+    """A text that is not written as it must be."""
+    return told(written, f": {shown(text)} is not of the form `{pattern}`", written.meaning)
+
+
+def unknown_field(written: Written, key: str, known: Sequence[str]) -> Finding:
+    """A key that the mapping does not have."""
+    where: Location = written.node.keys.get(key, written.node.where)
+    problem = Problem(where, f"`{key}` is no field of {label(written.path)}", nearest(key, known))
+    return Finding((*written.path, key), problem, harmless=True)
+
+
+def missing(written: Written, key: str, meaning: str) -> Finding:
+    """A key that the mapping needs."""
+    problem = Problem(written.node.where, f"{label(written.path)} lacks `{key}`", f"`{key}:` {meaning}")
+    return Finding((*written.path, key), problem)
+
+
+def missing_beside(written: Written, present: str, key: str, meaning: str) -> Finding:
+    """A key that another one needs beside it; `spec` marks a file of its own, which has a title and a source."""
+    message, help_text = f"{label(written.path)} has `{present}`, which needs `{key}` beside it", f"`{key}:` {meaning}"
+    if present == "spec":
+        message = f"{label(written.path)} lacks `{key}`, which a file of its own needs"
+    return Finding((*written.path, key), Problem(written.node.where, message, help_text), harmless=present == "spec")

@@ -1,0 +1,190 @@
+"""How a plan is laid out over devices: degrees of the mesh, what is held split, stages, and what lives on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import At, Part
+from ledger.spec.structures import NEEDED, OPTIONAL, Fields, ListOf, Made, OneOf, Row, Values, quantity
+from ledger.spec.values import Choice, Whole, degree
+
+LAYERS = Whole(0, 100_000)
+HOSTED = ("optimizer", "weights", "activations")
+ENDS = Choice("shared", "layer", "own")
+EVERY = Fields((Row("every", degree(), "Layers whose weights move together.", "every", NEEDED),))
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Layers of the chunks of a pipeline, where they differ: `each` of them, or those of the `first` and `last`."""
+
+    spec: ClassVar[Part] = Part(least=1)
+
+    each: Annotated[tuple[int, ...], At(""), ListOf(LAYERS, 1, 100_000), "Layers of each."] = ()
+    first: Annotated[int | None, LAYERS, "Layers of the first."] = None
+    last: Annotated[int | None, LAYERS, "Layers of the last."] = None
+    ends: str = "shared"
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What lives in host memory: the kinds of it by name, and of how many layers of a stage, from its first on.
+
+    `optimizer` is its states and master weights, `weights` what ZeRO 3 gathers and all that updates it, `activations`
+    what layers save for backward; 0 layers: all of them.
+    """
+
+    spec: ClassVar[Part] = Part(
+        least=1,
+        extra=(
+            Row("optimizer", Choice(True), "Master weights and optimizer states.", "optimizer"),
+            Row("weights", Choice(True), "Shards of weights, with their gradients and states.", "weights"),
+        ),
+    )
+
+    kinds: Annotated[tuple[str, ...], At(""), ListOf(Choice(*HOSTED), 1, unique=True), "What lives there."] = ()
+    layers: Annotated[
+        int,
+        At("activations"),
+        OneOf((Choice(True, means={True: 0}), Whole(1, 100_000))),
+        "All layers (true), or so many of each stage, from its first on.",
+    ] = 0
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Offload:
+        """A list of kinds, or a mapping that may say of how many layers."""
+        keys = {"layers": "activations"}
+        return cls(given.get("kinds", tuple(keys.get(name, name) for name in given)), given.get("layers", 0))
+
+    def __contains__(self, kind: object) -> bool:
+        """Whether a kind of thing lives there."""
+        return kind in self.kinds
+
+    def __bool__(self) -> bool:
+        """Whether anything does."""
+        return bool(self.kinds)
+
+    def __str__(self) -> str:
+        """The kinds in words."""
+        some = f"activations of {self.layers} layers" if self.layers else "activations"
+        return ", ".join(some if kind == "activations" else kind for kind in self.kinds)
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """Degrees of the mesh axes. devices = data x tensor x pipeline x context; expert subdivides data x context."""
+
+    spec: ClassVar[Part] = Part(
+        meaning="Degrees of the mesh: devices = data x tensor x pipeline x context. What `data` does not say is the "
+        "rest.",
+        extra=(
+            Row(
+                "ends",
+                ENDS,
+                "Embedding and head share the stages at the ends with their even number of layers, count as one layer "
+                "each, or have a stage of their own.",
+                "stages.ends",
+                default="shared",
+            ),
+        ),
+    )
+
+    data: Annotated[
+        int,
+        degree(),
+        "Replicas that split the batch; the devices that the other degrees leave, where not given.",
+        OPTIONAL,
+    ] = 1
+    tensor: Annotated[int, degree(), "Devices that split heads, hidden and vocabulary."] = 1
+    pipeline: Annotated[int, degree(), "Stages that split the layers."] = 1
+    context: Annotated[int, degree(), "Devices that split the sequence."] = 1
+    expert: Annotated[int, degree(), "Devices that split the experts; subdivides data x context."] = 1
+    zero: Annotated[
+        int,
+        Choice(0, 1, 2, 3),
+        "What is held split over data x context: 1 optimizer, 2 and gradients, 3 and weights (FSDP).",
+    ] = 0
+    sequence: Annotated[
+        str,
+        Choice("off", "save_gathered", "regather"),
+        "Sequence parallelism; whether backward keeps the gathered input or gathers it again.",
+    ] = "off"
+    interleave: Annotated[int, degree(), "Chunks of layers per pipeline stage."] = 1
+    replicate: Annotated[
+        int,
+        degree(),
+        "Hybrid sharding: copies of what ZeRO splits. replicate x shard = data x context.",
+        OPTIONAL,
+    ] = 1
+    shard: Annotated[int, degree(), "Devices that split one copy: data x context / replicate where not given."] = 0
+    reshard: Annotated[
+        str,
+        Choice(True, False, "all", "layers", "none", means={True: "all", False: "none"}),
+        "Which gathered weights ZeRO 3 frees after forward: all (or true), none (or false), or those of `layers` but "
+        "not of the root, which is FSDP2's default.",
+    ] = "all"
+    wrap: Annotated[
+        int,
+        OneOf((Choice("layer", "model", means={"layer": 1, "model": 0}), Made(EVERY, lambda given: given["every"]))),
+        "What ZeRO 3 gathers and reduces as one: each layer (where not given), the whole model, or {every: n} layers.",
+    ] = 1
+    reduce: Annotated[
+        str,
+        Choice("micro_batch", "step"),
+        "When gradients are reduced: with each micro-batch (where not given, from ZeRO 2 on) or once a step.",
+    ] = ""
+    bucket: Annotated[
+        int, quantity("B"), "Gradients that replicas without ZeRO reduce together: 25 MiB where not given."
+    ] = 0
+    offload: Annotated[
+        Offload,
+        "What lives in host memory: `optimizer` is master weights and optimizer states, which the host updates; "
+        "`weights` are shards that ZeRO 3 gathers, with their gradients and states (FSDP2's CPUOffloadPolicy); "
+        "`activations` are what layers save for backward. A list, or `{activations: 8}` for those of so many layers.",
+    ] = Offload()
+    schedule: Annotated[
+        str,
+        Choice("gpipe", "1f1b", "interleaved", "zero_bubble", "zero_bubble_h2", "dual_pipe"),
+        "The order of forward and backward work in a pipeline. 1f1b where not given, interleaved where `interleave` "
+        "is above 1.",
+    ] = ""
+    stages: Annotated[
+        Stages,
+        "Layers of each stage, or of each of its chunks: a list, or `{first: 7, last: 7}` with the rest even. All "
+        "even where not given.",
+    ] = Stages()
+    context_exchange: Annotated[
+        str,
+        Choice("all_gather", "ring", "all_to_all"),
+        "How attention sees a sequence that `context` cuts: keys and values gathered, passed around a ring, or heads "
+        "cut instead (Ulysses).",
+    ] = "all_gather"
+    context_balance: Annotated[
+        str,
+        Choice("zigzag", "none"),
+        "Whether each context rank has an early and a late part of the sequence, so that a causal mask leaves all the "
+        "same work.",
+    ] = "zigzag"
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Parallelism:
+        """The ends of the stages stand beside them."""
+        ends = given.pop("stages.ends", None)
+        stages = given.get("stages", Stages())
+        return cls(**(given | ({"stages": replace(stages, ends=ends)} if ends else {})))
+
+    @property
+    def updates_on_host(self) -> bool:
+        """Whether the update runs on the host: where its states live there, or the weights themselves."""
+        return "optimizer" in self.offload or "weights" in self.offload
+
+    @property
+    def reduces_once(self) -> bool:
+        """Whether gradients are reduced once a step: where nothing is said, if every device holds all of them."""
+        return self.reduce == "step" or (not self.reduce and self.zero < 2)
+
+    @property
+    def scheduled(self) -> str:
+        """The schedule by name: the stated one, else 1F1B, interleaved where a device has several chunks."""
+        return self.schedule or ("interleaved" if self.interleave > 1 else "1f1b")

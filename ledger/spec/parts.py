@@ -1,0 +1,282 @@
+"""Parts of specs: a dataclass is the table of a part's fields, each with its type, meaning, default and place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from ledger.spec.findings import Findings, Written
+from ledger.spec.structures import (
+    EACH,
+    NEEDED,
+    OPTIONAL,
+    SOURCED,
+    Fields,
+    ListOf,
+    Made,
+    Needed,
+    OneOf,
+    Row,
+    Sourced,
+    Values,
+)
+from ledger.spec.values import Choice, Constant, Flag, Schema, Text, ValueType
+
+Make = Callable[[Values], Any]
+VERSION = "ledger/1"
+SPEC = Row("spec", Constant(VERSION), f"The version of the spec language: always `{VERSION}`.")
+BASE = Row("base", Text(), "Takes the named part, and overrides the values given beside it.")
+NAME = Text(least=1)
+NAMED = "The name of a library part, or a path relative to this file."
+TITLE = "The name that people read."
+TITLED = Text(1, 200)
+DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # number formats
+
+
+@dataclass(frozen=True)
+class At:
+    """Where a field stands in the part's mapping, if not under its own name: `scaleup.bandwidth`.
+
+    The empty path is that of a value which may stand instead of the mapping.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """A mapping within a part whose entries the plan keeps one by one; `instead` may stand for all of it."""
+
+    meaning: str
+    needed: Needed = OPTIONAL
+    sourced: bool = False
+    instead: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part of a spec is besides its fields.
+
+    `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
+    own. `groups` are mappings within it, by path. `extra` are fields that the plan keeps otherwise, or not at all.
+    """
+
+    title: str = ""
+    meaning: str = ""
+    kind: str = ""
+    inline: bool = True
+    sourced: bool = False
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    extra: tuple[Row, ...] = ()
+    least: int = 0
+    most: int | None = None
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+PLAIN = Part()
+
+
+def part(cls: type) -> Part:
+    """What the class says of itself as a part of a spec."""
+    found: Part = getattr(cls, "spec", PLAIN)
+    return found
+
+
+@dataclass(frozen=True)
+class PartOf(ValueType):
+    """A mapping with the fields of a dataclass, or what may stand instead of it."""
+
+    cls: type
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """A mapping, and the types of what may stand instead."""
+        return form(self.cls).types
+
+    def value(self, written: Written, findings: Findings) -> Any:
+        """The part."""
+        return form(self.cls).value(written, findings)
+
+    def plain(self, value: Any) -> Any:
+        """What may stand instead of the mapping, if that says it."""
+        return next(
+            (row.type.plain(getattr(value, row.attribute, None)) for row in rows(self.cls) if not row.key), None
+        )
+
+    def schema(self) -> Schema:
+        """A reference: the schema of a part stands once in a document."""
+        return {"$ref": f"#/$defs/{definition(self.cls)}"}
+
+
+@dataclass(frozen=True)
+class ValuesOf(PartOf):
+    """The values of a part one by one, which is made of them and of other parts together."""
+
+    def value(self, written: Written, findings: Findings) -> Values:
+        """Every value by its attribute."""
+        whole: Any = form(self.cls)
+        return whole.values(written, findings)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Named(PartOf):
+    """A part by its name in the library or by its path, or written out; documents hold it written out when read."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """A text, and those of the part."""
+        return ("string", *super().types)
+
+    def value(self, written: Written, findings: Findings) -> Any:
+        """The part; where it is not sound, whether a name was meant is a guess."""
+        found: Findings = []
+        value = self.meant(written).read(written, found)
+        findings.extend(replace(finding, harmless=False) for finding in found)
+        return value
+
+    def meant(self, written: Written) -> ValueType:
+        """A name; a mapping that has a name and nothing that the part needs; or the part."""
+        if isinstance(written.node.value, str):
+            return NAME
+        whole, keys = form(self.cls), written.node.fields
+        named = self.name_alone if "name" in keys else None
+        alone = isinstance(whole, Fields) and not any(row.key in keys for row in whole.due)
+        return named if named and alone else whole
+
+    @property
+    def name_alone(self) -> Fields | None:
+        """`{name: adamw}`, of a part that has a name of its own."""
+        return next((Fields((replace(row, needed=NEEDED),)) for row in rows(self.cls) if row.key == "name"), None)
+
+    def schema(self) -> Schema:
+        """A name, a mapping with the name alone, or the part."""
+        alone = [self.name_alone.schema()] if self.name_alone else []
+        return {"anyOf": [NAME.schema() | {"description": NAMED}, *alone, super().schema()]}
+
+
+def definition(cls: type) -> str:
+    """The name of a part in a schema: `newton_schulz`."""
+    name = cls.__name__
+    if name.isupper():
+        return name.lower()
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip("_")
+
+
+@cache
+def rows(cls: type) -> tuple[Row, ...]:
+    """The fields of a class that a spec may state, in order, each with its path as the key."""
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(_row(one, hints[one.name]) for one in fields(cls) if get_origin(hints[one.name]) is Annotated)
+
+
+def _row(one: Field[Any], hint: Any) -> Row:
+    """A field of a dataclass as its annotation has it: a type, a meaning, where it stands, and when it is needed."""
+    kind, *said = get_args(hint)
+    kind = _present(kind)
+
+    def of(wanted: type, otherwise: Any) -> Any:
+        return next((entry for entry in said if isinstance(entry, wanted)), otherwise)
+
+    stated = one.default is MISSING and one.default_factory is MISSING
+    default = one.default_factory() if one.default_factory is not MISSING else None if stated else one.default
+    path = of(At, At(one.name)).path
+    needed = of(Needed, NEEDED if stated and path else OPTIONAL)
+    meaning = of(str, part(kind).meaning if is_part(kind) else "")
+    return Row(
+        path, of(ValueType, None) or value_type(kind), meaning, one.name, needed, None if OPTIONAL in said else default
+    )
+
+
+def _present(kind: Any) -> Any:
+    """The type of a value that is there: `X` of `X | None`."""
+    return next(one for one in get_args(kind) if one is not NoneType) if isinstance(kind, UnionType) else kind
+
+
+def is_part(kind: Any) -> bool:
+    """Whether an annotation is a dataclass."""
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def value_type(kind: Any) -> ValueType:
+    """The type that an annotation alone tells: true or false, a text, a part, or a list of them."""
+    if is_part(kind):
+        return Named(kind) if part(kind).kind else PartOf(kind)
+    if get_origin(kind) is tuple:
+        return ListOf(value_type(get_args(kind)[0]), least=1)
+    plain: Mapping[Any, ValueType] = {bool: Flag(), str: Text()}
+    return plain[kind]
+
+
+@cache
+def form(cls: type) -> ValueType:
+    """The mapping that the class is written as, or that and what may stand instead of it."""
+    about, stated = part(cls), rows(cls)
+    make = _maker(cls)
+    listed = (*_header(cls), *(row for row in stated if row.key), *about.extra)
+    in_order = sorted(listed, key=lambda row: row.key != SPEC.key)
+    beside = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
+    rows_of = tuple(_grouped(in_order, about, ""))
+    whole = Fields(rows_of, make, about.least, about.most, {**beside, **about.beside}, based=bool(about.kind))
+    return _or_instead(whole, next((row for row in stated if not row.key), None), make)
+
+
+def _maker(cls: type) -> Make:
+    """What makes the class of its values; a part of the library has no name yet, and perhaps no title."""
+    make: Make = getattr(cls, "from_spec", None) or (lambda values: cls(**values))
+    names = {one.name for one in fields(cls)} if part(cls).kind else set()
+    unnamed = {name: "" for name in ("name", "title") if name in names}
+    return lambda values: make(unnamed | values)
+
+
+def _or_instead(whole: Fields, row: Row | None, make: Make) -> ValueType:
+    """A mapping, or what may stand instead of it: the value of one of its fields."""
+    if row is None:
+        return whole
+    bare = row.type.inner if isinstance(row.type, Sourced) else row.type
+    return OneOf((Made(bare, lambda value: make({row.attribute: value})), whole))
+
+
+def _header(cls: type) -> tuple[Row, ...]:
+    """The fields that every part of the library has: version, base, title and source; or the source alone."""
+    about, names = part(cls), {one.name for one in fields(cls)}
+    if not about.kind:
+        return (SOURCED,) if about.sourced else ()
+    needed = OPTIONAL if about.inline else NEEDED
+    title = Row(about.kind, TITLED, TITLE, "title" if "title" in names else "", needed)
+    source = replace(SOURCED, attribute="source" if "source" in names else "", needed=needed)
+    return (SPEC, BASE, title, source)
+
+
+def _grouped(listed: Sequence[Row], about: Part, above: str) -> Iterator[Row]:
+    """Rows as they stand in a mapping: those with a longer path in mappings of their own."""
+    inner: dict[str, list[Row]] = {}
+    for row in listed:
+        first, _, rest = row.key.partition(".")
+        inner.setdefault(first, []).append(replace(row, key=rest))
+    for key, members in inner.items():
+        if members[0].key:
+            group = about.groups[above + key]
+            entries = tuple(_grouped(members, about, f"{above}{key}."))
+            instead = next((row for row in entries if row.attribute == group.instead), None)
+            whole = Fields((SOURCED, *entries) if group.sourced else entries)
+            yield Row(key, _or_instead(whole, instead, dict), group.meaning, EACH, group.needed)
+        else:
+            yield replace(members[0], key=key)
+
+
+def below(kind: ValueType, seen: set[type] | None = None) -> Iterator[Row | type]:
+    """Every field of a type's values and of what those are made of, and every class of a part, each class once."""
+    known = set() if seen is None else seen
+    if isinstance(kind, PartOf):
+        if kind.cls not in known:
+            known.add(kind.cls)
+            yield kind.cls
+            yield from below(form(kind.cls), known)
+        return
+    if isinstance(kind, Fields):
+        yield from kind.rows
+    for inner in kind.inners:
+        yield from below(inner, known)

@@ -1,0 +1,86 @@
+"""Paths of a plan's values, as specs write them and as the typed plan has them, and the row of the table at each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import inf
+
+from ledger.spec.parts import PartOf, form, part, rows
+from ledger.spec.plan import Plan
+from ledger.spec.structures import Fields, ListOf, Made, MappingOf, OneOf, Row, Sourced
+from ledger.spec.values import Amount, ValueType, Whole
+
+WHOLE = PartOf(Plan)
+NUMBER = "1"  # the unit of counts, ratios and words
+
+
+@cache
+def spelt(path: str) -> str:
+    """A field of the plan (`accelerator.memory`) as specs write its path (`accelerator.memory.driver`)."""
+    return _translated(path, lambda row: row.attribute, lambda row: row.key)
+
+
+@cache
+def typed(path: str) -> str:
+    """A path as specs write it (`model.layers.decoder.repeat`), as the plan has it (`model.groups.decoder.repeat`)."""
+    return _translated(path, lambda row: row.key, lambda row: row.attribute or row.key)
+
+
+def row(path: str) -> Row | None:
+    """The row of the table at a path as specs write it; None where there is none."""
+    return _at(path)[1]
+
+
+def unit(path: str) -> str:
+    """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
+    kind = _at(path)[0]
+    return kind.unit if isinstance(kind, Amount) else NUMBER
+
+
+def greatest(path: str) -> float:
+    """The greatest value that a spec may state at a path; infinite where there is none."""
+    kind = _at(path)[0]
+    bound = kind.most if isinstance(kind, Whole) else kind.greatest if isinstance(kind, Amount) else None
+    return inf if bound is None else bound
+
+
+def _at(path: str) -> tuple[ValueType | None, Row | None]:
+    """The type of the value at a path, without its source, and the row if it is one of a mapping."""
+    kind: ValueType | None = WHOLE
+    found: Row | None = None
+    for step in path.split("."):
+        kind, found = _entry(kind, step) if kind is not None else (None, None)
+    return (kind.inner, found) if isinstance(kind, Sourced) else (kind, found)
+
+
+def _entry(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
+    """The type, and the row if it is one of a mapping, of what stands one step below a value."""
+    if isinstance(kind, PartOf):
+        return _entry(form(kind.cls), step)
+    if isinstance(kind, Fields):
+        found = kind.by_key.get(step)
+        return (found.type, found) if found else (None, None)
+    if isinstance(kind, ListOf | MappingOf):
+        return kind.item, None
+    entries = [_entry(inner, step) for inner in kind.inners if isinstance(kind, OneOf | Made)]
+    return max(entries, key=lambda entry: (entry[1] is not None, entry[0] is not None), default=(None, None))
+
+
+def _translated(path: str, read: Callable[[Row], str], write: Callable[[Row], str]) -> str:
+    """A path whose steps are named by one column of the tables, in the words of another."""
+    steps, written = path.split("."), list[str]()
+    kind: ValueType | None = WHOLE
+    while steps and kind is not None:
+        if isinstance(kind, PartOf):
+            listed = [one for one in (*rows(kind.cls), *part(kind.cls).extra) if read(one)]
+            named = [one for one in listed if read(one).split(".") == steps[: read(one).count(".") + 1]]
+            if not named:
+                break
+            longest = max(named, key=lambda one: read(one).count("."))
+            written += [write(longest)] if write(longest) else []
+            kind, steps = longest.type, steps[read(longest).count(".") + 1 :]
+        else:
+            kind, _ = _entry(kind, steps[0])
+            written.append(steps.pop(0))
+    return ".".join([*written, *steps])

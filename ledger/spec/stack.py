@@ -1,0 +1,264 @@
+"""The software of a plan: kernels, what may hide behind what, what the host spends, how the allocator reserves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import At, Group, Part
+from ledger.spec.structures import ListOf, Row, Values, quantity
+from ledger.spec.values import Choice, Size, Text, Whole
+
+TIME = quantity("s", zero=True)
+FACTOR = quantity("1", greatest=1000)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which implementation serves each part; each saves and moves what the real one does."""
+
+    spec: ClassVar[Part] = Part(meaning="Which implementation serves each part; overrides the stack's.", sourced=True)
+
+    attention: Annotated[
+        str,
+        Choice(
+            *("flash", "flash_repeated", "flash3", "triton", "efficient"),
+            *("cudnn", "cudnn_grouped", "math", "eager", "fused_softmax"),
+        ),
+        "The kernel of attention's core: FlashAttention 2, the same with keys and values copied for every query head, "
+        "FlashAttention 3, the one in Triton, torch's memory-efficient one, cuDNN's, the same with grouped heads, "
+        "plain operators, those of a framework, or a fused softmax between products (Megatron-LM).",
+    ] = "flash"
+    norm: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "fused"
+    activation: Annotated[
+        str,
+        Choice("fused", "fused_gated", "eager"),
+        "One kernel, one with the product of a gated MLP, or operator by operator.",
+    ] = "fused"
+    rotary: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "eager"
+    residual: Annotated[str, Choice("fused", "eager"), "`fused`: dropout and residual addition in one kernel."] = (
+        "eager"
+    )
+    loss: Annotated[
+        str,
+        Choice("eager", "fused", "softmax_in_place", "compiled", "chunked", "fused_linear"),
+        "`fused`: one kernel that leaves the gradient in place of the logits; `softmax_in_place`: fp32 logits and "
+        "their softmax, which becomes the gradient (Megatron-LM, nanotron); `compiled`: Inductor, without fp32 logits; "
+        "`chunked`: head and loss over parts of the sequence, rebuilt in backward; `fused_linear`: the same, with the "
+        "gradients computed in forward (Liger).",
+    ] = "eager"
+    loss_chunks: Annotated[
+        int, Size(2, 1_000_000), "Parts of a sequence for `chunked` and `fused_linear`; as the kernel chooses."
+    ] = 0
+    optimizer: Annotated[
+        str, Choice("foreach", "fused", "loop"), "The implementation of the update, of those the optimizer has."
+    ] = "foreach"
+    experts: Annotated[
+        str,
+        Choice("grouped_mm", "batched_mm", "eager", "dense"),
+        "`grouped_mm`: one kernel over tokens sorted by expert; `batched_mm`: each token with a copy of its expert's "
+        "weights; `eager`: a loop over experts; `dense`: all experts on all tokens, as transformers runs Llama 4.",
+    ] = "grouped_mm"
+    weighing: Annotated[
+        str,
+        Choice("results", "activation"),
+        "Where the scores of a token's experts multiply: their `results`, where tokens are put together again, or the "
+        "`activation` before the last product (Megatron-Core, weighted SwiGLU).",
+    ] = "results"
+    router: Annotated[
+        str,
+        Choice("eager", "fused"),
+        "Of a router in fp32: `eager` casts its operands and saves the casts; `fused` saves them as they are "
+        "(Megatron-Core, RouterGatingLinearFunction).",
+    ] = "eager"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
+
+    spec: ClassVar[Part] = Part(meaning="What may hide behind what.", sourced=True)
+
+    tensor: Annotated[
+        str,
+        Choice("none", "weight_gradient", "matmul"),
+        "Tensor-parallel communication behind the matmul it feeds or follows, or only behind the weight gradients of "
+        "backward.",
+    ] = "none"
+    data: Annotated[
+        str,
+        Choice("none", "backward", "replicas"),
+        "Gradient reduction behind the backward of earlier layers, always or only where the optimizer is not sharded "
+        "(`replicas`).",
+    ] = "backward"
+    gather: Annotated[str, Choice("none", "layer"), "The next unit's weights behind this unit's compute."] = "layer"
+    pipeline: Annotated[str, Choice("none", "compute"), "Pipeline sends behind compute."] = "none"
+    context: Annotated[
+        str, Choice("none", "attention"), "The next block of a ring behind the attention of this one."
+    ] = "attention"
+    expert: Annotated[
+        str,
+        Choice("none", "shared", "micro_batch"),
+        "Tokens to and from experts behind the shared experts, or behind what another micro-batch computes.",
+    ] = "none"
+    host: Annotated[
+        str, Choice("none", "compute"), "Copies to host memory and back behind the layers that run meanwhile."
+    ] = "none"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One software stack at one date: kernels, overlaps, launch cost, allocator; sizes in B, times in s."""
+
+    spec: ClassVar[Part] = Part(
+        title="A software stack at one date",
+        kind="stack",
+        inline=False,
+        groups={
+            "launch": Group("What the host spends on what it launches.", sourced=True),
+            "launch.beside": Group(
+                "Kernels of a layer that no operation of the plan stands for (copies into other layouts, lengths of "
+                "sequences)."
+            ),
+            "allocator": Group("How device memory is reserved, and what lies outside the allocator.", sourced=True),
+        },
+        extra=(
+            Row("launch.beside.forward", Whole(0), "How many in forward.", "beside.0", default=0),
+            Row("launch.beside.backward", Whole(0), "How many in backward.", "beside.1", default=0),
+        ),
+    )
+
+    name: str
+    title: str
+    date: Annotated[str, Text(pattern="^[0-9]{4}(-[0-9]{2}){0,2}$"), "Date of the software: `2025-06` or `2025-06-30`."]
+    kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = Kernels()
+    overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
+    compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False
+    graphs: Annotated[bool, At("launch.graphs"), "Whether CUDA graphs take the host out."] = False
+    launch: Annotated[float, At("launch.per_operation"), TIME, "Host time per operation: `18 us`."] = 0.0
+    check: Annotated[
+        float,
+        At("launch.check"),
+        TIME,
+        "Host time of one message, of which a collective needs four for each rank but the first where hosts compare "
+        "what they are about to run (`TORCH_DISTRIBUTED_DEBUG=DETAIL`).",
+    ] = 0.0
+    matmul_level: Annotated[float, FACTOR, "This stack's matmul rate over the calibrated library's."] = 1.0
+    context: Annotated[
+        int,
+        At("allocator.context"),
+        quantity("B", zero=True),
+        "What CUDA context, NCCL and cuBLAS hold outside the allocator.",
+    ] = 0
+    fragmentation: Annotated[
+        float, At("allocator.fragmentation"), FACTOR, "Reserved over allocated memory, at least 1."
+    ] = 1.0
+    accumulation: Annotated[
+        str,
+        Choice("add", "fused", "after_backward"),
+        "Gradients of micro-batches: added by a kernel of their own, fused into the matmul, or kept in the weights' "
+        "dtype until backward is over, and added then.",
+    ] = "add"
+    tensor_parallel: Annotated[
+        str,
+        Choice("dtensor", "explicit"),
+        "What splits layers: PyTorch's DTensor, or modules of the framework's own that keep the sequence outermost "
+        "(Megatron-LM, nanotron).",
+    ] = "dtensor"
+    buckets: Annotated[
+        bool,
+        "Whether gradients are reduced in buckets that are a second copy of all of them (DistributedDataParallel "
+        "without `gradient_as_bucket_view`).",
+    ] = False
+    main_gradients: Annotated[
+        bool, "Whether gradients are added up in one buffer that is never freed (Megatron-LM's `main_grad`)."
+    ] = False
+    gathers: Annotated[
+        str,
+        Choice("in_place", "copied"),
+        "ZeRO 1 and 2: updated weights are gathered into the weights themselves, or copied through buffers as large "
+        "as all of them.",
+    ] = "in_place"
+    reduces: Annotated[
+        str,
+        Choice("share", "all"),
+        "ZeRO 1: each device gets the sum of its share of the gradients, or of all of them and updates its share.",
+    ] = "share"
+    unshard: Annotated[
+        str,
+        Choice("views", "copied"),
+        "ZeRO 3: gathered weights are used where they arrive (FSDP1's flat parameters), or copied out of the buffer "
+        "(FSDP2).",
+    ] = "views"
+    transfer_channels: Annotated[
+        int,
+        Whole(0, 1000),
+        "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels).",
+    ] = 0
+    ends: Annotated[
+        str,
+        Choice("root", "apart"),
+        "ZeRO 3: embedding and head move together with the root, which stays gathered for a whole pass, or apart, "
+        "each by itself; tied ones are always left to the root.",
+    ] = "root"
+    expandable: Annotated[
+        bool,
+        At("allocator.expandable"),
+        "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
+    ] = False
+    recorded: Annotated[
+        bool,
+        At("allocator.recorded"),
+        "Whether what a collective used is marked with its stream (Tensor.record_stream), so that it is free once the "
+        "device is past the collective, not once the host is (c10d before PyTorch 2.2; asynchronous ones before 2.8).",
+    ] = False
+    gather_buffers: Annotated[
+        bool,
+        "Tensor parallelism with `sequence: regather`: sequences are gathered into two buffers that last, one of them "
+        "for gradients (nanotron's MemoryBuffer).",
+    ] = False
+    beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
+    call: Annotated[
+        float,
+        At("launch.beside.each"),
+        TIME,
+        "Host time of one of them: a call without autograd, views or hooks around it.",
+    ] = 0.0
+    update: Annotated[
+        str,
+        Choice("by_weight", "flat"),
+        "Weights are updated with their own gradients and states, or one flat tensor of all that a device updates, "
+        "which gradients are copied into.",
+    ] = "by_weight"
+    recounts: Annotated[
+        bool,
+        "Whether peaks are counted anew before the update (torch.cuda.reset_peak_memory_stats), so that the memory it "
+        "prints is what was reserved then.",
+    ] = False
+    transfers: Annotated[
+        str,
+        Choice("ordered", "waited"),
+        "Pipeline stages know the shapes of what they are sent, or hosts send them first, and wait for the device with "
+        "every one.",
+    ] = "ordered"
+    optimizer_passes: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("copy", "unscale", "norm", "clip", "cast", "zero")),
+        "Passes over the gradients beside the update.",
+    ] = ()
+    scatter_sends: Annotated[
+        bool,
+        "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node.",
+    ] = False
+    overlap_tax: Annotated[
+        float,
+        quantity("1", greatest=1, zero=True),
+        "Share of a hidden transfer's time that the compute beside it loses.",
+    ] = 0.0
+    source: str = ""
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Stack:
+        """Kernels that no operation stands for are a pair, of forward and backward."""
+        beside = (given.pop("beside.0", 0), given.pop("beside.1", 0))
+        return cls(**(given | {"beside": beside}))

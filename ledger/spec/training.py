@@ -1,0 +1,119 @@
+"""What backward rebuilds, and which weights are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from ledger.spec.parts import At, Part
+from ledger.spec.structures import ListOf, Row, Values
+from ledger.spec.values import Choice, Size, Text, Whole
+
+LAYERS = Whole(1, 100_000)
+NAMES = ListOf(Text(), 1, unique=True)
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """What backward rebuilds.
+
+    `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
+    every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
+    """
+
+    spec: ClassVar[Part] = Part(
+        meaning="What backward rebuilds: none | selective (the attention core) | full (every layer) | square_root | "
+        "{every: n} | {layers: n} | {segment: n} | {components: [attention, mlp]} | {keep: [matmul, attention]}.",
+        least=1,
+        beside={"matmuls": ("keep",)},
+    )
+
+    policy: Annotated[str, At(""), Choice("none", "selective", "full", "square_root"), "A policy."] = "none"
+    every: Annotated[int, LAYERS, "Every n-th layer."] = 1
+    keep: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("matmul", "attention", "collective", "reduce_scatter", "all_to_all", "norm", "activation"), 1),
+        "All is rebuilt but what these give.",
+    ] = ()
+    matmuls: Annotated[
+        str,
+        Choice("all", "every_second"),
+        "With `keep: [matmul]`: whether every second projection of a layer is rebuilt (torchtitan).",
+    ] = "all"
+    components: Annotated[
+        tuple[str, ...],
+        ListOf(Choice("core", "attention", "mlp", "experts", "norm", "activation", "up_projection"), 1, unique=True),
+        "These parts of each layer. Of `norm`, `activation` and `up_projection` the result goes too.",
+    ] = ()
+    layers: Annotated[
+        int, LAYERS, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
+    ] = 0
+    segment: Annotated[
+        int,
+        LAYERS,
+        "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
+    ] = 0
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Recompute:
+        """The first policy that is stated (a rule refuses a second one); `square_root` is a segment of no length."""
+        policy = next((name for name in ("every", "layers", "segment", "components", "keep") if name in given), "")
+        if policy:
+            stated = (policy, "matmuls") if policy == "keep" else (policy,)
+            return cls(policy, **{name: given[name] for name in stated if name in given})
+        word = given.get("policy", "none")
+        return cls("segment") if word == "square_root" else cls(word)
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters: their rank, and the contractions that have one (`q`, `up`, ...)."""
+
+    rank: Annotated[int, Size(most=100_000), "Width between the two factors."]
+    targets: Annotated[
+        tuple[str, ...],
+        ListOf(
+            Choice("q", "k", "v", "qkv", "out", "gate", "up", "down", "q_latent", "kv_latent", "kv"), 1, unique=True
+        ),
+        "The matrices that have an adapter.",
+    ]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Which weights are trained.
+
+    `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
+    """
+
+    spec: ClassVar[Part] = Part(
+        meaning="Which weights are trained: all | {only: [head]} | {frozen: [embedding]} | "
+        "{lora: {rank: 16, targets: [q, v]}}.",
+        least=1,
+        most=1,
+        extra=(
+            Row(
+                "only",
+                NAMES,
+                "Parts that are trained: `embedding`, `head`, `final_norm`, `attention`, a layer group, or a part of "
+                "one (`decoder/mlp`).",
+                "only",
+            ),
+            Row("frozen", NAMES, "Parts that are not trained.", "frozen"),
+        ),
+    )
+
+    kind: Annotated[str, At(""), Choice("all"), "All of them."] = "all"
+    names: tuple[str, ...] = ()
+    lora: Annotated[Lora | None, "Low-rank adapters beside frozen weights."] = None
+
+    @classmethod
+    def from_spec(cls, given: Values) -> Train:
+        """The one entry says which kind it is."""
+        kind = next(iter(given), "kind")
+        return cls() if kind == "kind" else cls("lora", lora=given[kind]) if kind == "lora" else cls(kind, given[kind])
+
+    @property
+    def rank(self) -> int:
+        """The rank of the adapters; 0: there are none."""
+        return self.lora.rank if self.lora else 0
