@@ -42,12 +42,12 @@ class BundleTotals:
     removed: Mapping[str, Number]
 
 
-def bundle_inputs(old: Plan, new: Plan, found: Sequence[Change]) -> tuple[Bundle, ...]:
+def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bundle, ...]:
     """Inputs that may be changed one by one, and together those that the rules allow only with others."""
-    if len(found) > MOST_INPUTS:
+    if len(changes) > MOST_INPUTS:
         return ()
-    free = [change for change in found if may_change_alone(old, new, change.fields)]
-    tied = tuple(change for change in found if change not in free)
+    free = [change for change in changes if may_change_alone(old, new, change.fields)]
+    tied = tuple(change for change in changes if change not in free)
     alone = tuple((change,) for change in free)
     return (*alone, tied) if tied else alone
 
@@ -64,16 +64,16 @@ def compile_between(
     from ledger.books import compile_plan
 
     close = compiler or compile_plan
-    found = []
+    effects = []
     for bundle in bundles:
         names = tuple(change.path for change in bundle)
         fields = frozenset().union(*(change.fields for change in bundle))
         if len(bundles) == 1:
-            found.append(BundleTotals(names, new.totals, old.totals))
+            effects.append(BundleTotals(names, new.totals, old.totals))
         elif may_change_alone(old.plan, new.plan, fields):
             with_it, without = mixed(old.plan, new.plan, fields), mixed(new.plan, old.plan, fields)
-            found.append(BundleTotals(names, close(with_it).totals, close(without).totals))
-    return tuple(found)
+            effects.append(BundleTotals(names, close(with_it).totals, close(without).totals))
+    return tuple(effects)
 
 
 def attribute(
@@ -82,7 +82,7 @@ def attribute(
     """The bundles that change this total, the largest first; nothing where a plan lacks the total."""
     if old is None or new is None:
         return
-    known = [effect for effect in effects if key in effect.added and key in effect.removed]
-    found = [Attribution(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in known]
-    found = [cause for cause in found if cause.alone or cause.last]
-    yield from sorted(found, key=lambda cause: (-abs(float(cause.alone)) - abs(float(cause.last)), cause.inputs))
+    shared = [effect for effect in effects if key in effect.added and key in effect.removed]
+    attributions = [Attribution(effect.inputs, effect.added[key] - old, new - effect.removed[key]) for effect in shared]
+    attributions = [cause for cause in attributions if cause.alone or cause.last]
+    yield from sorted(attributions, key=lambda cause: (-abs(float(cause.alone)) - abs(float(cause.last)), cause.inputs))

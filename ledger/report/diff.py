@@ -51,7 +51,7 @@ class TotalChange:
 
     @property
     def by(self) -> Number | None:
-        """The absolute change."""
+        """New minus old, in the unit of the total; None where one of the plans lacks it."""
         return None if self.old is None or self.new is None else self.new - self.old
 
     @property
@@ -109,12 +109,12 @@ PARTS = ("verdict", "outputs", "inputs", "formulas")
 
 def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | None = None) -> Diff:
     """The differences; `compiler` closes the books of the plans between the two (None: that of this package)."""
-    found = changes(old.plan, new.plan)
-    bundles = bundle_inputs(old.plan, new.plan, found)
+    inputs = changes(old.plan, new.plan)
+    bundles = bundle_inputs(old.plan, new.plan, inputs)
     outputs = total_changes(old.totals, new.totals)
-    notes = [TOGETHER.format(", ".join(one.path for one in bundle)) for bundle in bundles if len(bundle) > 1]
-    if len(found) > MOST_INPUTS:
-        notes = [TOO_MANY.format(len(found), MOST_INPUTS)]
+    notes = [TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in bundles if len(bundle) > 1]
+    if len(inputs) > MOST_INPUTS:
+        notes = [TOO_MANY.format(len(inputs), MOST_INPUTS)]
     elif outputs:
         effects = compile_between(old, new, bundles, compiler)
         outputs = tuple(replace(row, causes=tuple(attribute(row.key, row.old, row.new, effects))) for row in outputs)
@@ -123,7 +123,7 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
         new=new.plan.title,
         verdict=tuple(verdict_changes(old, new)),
         outputs=outputs,
-        inputs=found,
+        inputs=inputs,
         formulas=tuple(formula_changes(old, new)),
         notes=tuple(notes),
     )
@@ -159,9 +159,9 @@ def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
 
 def total_changes(old: Mapping[str, Number], new: Mapping[str, Number]) -> tuple[TotalChange, ...]:
     """The totals that differ: those that a reviewer reads first, then the others by what they count."""
-    known = {*old, *new}
-    first = [key for key in FIRST if key in known]
-    keys = [*first, *sorted(known - set(first), key=lambda key: (total_group(key), key))]
+    either = {*old, *new}
+    first = [key for key in FIRST if key in either]
+    keys = [*first, *sorted(either - set(first), key=lambda key: (total_group(key), key))]
     return tuple(TotalChange(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key))
 
 
@@ -181,7 +181,7 @@ def formula_changes(old: Compiled, new: Compiled) -> Iterable[FormulaChange]:
 
 def account_formulas(compiled: Compiled) -> dict[tuple[str, str, str], tuple[str, ...]]:
     """The formulas of each account, resource and phase, those of several roles once."""
-    found: dict[tuple[str, str, str], set[str]] = {}
+    formulas: dict[tuple[str, str, str], set[str]] = {}
     for leaf in compiled.accounts:
-        found.setdefault((leaf.account, leaf.resource.name, leaf.when), set()).add(leaf.formula)
-    return {key: tuple(sorted(texts)) for key, texts in found.items()}
+        formulas.setdefault((leaf.account, leaf.resource.name, leaf.when), set()).add(leaf.formula)
+    return {key: tuple(sorted(texts)) for key, texts in formulas.items()}

@@ -57,7 +57,7 @@ def as_text(diff: Diff) -> str:
 
 
 def as_markdown(diff: Diff) -> str:
-    """For a pull request."""
+    """The difference as Markdown, for a pull request."""
     return render_template("diff.md", diff)
 
 
@@ -67,7 +67,7 @@ def as_html(diff: Diff) -> str:
 
 
 def as_json(diff: Diff) -> str:
-    """For programs."""
+    """The record as a JSON text."""
     return json.dumps(record(diff), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -90,8 +90,8 @@ def verdict_lines(diff: Diff) -> list[str]:
     """The changes of the verdict in sentences."""
     if diff.empty:
         return [SAME]
-    said = [f"{turn.what}: {turn.old} → {turn.new}" for turn in diff.verdict]
-    return said or ["The verdict is the same."]
+    lines = [f"{turn.what}: {turn.old} → {turn.new}" for turn in diff.verdict]
+    return lines or ["The verdict is the same."]
 
 
 def tables(diff: Diff) -> Iterator[Table]:

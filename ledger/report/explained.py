@@ -57,14 +57,14 @@ def posting_record(leaves: list[Account]) -> dict[str, Any]:
 
 def symbol_record(plan: Plan, symbol: Symbol) -> dict[str, Any]:
     """A symbol with its value, the spec path, and `file:line:column` (empty: written nowhere)."""
-    found = origin(plan, symbol.path)
+    place = origin(plan, symbol.path)
     return {
         "symbol": symbol.name,
         "value": json_number(symbol.value),
         "meaning": symbol.meaning,
         "path": symbol.path,
-        "where": str(found.where) if found else "",
-        "source": found.source if found else "",
+        "where": str(place.where) if place else "",
+        "source": place.source if place else "",
     }
 
 

@@ -74,17 +74,17 @@ class Text:
 
     @property
     def width(self) -> float:
-        """Its length in px."""
+        """The length of the line in px."""
         return text_width(self.text, self.size, self.weight)
 
     @property
     def box(self) -> Box:
-        """The rectangle its letters fill."""
+        """The rectangle that its letters fill, in px."""
         left = self.x - self.width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
         return Box(left, self.y - ASCENT * self.size, left + self.width, self.y + DESCENT * self.size)
 
     def draw(self) -> str:
-        """The element."""
+        """The SVG element of the line."""
         return element(
             "text",
             escape(self.text),
@@ -153,7 +153,7 @@ Position = tuple[float, float]
 
 
 def line(start: Position, end: Position, colour: str, width: float = 1.0, dashes: str = "") -> str:
-    """A straight line."""
+    """A straight line between two points, `width` px wide."""
     return element("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **stroke(colour, width, dashes or None))
 
 

@@ -21,14 +21,14 @@ def write_report(report: Report, out_dir: Path, formats: Iterable[str]) -> list[
 
     Files that would not change are left alone.
     """
-    made = [(out_dir / f"{report.compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
-    for path, content in made:
+    files = [(out_dir / f"{report.compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
+    for path, content in files:
         replace_file(path, content)
-    return [path for path, _ in made]
+    return [path for path, _ in files]
 
 
 def as_html(report: Report) -> bytes:
-    """The page."""
+    """The page as UTF-8."""
     return render(report).encode()
 
 

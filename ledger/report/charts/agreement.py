@@ -17,7 +17,7 @@ ROOM = 1.12  # around the measured times, as a factor
 def chart(points: Sequence[MeasuredPoint], unit: str, title: str, width: float) -> str:
     """Measured to the right, logarithmic; upwards how much more is predicted. On the middle line both are equal."""
     worst = max(abs(point.error) for point in points)
-    reach = next((one for one in REACHES if one >= worst), REACHES[-1])
+    reach = next((step for step in REACHES if step >= worst), REACHES[-1])
     measured = [point.measured for point in points]
     x = Scale(min(measured) / ROOM, max(measured) * ROOM, LEFT, width - EDGE, logarithmic=True)
     y = Scale(-reach, reach, EDGE + TALL, EDGE)

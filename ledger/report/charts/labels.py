@@ -31,9 +31,9 @@ def place_labels(marks: Sequence[Mark], obstacles: Sequence[Box], plot: Box, mos
             for text, box in places
             if box.inside(plot) and not any(box.overlaps(other, CLEAR) for other in others)
         )
-        if found := next(free, None):
-            names.append(found[0])
-            taken.append(found[1])
+        if spot := next(free, None):
+            names.append(spot[0])
+            taken.append(spot[1])
     return tuple(names)
 
 

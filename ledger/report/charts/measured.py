@@ -32,7 +32,7 @@ def draw_point(point: MeasuredPoint, unit: str, centre: Position, radius: float)
     return circle(centre, radius, "estimate", tip)
 
 
-def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], said: str) -> list[str]:
+def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], title: str) -> list[str]:
     """Lines at round values, named below where there is room, and at `levels`, named at the left."""
     parts, reach = [], 0.0
     for value in x.ticks(6):
@@ -44,5 +44,5 @@ def grid(x: Scale, y: Scale, unit: str, levels: Iterable[tuple[float, str]], sai
     for value, label in levels:
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
         parts.append(Text(x.start - 6.0, y(value) + 0.35 * SMALL, label, SMALL, "end", fill="muted").draw())
-    parts.append(Text((x.start + x.end) / 2, y.start + 34.0, said, SMALL, "middle").draw())
+    parts.append(Text((x.start + x.end) / 2, y.start + 34.0, title, SMALL, "middle").draw())
     return parts

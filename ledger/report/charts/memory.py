@@ -148,5 +148,5 @@ def capacity_mark(scale: Scale, capacity: float, rows: Rows) -> list[str]:
 
 def categories(stacks: Sequence[StackedBar]) -> list[tuple[str, str]]:
     """Every category that holds anything, in the order of the palette, for the legend."""
-    held = {part.colour: part.name for stack in stacks for part in stack.parts if part.amount}
-    return [(colour, held[colour]) for colour in COLOURS if colour in held]
+    names = {part.colour: part.name for stack in stacks for part in stack.parts if part.amount}
+    return [(colour, names[colour]) for colour in COLOURS if colour in names]

@@ -121,7 +121,7 @@ def roof_key(roof: Roof, y: float) -> list[str]:
 
 
 def _draw_point(point: KernelPoint, x: Scale, y: Scale) -> str:
-    """One kernel."""
+    """The circle of a kernel; the pointer finds its name and numbers."""
     tip = (
         f"{point.label}: {numbers.si(point.rate, 'FLOP/s')} at {numbers.intensity(point.intensity)}, "
         f"{numbers.percent(point.share)} of the time"

@@ -36,7 +36,7 @@ class Rows:
 
     @property
     def left(self) -> float:
-        """Where bars begin."""
+        """Where bars begin, in px from the left."""
         if self.stacked:
             return 0.0
         longest = max((text_width(label, weight=600) for label in self.labels), default=0.0)
@@ -44,7 +44,7 @@ class Rows:
 
     @property
     def right(self) -> float:
-        """Where bars end."""
+        """Where bars end, in px from the left."""
         if self.stacked:
             return self.width
         return self.width - max((text_width(value, weight=600) for value in self.values), default=0.0) - GAP

@@ -63,7 +63,7 @@ def grid(x: Scale, y: Scale) -> list[str]:
 
 
 def _draw_point(choice: LayoutPoint, x: Scale, y: Scale) -> str:
-    """One layout."""
+    """The dot of a layout; the pointer finds its changes and numbers."""
     tip = f"{choice.label}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
     return circle((x(choice.memory), y(choice.seconds)), RADIUS, "estimate" if choice.best else "bound", tip)
 

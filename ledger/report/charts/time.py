@@ -24,14 +24,14 @@ class TimeBar:
 
 def waterfall(spans: Sequence[TimeBar], title: str, width: float) -> str:
     """Each part of the step begins where the one before it ends; the last row is their sum."""
-    whole = sum(span.seconds for span in spans)
-    everything = (*spans, TimeBar("step", whole, "estimate", strong=True))
-    rows, scale, parts = frame(everything, whole, width)
+    step = sum(span.seconds for span in spans)
+    everything = (*spans, TimeBar("step", step, "estimate", strong=True))
+    rows, scale, parts = frame(everything, step, width)
     reached = 0.0
     for row, span in enumerate(everything):
         start = 0.0 if span.strong else reached
         box = rows.box(row, scale(start), scale(start + span.seconds))
-        part = numbers.percent(span.seconds / whole if whole else 0.0)
+        part = numbers.percent(span.seconds / step if step else 0.0)
         tip = f"{span.label}: {numbers.duration(span.seconds)}, {part} of the step"
         parts.append(rectangle(box, span.colour, tip))
         reached = start + span.seconds

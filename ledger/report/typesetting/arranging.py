@@ -39,11 +39,11 @@ def arrange(tree: ast.expr) -> ArrangedFormula:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     definitions: list[tuple[str, ast.expr]] = []
     for letter in (letter for letter in LETTERS if letter not in used):
-        found = _recurring(tree)
-        if found is None:
+        recurring = _recurring(tree)
+        if recurring is None:
             break
-        tree = _replaced(tree, key(found), ast.Name(letter))
-        definitions.append((letter, found))
+        tree = _replaced(tree, key(recurring), ast.Name(letter))
+        definitions.append((letter, recurring))
     named = tuple((letter, _slashed(_shortened(meaning))) for letter, meaning in definitions)
     return ArrangedFormula(_slashed(_factored(_gathered(tree), SHARED)), named)
 
@@ -56,8 +56,8 @@ def _recurring(tree: ast.expr) -> ast.expr | None:
     nodes = [(node, below, key(node)) for node, below in _nameable(tree)]
     counts = Counter(name for _, _, name in nodes)
     saved = [(below, (counts[name] - 1) * width(node), counts[name], node) for node, below, name in nodes]
-    worth = [one for one in saved if one[1] - one[2] * LETTER > COSTS]
-    return max(worth, key=lambda one: one[:2])[-1] if worth else None
+    worth = [row for row in saved if row[1] - row[2] * LETTER > COSTS]
+    return max(worth, key=lambda row: row[:2])[-1] if worth else None
 
 
 def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
@@ -70,10 +70,10 @@ def _nameable(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
         yield from _nameable(child)
 
 
-def _replaced(node: ast.expr, found: Key, name: ast.Name) -> ast.expr:
-    if key(node) == found:
+def _replaced(node: ast.expr, replaced: Key, name: ast.Name) -> ast.expr:
+    if key(node) == replaced:
         return name
-    return map_children(node, lambda child: _replaced(child, found, name))
+    return map_children(node, lambda child: _replaced(child, replaced, name))
 
 
 # --- what is shared -----------------------------------------------------------------------------
@@ -97,9 +97,9 @@ def _factored(tree: ast.expr, least: int) -> ast.expr:
         return tree
     groups: list[ast.expr] = []
     while (name := _shared(rest, least)) is not None:
-        mine = [factors(term) for term in rest if name in _names(term)]
+        sharing = [factors(term) for term in rest if name in _names(term)]
         rest = [term for term in rest if name not in _names(term)]
-        groups.append(_group(name, mine))
+        groups.append(_group(name, sharing))
     return add_terms([("+", part) for part in (*groups, *rest)])
 
 
@@ -114,13 +114,17 @@ def _shared(parts: list[ast.expr], least: int) -> str | None:
     return name if count >= least else None
 
 
-def _group(name: str, mine: list[list[ast.expr]]) -> ast.expr:
+def _group(name: str, sharing: list[list[ast.expr]]) -> ast.expr:
     """Terms with a factor in common, after all that they have in common: names, and the greatest number."""
-    divisor = gcd(*(_number(parts) for parts in mine))
-    first, *others = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in mine)
-    common = [one for one in dict.fromkeys(first) if one == name or all(one in names for names in others)]
-    inside = [multiply_factors(_times(_number(parts) // divisor, _without(parts, common))) for parts in mine]
-    before = _times(divisor, [ast.Name(one) for one in common])
+    divisor = gcd(*(_number(parts) for parts in sharing))
+    first, *others = ([factor.id for factor in parts if isinstance(factor, ast.Name)] for parts in sharing)
+    common = [
+        factor_name
+        for factor_name in dict.fromkeys(first)
+        if factor_name == name or all(factor_name in names for names in others)
+    ]
+    inside = [multiply_factors(_times(_number(parts) // divisor, _without(parts, common))) for parts in sharing]
+    before = _times(divisor, [ast.Name(factor_name) for factor_name in common])
     return multiply_factors([*before, add_terms([("+", part) for part in inside])])
 
 
@@ -172,12 +176,14 @@ def _quotient(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
 
 def _cancelled(below: list[ast.expr]) -> Iterator[ast.expr]:
     """Divisors without one that is divided out again: `a/b/(c/b)` is a over c."""
-    undone = [key(one.right) for one in below if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div)]
-    for one in below:
-        match one:
+    undone = [
+        key(divisor.right) for divisor in below if isinstance(divisor, ast.BinOp) and isinstance(divisor.op, ast.Div)
+    ]
+    for divisor in below:
+        match divisor:
             case ast.BinOp(left=left, op=ast.Div(), right=right) if key(right) in map(key, below):
                 yield left
-            case _ if key(one) in undone:
-                undone.remove(key(one))
+            case _ if key(divisor) in undone:
+                undone.remove(key(divisor))
             case _:
-                yield one
+                yield divisor

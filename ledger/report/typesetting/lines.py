@@ -36,9 +36,9 @@ def break_lines(formula: str) -> FormulaLines:
     tree = parse(formula)
     if width(tree) <= LINE and not _divides_in_turn(tree):
         return FormulaLines((in_latex(tree).text,))
-    found = arrange(tree)
-    definitions = [line for letter, meaning in found.definitions for line in _definition(letter, meaning)]
-    return FormulaLines(tuple(pack_lines(pieces(found.tree))), tuple(definitions))
+    shorter = arrange(tree)
+    definitions = [line for letter, meaning in shorter.definitions for line in _definition(letter, meaning)]
+    return FormulaLines(tuple(pack_lines(pieces(shorter.tree))), tuple(definitions))
 
 
 def _divides_in_turn(tree: ast.expr) -> bool:

@@ -40,8 +40,8 @@ class LinePicture:
     @property
     def drop(self) -> str:
         """The class of a picture that reaches so far below the baseline."""
-        found = BOX.search(self.svg)
-        below = float(found[1]) + float(found[2]) if found else 0.0
+        box = BOX.search(self.svg)
+        below = float(box[1]) + float(box[2]) if box else 0.0
         return f"drop-{min(max(round(below), 0), DEEPEST)}"
 
     @property
@@ -85,10 +85,10 @@ class TypesetFormula:
 @lru_cache(maxsize=CACHED)
 def typeset(formula: str) -> TypesetFormula:
     """The formula as pictures; FormulaError where the text is not a formula."""
-    found = break_lines(formula)
-    first, *rest = map(cached_picture, found.lines)
+    broken = break_lines(formula)
+    first, *rest = map(cached_picture, broken.lines)
     lines = (LinePicture(first, spoken(formula)), *map(LinePicture, rest))
-    return TypesetFormula(lines, tuple(LinePicture(cached_picture(text)) for text in found.definitions))
+    return TypesetFormula(lines, tuple(LinePicture(cached_picture(text)) for text in broken.definitions))
 
 
 def drop_rules() -> Iterator[str]:

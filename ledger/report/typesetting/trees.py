@@ -53,20 +53,20 @@ def factors(node: ast.expr) -> list[ast.expr]:
 
 def add_terms(parts: list[tuple[str, ast.expr]]) -> ast.expr:
     """The sum of terms with signs; the first sign is a plus."""
-    (_, whole), *rest = parts
+    (_, total), *rest = parts
     for sign, part in rest:
-        whole = ast.BinOp(whole, ast.Add() if sign == "+" else ast.Sub(), part)
-    return whole
+        total = ast.BinOp(total, ast.Add() if sign == "+" else ast.Sub(), part)
+    return total
 
 
 def multiply_factors(parts: list[ast.expr]) -> ast.expr:
     """The product of factors; one where there are none."""
     if not parts:
         return ast.Constant(1)
-    whole, *rest = parts
+    product, *rest = parts
     for part in rest:
-        whole = ast.BinOp(whole, ast.Mult(), part)
-    return whole
+        product = ast.BinOp(product, ast.Mult(), part)
+    return product
 
 
 def children(node: ast.expr) -> list[ast.expr]:

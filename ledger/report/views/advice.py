@@ -21,9 +21,9 @@ def advice(report: Report) -> str:
 
 def memory_advice(report: Report) -> str:
     """The changes that free most memory, each by itself."""
-    found = applicable_levers(report.compiled.plan, fullest_role(report.compiled).peak.parts)[:SAID]
-    told = [f"{lever.change} frees up to {numbers.size(freed)}" for lever, freed in found]
-    return f"{', '.join(told)}." if told else ""
+    levers = applicable_levers(report.compiled.plan, fullest_role(report.compiled).peak.parts)[:SAID]
+    sentences = [f"{lever.change} frees up to {numbers.size(freed)}" for lever, freed in levers]
+    return f"{', '.join(sentences)}." if sentences else ""
 
 
 def time_advice(report: Report) -> str:

@@ -20,18 +20,18 @@ def basis_sentence(compiled: Compiled) -> str:
     """The verdict's word for the evidence, and what shares of the step's kernels and transfers rest on what."""
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
-    found = list(_shares(basis(compiled)))
+    shares = list(_shares(basis(compiled)))
     word = compiled.verdict.evidence.capitalize()
-    if len(found) == 1:
-        return f"{word}: kernels, and transfers that nothing hides, rest on {found[0][1]} alone."
-    told = [f"{numbers.percent(share)} on {what}" for share, what in found]
-    return f"{word}: of the time of kernels, and of transfers that nothing hides, {_joined(told)}."
+    if len(shares) == 1:
+        return f"{word}: kernels, and transfers that nothing hides, rest on {shares[0][1]} alone."
+    parts = [f"{numbers.percent(share)} on {what}" for share, what in shares]
+    return f"{word}: of the time of kernels, and of transfers that nothing hides, {_joined(parts)}."
 
 
-def _shares(found: Basis) -> Iterator[tuple[float, str]]:
+def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
     """Every share that is not nought, measurements first."""
-    named = [(share, f"measurements of {name or 'this device'}") for name, share in found.devices.items()]
-    for share, what in (*named, (found.figures, "single published figures"), (found.sheets, "data sheets")):
+    named = [(share, f"measurements of {name or 'this device'}") for name, share in rests.devices.items()]
+    for share, what in (*named, (rests.figures, "single published figures"), (rests.sheets, "data sheets")):
         if share >= LEAST:
             yield share, what
 

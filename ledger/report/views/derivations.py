@@ -37,22 +37,22 @@ class DerivationsView:
 def derivations(report: Report) -> DerivationsView:
     """The record of this very plan, else of its model in another layout; a plan without one says so."""
     plan = report.compiled.plan
-    found = records.nearest(plan, records.folder())
-    if found is None:
-        told = "No record in the library has PyTorch as the judge of this model's derivations"
+    record = records.nearest(plan, records.folder())
+    if record is None:
+        reason = "No record in the library has PyTorch as the judge of this model's derivations"
         return DerivationsView(
-            f"{told}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
+            f"{reason}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
         )
-    return DerivationsView(_sentence(found, _subject(found, plan)), _table(found), found.origin.command)
+    return DerivationsView(_sentence(record, _subject(record, plan)), _table(record), record.origin.command)
 
 
-def _subject(found: Verification, plan: Plan) -> str:
+def _subject(record: Verification, plan: Plan) -> str:
     """Whose derivations the record is about."""
-    if found.digest == plan.digest:
+    if record.digest == plan.digest:
         return "This plan's derivations"
-    if found.name == plan.name:
+    if record.name == plan.name:
         return "Derivations of this plan in an earlier state"
-    return f"Derivations of this model in another plan ({found.name})"
+    return f"Derivations of this model in another plan ({record.name})"
 
 
 def _plan_as_typed(plan: Plan) -> str:
@@ -62,20 +62,20 @@ def _plan_as_typed(plan: Plan) -> str:
     return file if file.endswith(SPECS) else plan.name
 
 
-def _sentence(found: Verification, subject: str) -> str:
-    counts = found.counts
+def _sentence(record: Verification, subject: str) -> str:
+    counts = record.counts
     equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
-    furthest = worst(found.verdicts)
+    furthest = worst(record.verdicts)
     parts = [f"{equal} equal, named causes taken away", f"{within} within their tolerance"]
     parts += [f"{counts[DIFFERS]} disagree"] if counts[DIFFERS] else []
     parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []
     far = f" The largest difference, causes included, is {numbers.shift(furthest.error)}." if furthest else ""
-    return f"{subject} were checked against PyTorch {found.origin.torch}: {'; '.join(parts)}.{far}"
+    return f"{subject} were checked against PyTorch {record.origin.torch}: {'; '.join(parts)}.{far}"
 
 
-def _table(found: Verification) -> Table:
-    rows = tuple(_row(verdict) for verdict in found.verdicts)
-    return Table(f"Derivations against PyTorch {found.origin.torch}", COLUMNS, rows, PRINTED)
+def _table(record: Verification) -> Table:
+    rows = tuple(_row(verdict) for verdict in record.verdicts)
+    return Table(f"Derivations against PyTorch {record.origin.torch}", COLUMNS, rows, PRINTED)
 
 
 def _row(verdict: Verdict) -> tuple[Cell, ...]:

@@ -141,23 +141,23 @@ def assumptions(report: Report) -> Table:
 
 def assumption_rows(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Every assumption with its value, empty where the plan makes none, and what it is used for."""
-    given, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
-    price = given.price
+    stated, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
+    price = stated.price
     overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
-        ("utilisation", numbers.percent(given.mfu), "the napkin estimate only"),
+        ("utilisation", numbers.percent(stated.mfu), "the napkin estimate only"),
         ("price", f"{numbers.money(price.per_device_hour)} per device and hour" if price else "", "cost"),
         ("date of the price", price.date if price else "", "prices change"),
-        ("headroom policy", given.headroom, "the warning before memory runs out"),
+        ("headroom policy", stated.headroom, "the warning before memory runs out"),
         ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
         *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
         ("launch of a kernel", time_or_nothing(stack.launch), "small kernels in eager mode"),
         ("failures", f"{numbers.plain(failures * 86400)} per device and day" if failures else "", "goodput"),
-        ("checkpoint every", time_or_nothing(given.checkpoint_interval), "goodput"),
-        ("a checkpoint takes", time_or_nothing(given.checkpoint_cost), "goodput"),
-        ("a restart takes", time_or_nothing(given.restart_time), "goodput"),
-        ("power usage effectiveness", numbers.plain(given.power_usage_effectiveness), "energy"),
+        ("checkpoint every", time_or_nothing(stated.checkpoint_interval), "goodput"),
+        ("a checkpoint takes", time_or_nothing(stated.checkpoint_cost), "goodput"),
+        ("a restart takes", time_or_nothing(stated.restart_time), "goodput"),
+        ("power usage effectiveness", numbers.plain(stated.power_usage_effectiveness), "energy"),
     )
 
 

@@ -69,7 +69,7 @@ class FormulaRow:
     @property
     def times(self) -> Number:
         """How often a step has it; a stock, how many are held at once."""
-        return self.account.times if is_stock(self.account) else sum(found.account.times for found in self.posted)
+        return self.account.times if is_stock(self.account) else sum(posted.account.times for posted in self.posted)
 
     @property
     def whole(self) -> Number:
@@ -79,14 +79,14 @@ class FormulaRow:
     @property
     def moments(self) -> tuple[str, ...]:
         """When its accounts are posted."""
-        return tuple(dict.fromkeys(when for found in self.posted for when in found.moments))
+        return tuple(dict.fromkeys(when for posted in self.posted for when in posted.moments))
 
     @property
     def passes(self) -> dict[str, list[str]]:
         """Each account's name, with when it is posted."""
         names: dict[str, list[str]] = {}
-        for found in self.posted:
-            names.setdefault(found.account.account, []).extend(found.moments)
+        for posted in self.posted:
+            names.setdefault(posted.account.account, []).extend(posted.moments)
         return names
 
 
@@ -95,8 +95,8 @@ def formulas(report: Report) -> FormulasView | None:
     rows = sorted(
         group_by_formula(largest_of_roles(report.compiled.accounts)), key=lambda row: resource_rank(row.account)
     )
-    groups = [(KINDS[at][1], tuple(found)) for at, found in groupby(rows, key=lambda row: resource_rank(row.account))]
-    tables = tuple(formula_table(title, found) for title, found in groups)
+    groups = [(KINDS[at][1], tuple(group)) for at, group in groupby(rows, key=lambda row: resource_rank(row.account))]
+    tables = tuple(formula_table(title, group) for title, group in groups)
     return FormulasView(tables, covered_shares(tables)) if tables else None
 
 
@@ -121,38 +121,38 @@ def is_stock(account: Account) -> bool:
 
 def largest_of_roles(accounts: Sequence[Account]) -> list[PostedAccount]:
     """Accounts that differ only in the kind of device, and stocks in when they are held, as the largest of them."""
-    found: dict[tuple[str, str, str, str], list[Account]] = {}
+    groups: dict[tuple[str, str, str, str], list[Account]] = {}
     for account in accounts:
         when = "" if is_stock(account) else account.when
-        found.setdefault((account.account, account.resource.name, when, account.formula), []).append(account)
+        groups.setdefault((account.account, account.resource.name, when, account.formula), []).append(account)
     return [
         PostedAccount(
-            max(group, key=lambda one: one.amount * one.times),
+            max(group, key=lambda account: account.amount * account.times),
             len({account.role for account in group}),
             tuple(dict.fromkeys(account.when for account in group)),
         )
-        for group in found.values()
+        for group in groups.values()
     ]
 
 
 def group_by_formula(posted: Sequence[PostedAccount]) -> list[FormulaRow]:
     """Accounts with one formula, rule and amount in one row, the most frequent first, else as the books have them."""
-    found: dict[tuple[str, str, str, Number, Number], list[PostedAccount]] = {}
-    for one in posted:
-        account = one.account
+    groups: dict[tuple[str, str, str, Number, Number], list[PostedAccount]] = {}
+    for row in posted:
+        account = row.account
         times = account.times if is_stock(account) else 0
         key = (account.resource.name, account.formula, account.basis, account.amount, times)
-        found.setdefault(key, []).append(one)
-    return [FormulaRow(tuple(sorted(group, key=lambda one: -one.account.times))) for group in found.values()]
+        groups.setdefault(key, []).append(row)
+    return [FormulaRow(tuple(sorted(group, key=lambda row: -row.account.times))) for group in groups.values()]
 
 
-def formula_table(title: str, found: Sequence[FormulaRow]) -> Table:
+def formula_table(title: str, group: Sequence[FormulaRow]) -> Table:
     """The formulas of one kind of resource."""
-    whole = 0 if title in STOCKS else sum(row.whole for row in found)
-    ordered = sorted(found, key=lambda row: (-row.whole, row.account.account, row.account.when))
-    several = len({row.account.resource for row in found}) > 1
+    table_total = 0 if title in STOCKS else sum(row.whole for row in group)
+    ordered = sorted(group, key=lambda row: (-row.whole, row.account.account, row.account.when))
+    several = len({row.account.resource for row in group}) > 1
     headings = tuple(column for column in COLUMNS if several or column is not WHAT)
-    rows = tuple(formula_row(row, whole, several=several) for row in ordered)
+    rows = tuple(formula_row(row, table_total, several=several) for row in ordered)
     return Table(title, headings, rows, PRINTED) if title not in STOCKS else Table(title, headings[:-1], rows, STORED)
 
 
@@ -160,7 +160,7 @@ def formula_row(row: FormulaRow, whole: Number, *, several: bool) -> tuple[Cell,
     """One row; `whole` is that of its table, `several` holds where the table has several resources."""
     account = row.account
     part = share(row.whole, whole)
-    roles = max(found.roles for found in row.posted)
+    roles = max(posted.roles for posted in row.posted)
     return (
         names_cell(row),
         *([Cell(", ".join(account.resource.which).replace("_", "-"))] if several else []),

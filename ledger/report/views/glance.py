@@ -90,7 +90,7 @@ def train_line(chosen: Plan) -> str:
 
 
 def recompute_line(chosen: Plan) -> str:
-    """The checkpointing policy."""
+    """Which activations are rebuilt, in the words of the plan."""
     policy = chosen.recompute
     odd = ", of matmuls every second" if policy.matmuls == "every_second" else ""
     lines = {

@@ -22,15 +22,15 @@ WHAT = {
 
 def host_table(compiled: Compiled) -> Table | None:
     """Host memory by category for one device of the role with most, and for a node; None where nothing is there."""
-    held: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
+    roles: dict[str, dict[str, Number]] = defaultdict(lambda: defaultdict(int))
     for row in compiled.accounts:
         if row.resource.kind == "host":
-            held[row.role][row.resource.category] += row.amount * row.times
-    if not held:
+            roles[row.role][row.resource.category] += row.amount * row.times
+    if not roles:
         return None
     cluster = compiled.plan.cluster
     devices = min(cluster.devices, cluster.devices_per_node)
-    most = max(held.values(), key=lambda parts: sum(parts.values()))
+    most = max(roles.values(), key=lambda parts: sum(parts.values()))
     rows = [
         (Cell(name, note=note), amount(most[key], "B"), amount(devices * most[key], "B"))
         for key, (name, note) in WHAT.items()

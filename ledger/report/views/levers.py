@@ -98,8 +98,8 @@ LEVERS = (
 
 def applicable_levers(plan: Plan, parts: Mapping[str, int]) -> list[tuple[Lever, float]]:
     """The changes that free any of what is alive, with the most that each can free, the largest first."""
-    found = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
-    return sorted(((lever, freed) for lever, freed in found if freed > 0), key=lambda pair: -pair[1])
+    pairs = [(lever, lever.frees(plan, parts)) for lever in LEVERS if lever.applies(plan)]
+    return sorted(((lever, freed) for lever, freed in pairs if freed > 0), key=lambda pair: -pair[1])
 
 
 def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:

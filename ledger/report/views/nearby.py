@@ -50,12 +50,12 @@ class MeasurementClass:
 
 def whole_runs(report: Report) -> NearbyView:
     """The measured runs nearest to this plan, and what they say of the band around the estimate."""
-    found = report.runs
-    if not found:
+    runs = report.runs
+    if not runs:
         return NearbyView(nearest_runs_sentence(report), (), None)
-    timed = [one for one in found if one.what == STEP]
+    timed = [run for run in runs if run.what == STEP]
     notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
-    rows = tuple((*_case_cells(one), *_error_cells(one), Cell(one.origin)) for one in found)
+    rows = tuple((*_case_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
@@ -65,23 +65,23 @@ def nearest_runs_sentence(report: Report) -> str:
     """The errors on the measured steps nearest to the plan."""
     if STEP not in report.compiled.totals:
         return "No step is predicted, so none that was measured is held against it."
-    timed = [one for one in report.runs if one.what == STEP]
-    errors = sorted(one.error for one in timed)
+    timed = [run for run in report.runs if run.what == STEP]
+    errors = sorted(run.error for run in timed)
     if not errors:
         return "No measured step in the library is near this plan: the error on whole runs like it is not known."
     if len(errors) == 1:
-        told = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
-        return " ".join((told, *_beyond_band(report.compiled, timed), *_lacking(timed)))
+        sentence = f"The one measured step near this plan is predicted with an error of {numbers.change(errors[0])}."
+        return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
     middle = f"{numbers.percent(median(map(abs, errors)))} error in the median"
     ends = f"{numbers.change(errors[0])} to {numbers.change(errors[-1])}"
-    told = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
-    return " ".join((told, *_beyond_band(report.compiled, timed), *_lacking(timed)))
+    sentence = f"The {len(errors)} measured steps nearest to this plan are predicted with {middle}, {ends}."
+    return " ".join((sentence, *_beyond_band(report.compiled, timed), *_lacking(timed)))
 
 
 def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the step takes if it is missed as far as the runs were, where that is beyond the estimate's band."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
-    missed = [step * one.measured / one.predicted for one in timed]
+    missed = [step * run.measured / run.predicted for run in timed]
     if min(missed) < low or max(missed) > high:
         ends = f"{numbers.duration(min(low, *missed))} and {numbers.duration(max(high, *missed))}"
         yield f"With errors like theirs, which go beyond the estimate's own band, a step takes between {ends}."
@@ -89,7 +89,7 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
 
 def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
     """What the plan does and no measured run near it did."""
-    lacking = [what for what in timed[0].lacks if all(what in one.lacks for one in timed)]
+    lacking = [what for what in timed[0].lacks if all(what in run.lacks for run in timed)]
     if lacking:
         yield f"This plan {' and '.join(lacking)}, which none of them does."
 
@@ -97,7 +97,7 @@ def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
 def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     """How many of the measured steps lie within the band of this plan's estimate."""
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
-    count = sum(low <= step * one.measured / one.predicted <= high for one in timed)
+    count = sum(low <= step * run.measured / run.predicted <= high for run in timed)
     ends = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
     lies = "lies" if len(timed) == 1 else "lie"
     return f"{count} of {len(timed)} measured {_steps(len(timed))} {lies} within this estimate's band, {ends}."
@@ -122,33 +122,33 @@ def _steps(count: int) -> str:
 
 def microbenchmarks(report: Report) -> NearbyView:
     """The microbenchmarks nearest to the kernels of this plan, weighed by what those take of the step."""
-    found = report.microbenchmarks
-    if not found:
+    measured = report.microbenchmarks
+    if not measured:
         return NearbyView(no_microbenchmarks_sentence(report.compiled), (), None)
-    classes = measurement_classes(found)
-    whole = sum(one.share for one in classes)
-    weighed = numbers.percent(sum(one.absolute * one.share for one in classes) / whole) if whole else ""
-    told = f"{_count_text(found)} near kernels that take {numbers.percent(whole)} of the step"
-    told += f"; each weighing its share, predictions are off by {weighed}." if whole else ", all of them hidden."
-    notes = (*_largest_class(classes), *_in_sample(found, classes), *_matmul_level(report, found))
+    classes = measurement_classes(measured)
+    whole = sum(row.share for row in classes)
+    weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / whole) if whole else ""
+    sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(whole)} of the step"
+    sentence += f"; each weighing its share, predictions are off by {weighed}." if whole else ", all of them hidden."
+    notes = (*_largest_class(classes), *_in_sample(measured, classes), *_matmul_level(report, measured))
     title = "Microbenchmarks nearest to this plan's kernels"
-    rows = tuple(_kernel_row(one) for one in found)
-    return NearbyView(told, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
+    rows = tuple(_kernel_row(row) for row in measured)
+    return NearbyView(sentence, notes, Table(title, KERNEL_COLUMNS, rows, PRINTED))
 
 
-def measurement_classes(found: Sequence[NearMeasurement]) -> tuple[MeasurementClass, ...]:
+def measurement_classes(measured: Sequence[NearMeasurement]) -> tuple[MeasurementClass, ...]:
     """The measurements by class of kernel, the one that takes most of the step first."""
     classes: dict[str, list[NearMeasurement]] = {}
-    for one in found:
-        classes.setdefault(one.what, []).append(one)
-    summed = (_measurement_class(what, ones) for what, ones in classes.items())
-    return tuple(sorted(summed, key=lambda one: -one.share))
+    for row in measured:
+        classes.setdefault(row.what, []).append(row)
+    summed = (_measurement_class(what, members) for what, members in classes.items())
+    return tuple(sorted(summed, key=lambda row: -row.share))
 
 
-def _measurement_class(what: str, ones: Sequence[NearMeasurement]) -> MeasurementClass:
-    share = sum(one.share for one in ones)
-    weights = [one.share / share if share else 1 / len(ones) for one in ones]
-    errors = [one.error for one in ones]
+def _measurement_class(what: str, members: Sequence[NearMeasurement]) -> MeasurementClass:
+    share = sum(row.share for row in members)
+    weights = [row.share / share if share else 1 / len(members) for row in members]
+    errors = [row.error for row in members]
     pairs = list(zip(weights, errors, strict=True))
     absolute, signed = sum(w * abs(e) for w, e in pairs), sum(w * e for w, e in pairs)
     return MeasurementClass(what, share, absolute, signed, (min(errors), max(errors)))
@@ -164,32 +164,32 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
         yield f"What matters most is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
 
 
-def _in_sample(found: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
+def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
     """Which of the errors are of what a fit had seen, and what it errs by on what it had not."""
-    unseen = {one.what: one.unseen for one in found if one.unseen is not None}
+    unseen = {row.what: row.unseen for row in measured if row.unseen is not None}
     if unseen:
-        told = [f"{numbers.percent(unseen[one.what])} (`{one.what}`)" for one in classes if one.what in unseen][:TOLD]
-        count = sum(one.unseen is not None for one in found)
-        which = "These errors are" if count == len(found) else f"{count} of these errors are"
-        erred = f"on measurements it had not seen it erred by {', '.join(told)}"
+        errors = [f"{numbers.percent(unseen[row.what])} (`{row.what}`)" for row in classes if row.what in unseen][:TOLD]
+        count = sum(row.unseen is not None for row in measured)
+        which = "These errors are" if count == len(measured) else f"{count} of these errors are"
+        erred = f"on measurements it had not seen it erred by {', '.join(errors)}"
         yield f"{which} in sample: the price was fitted on the file; {erred}."
 
 
-def _matmul_level(report: Report, found: Sequence[NearMeasurement]) -> Iterator[str]:
+def _matmul_level(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
-    if level != 1 and any(one.what.startswith("matmul") for one in found):
+    if level != 1 and any(row.what.startswith("matmul") for row in measured):
         rate = f"{numbers.percent(level)} of the measured rate"
         yield f"In the step itself matmuls get {rate}, as in training on this stack (`matmul_level`)."
 
 
-def _kernel_row(one: NearMeasurement) -> tuple[Cell, ...]:
+def _kernel_row(row: NearMeasurement) -> tuple[Cell, ...]:
     return (
-        *_case_cells(one),
-        amount(one.share, "%"),
-        *_error_cells(one),
-        DASH if one.unseen is None else amount(one.unseen, "%"),
-        Cell(_file_name(one.origin)),
+        *_case_cells(row),
+        amount(row.share, "%"),
+        *_error_cells(row),
+        DASH if row.unseen is None else amount(row.unseen, "%"),
+        Cell(_file_name(row.origin)),
     )
 
 
@@ -199,15 +199,15 @@ def _file_name(origin: str) -> str:
     return named[-1] if named else origin
 
 
-def _case_cells(one: NearMeasurement) -> tuple[Cell, Cell]:
-    notes = (f"on {one.device}, whose measurements price this" if one.device else "", one.differs)
-    return Cell(one.what), Cell(one.name, note="; ".join(filter(None, notes)))
+def _case_cells(row: NearMeasurement) -> tuple[Cell, Cell]:
+    notes = (f"on {row.device}, whose measurements price this" if row.device else "", row.differs)
+    return Cell(row.what), Cell(row.name, note="; ".join(filter(None, notes)))
 
 
-def _error_cells(one: NearMeasurement) -> tuple[Cell, Cell, Cell]:
-    predicted, measured = amount(one.predicted, one.unit), amount(one.measured, one.unit)
-    return predicted, measured, number_cell(numbers.change(one.error), one.error)
+def _error_cells(row: NearMeasurement) -> tuple[Cell, Cell, Cell]:
+    predicted, measured = amount(row.predicted, row.unit), amount(row.measured, row.unit)
+    return predicted, measured, number_cell(numbers.change(row.error), row.error)
 
 
-def _count_text(found: Sequence[NearMeasurement]) -> str:
-    return f"{len(found)} microbenchmark{' is' if len(found) == 1 else 's are'}"
+def _count_text(measured: Sequence[NearMeasurement]) -> str:
+    return f"{len(measured)} microbenchmark{' is' if len(measured) == 1 else 's are'}"

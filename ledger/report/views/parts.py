@@ -133,8 +133,8 @@ def total_cell(compiled: Compiled, key: str) -> Cell:
     """A cell that shows a total, or a dash where the plan has none."""
     if key not in compiled.totals:
         return DASH
-    found = total(compiled, key)
-    return Cell(found.text, found.value, found)
+    printed = total(compiled, key)
+    return Cell(printed.text, printed.value, printed)
 
 
 def amount(value: Number, unit: str) -> Cell:

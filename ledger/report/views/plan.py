@@ -83,18 +83,18 @@ def plan(report: Report) -> PlanView:
     """The plan with its sources."""
     chosen = report.compiled.plan
     ordered = sorted(chosen.origins.items(), key=lambda pair: part_rank(pair[0]))
-    found = [
+    values = [
         (path, value, origin)
         for path, origin in ordered
         if not path.startswith(ELSEWHERE) and not path.endswith(".value") and (value := typed_value(path, chosen))
     ]
-    sources = tuple(dict.fromkeys(origin.source for _, _, origin in found if origin.source))
+    sources = tuple(dict.fromkeys(origin.source for _, _, origin in values if origin.source))
     headings = (
         *(Column("value of", "code"), Column("value", "number")),
         *(Column("written at", "code"), Column("source", "tag")),
     )
     rows = tuple(
-        (*text_cells(path, value, str(origin.where)), source_cell(origin, sources)) for path, value, origin in found
+        (*text_cells(path, value, str(origin.where)), source_cell(origin, sources)) for path, value, origin in values
     )
     table = Table("Every value, where it was written and who published it", headings, rows, PRINTED) if rows else None
     return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
@@ -116,28 +116,28 @@ def source_cell(origin: Origin, sources: tuple[str, ...]) -> Cell:
 
 def value_at(whole: object, path: str) -> object:
     """The value at a dotted path through attributes, keys, indices and names; None where the path ends early."""
-    found: object | None = whole
+    value: object | None = whole
     for name in path.split("."):
-        if isinstance(found, Mapping):
-            found = found.get(name)
-        elif isinstance(found, tuple):
-            by_name = (part for part in found if getattr(part, "name", None) == name)
-            found = found[int(name)] if name.isdigit() and int(name) < len(found) else next(by_name, None)
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, tuple):
+            by_name = (part for part in value if getattr(part, "name", None) == name)
+            value = value[int(name)] if name.isdigit() and int(name) < len(value) else next(by_name, None)
         else:
-            found = getattr(found, name, None)
-    return found
+            value = getattr(value, name, None)
+    return value
 
 
 def typed_value(path: str, chosen: Plan) -> str:
     """A value of the plan as a person would type it; empty for what is no single value."""
-    known = next((path.replace(start, name, 1) for start, name in SPELT if path.startswith(start)), path)
-    value = value_at(chosen, known)
+    field = next((path.replace(start, name, 1) for start, name in SPELT if path.startswith(start)), path)
+    value = value_at(chosen, field)
     if is_dataclass(value):
         return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float | Fraction):
-        return typed_quantity(known, value)
+        return typed_quantity(field, value)
     return value if isinstance(value, str) else ""
 
 

@@ -30,13 +30,13 @@ def state_table(report: Report) -> Table | None:
     """States by name: of which weights, in which shape and format, and their bytes; None where nothing persists."""
     compiled = report.compiled
     role = fullest_role(compiled).name
-    held = [row for row in compiled.accounts if row.role == role]
-    rows = (*_optimizer_rows(compiled.plan, held), *_quantised_rows(compiled.plan.precision.matmul, held))
+    accounts = [row for row in compiled.accounts if row.role == role]
+    rows = (*_optimizer_rows(compiled.plan, accounts), *_quantised_rows(compiled.plan.precision.matmul, accounts))
     headings = (*columns("text", "state", "of", "shape", "format"), Column("bytes", "number"))
     return Table("States and copies that persist, on the fullest device", headings, rows, 16) if rows else None
 
 
-def _optimizer_rows(plan: Plan, held: list[Account]) -> Iterator[tuple[Cell, ...]]:
+def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """What each rule of the optimizer keeps of the weights that no rule before it updates."""
     place, resource = ("", "memory.optimizer")
     if plan.parallelism.updates_on_host:
@@ -47,27 +47,29 @@ def _optimizer_rows(plan: Plan, held: list[Account]) -> Iterator[tuple[Cell, ...
         for name, state in rule.states.items():
             title = f"{name.replace('_', ' ')} ({rule.title}{place})"
             kinds = _weight_kinds(left & {*rule.weights}, state)
-            found = _bytes(held, (f".{name}", f".{name}.scales"), resource)
-            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
+            bytes_held = _bytes(accounts, (f".{name}", f".{name}.scales"), resource)
+            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), bytes_held
         left -= {*rule.weights}
         rule = rule.otherwise
 
 
-def _quantised_rows(recipe: Recipe | None, held: list[Account]) -> Iterator[tuple[Cell, ...]]:
+def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
-    if recipe and any(row.account.endswith(COPIES) and row.resource.kind == "memory" for row in held):
-        found = _bytes(held, (*COPIES, *(f"{copy}.scales" for copy in COPIES), ".weight.scale"), "memory.weights")
+    if recipe and any(row.account.endswith(COPIES) and row.resource.kind == "memory" for row in accounts):
+        bytes_held = _bytes(
+            accounts, (*COPIES, *(f"{copy}.scales" for copy in COPIES), ".weight.scale"), "memory.weights"
+        )
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), found
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), bytes_held
     if recipe and recipe.history:
         kept = f"{recipe.history} of a tensor"
-        found = _bytes(held, (".amax",), "memory.weights")
-        yield *text_cells("largest magnitudes", "quantised tensors", kept, "fp32"), found
+        bytes_held = _bytes(accounts, (".amax",), "memory.weights")
+        yield *text_cells("largest magnitudes", "quantised tensors", kept, "fp32"), bytes_held
 
 
-def _bytes(held: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
+def _bytes(accounts: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
     """Bytes of the accounts that end so."""
-    rows = (row for row in held if row.resource.name == resource and row.account.endswith(endings))
+    rows = (row for row in accounts if row.resource.name == resource and row.account.endswith(endings))
     return amount(sum(int(row.amount) * row.times for row in rows), "B")
 
 

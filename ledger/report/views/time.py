@@ -116,10 +116,10 @@ def waterfall_figure(compiled: Compiled) -> Chart:
         if span.seconds > 0
     ]
     longest = max(spans, key=lambda span: span.seconds)
-    whole = sum(span.seconds for span in spans)
+    step = sum(span.seconds for span in spans)
     alt = (
-        f"A step takes {numbers.duration(whole)}. Its largest part is {longest.label}, "
-        f"{numbers.percent(share(longest.seconds, whole))}."
+        f"A step takes {numbers.duration(step)}. Its largest part is {longest.label}, "
+        f"{numbers.percent(share(longest.seconds, step))}."
     )
     return draw_chart(
         "Where a step’s time goes",
@@ -130,17 +130,17 @@ def waterfall_figure(compiled: Compiled) -> Chart:
 
 def pace_shares(compiled: Compiled) -> tuple[charts.ShareBar, ...]:
     """What sets the pace of a step, most of it first; what has no part in it is left out."""
-    found = [
+    shares = [
         charts.ShareBar(name, float(compiled.totals[key]), PACES[key])
         for key, name in LIMITS.items()
         if compiled.totals.get(key, 0) >= LEAST
     ]
-    return tuple(sorted(found, key=lambda one: -one.part))
+    return tuple(sorted(shares, key=lambda share: -share.part))
 
 
 def pace_figure(paces: Sequence[charts.ShareBar]) -> Chart:
     """What the seconds of a step wait for: the verdict's limit comes first."""
-    alt = "; ".join(f"{one.label} {numbers.percent(one.part)}" for one in paces)
+    alt = "; ".join(f"{share.label} {numbers.percent(share.part)}" for share in paces)
     return draw_chart(
         "What sets the pace",
         "Per cent of a step that goes with each resource, as under Sensitivity. Where a transfer lasts longer than the"

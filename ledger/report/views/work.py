@@ -57,12 +57,12 @@ def roofline(report: Report) -> RooflineView | None:
         return None
     role, plan = slowest_role(compiled), compiled.plan
     kernels = [kernel for kernel in role.kernels if not kernel.payload and kernel.seconds]
-    whole = total_seconds(kernels)
+    all_seconds = total_seconds(kernels)
     return RooflineView(
-        roofline_figure(kernels, plan, whole),
-        kernel_table(kernels, whole, role.name if len(compiled.roles) > 1 else ""),
+        roofline_figure(kernels, plan, all_seconds),
+        kernel_table(kernels, all_seconds, role.name if len(compiled.roles) > 1 else ""),
         numbers.intensity(peak(plan) / plan.accelerator.bandwidth),
-        numbers.percent(share(total_seconds(k for k in kernels if not k.calibrated), whole)),
+        numbers.percent(share(total_seconds(k for k in kernels if not k.calibrated), all_seconds)),
     )
 
 
@@ -71,9 +71,9 @@ def total_seconds(kernels: Iterable[KernelTime]) -> float:
     return sum(kernel.seconds * kernel.times for kernel in kernels)
 
 
-def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> Chart | None:
+def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, all_seconds: float) -> Chart | None:
     """Kernels that compute and move something; the others have no place on these axes."""
-    points = merge_points([kernel for kernel in kernels if kernel.flops and kernel.bytes], whole)
+    points = merge_points([kernel for kernel in kernels if kernel.flops and kernel.bytes], all_seconds)
     if not points:
         return None
     roofs = device_roofs(plan.accelerator, dtypes.rate(plan.precision.multiplies))
@@ -88,16 +88,16 @@ def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, whole: float) -> 
     )
 
 
-def merge_points(kernels: Sequence[KernelTime], whole: float) -> list[charts.KernelPoint]:
+def merge_points(kernels: Sequence[KernelTime], all_seconds: float) -> list[charts.KernelPoint]:
     """One point per place on the axes; it is named after the longest of the kernels that coincide there."""
     places: dict[tuple[float, float, str], list[KernelTime]] = {}
     for kernel in sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times):
         place = (round(math.log10(kernel.flops / kernel.bytes), 2), round(math.log10(kernel.flops / kernel.seconds), 2))
         places.setdefault((*place, kernel.bound), []).append(kernel)
-    return [kernel_point(group, whole) for group in places.values()]
+    return [kernel_point(group, all_seconds) for group in places.values()]
 
 
-def kernel_point(group: Sequence[KernelTime], whole: float) -> charts.KernelPoint:
+def kernel_point(group: Sequence[KernelTime], all_seconds: float) -> charts.KernelPoint:
     """The kernels of one place, at the values of the first."""
     first = group[0]
     name = f"{first.account.partition('/')[2] or first.account}, {first.when}"
@@ -105,7 +105,7 @@ def kernel_point(group: Sequence[KernelTime], whole: float) -> charts.KernelPoin
         f"{name}, and {len(group) - 1} more" if len(group) > 1 else name,
         first.flops / first.bytes,
         first.flops / first.seconds,
-        share(total_seconds(group), whole),
+        share(total_seconds(group), all_seconds),
         first.bound,
     )
 
@@ -122,16 +122,16 @@ def device_roofs(accelerator: Accelerator, dtype: str) -> tuple[charts.Roof, ...
     return datasheet, *measured
 
 
-def kernel_table(kernels: Sequence[KernelTime], whole: float, role: str) -> Table:
+def kernel_table(kernels: Sequence[KernelTime], all_seconds: float, role: str) -> Table:
     """Every kernel, the longest in all first."""
     ordered = sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times)
-    rows = tuple(kernel_row(kernel, whole) for kernel in ordered)
+    rows = tuple(kernel_row(kernel, all_seconds) for kernel in ordered)
     return Table(f"Kernels{f' on {role}' if role else ''}, by their share of time", KERNEL_COLUMNS, rows, 18)
 
 
-def kernel_row(kernel: KernelTime, whole: float) -> tuple[Cell, ...]:
-    """One kernel."""
-    part = share(kernel.seconds * kernel.times, whole)
+def kernel_row(kernel: KernelTime, all_seconds: float) -> tuple[Cell, ...]:
+    """The row of a kernel: how often, at what intensity and rate, for how long, and what limits it."""
+    part = share(kernel.seconds * kernel.times, all_seconds)
     return (
         Cell(kernel.account),
         Cell(kernel.when),
@@ -156,7 +156,7 @@ class CommunicationView:
 
 
 def communication(report: Report) -> CommunicationView | None:
-    """Collectives by axis; None where nothing is sent."""
+    """Collectives by kind and axis; None where nothing is sent."""
     compiled = report.compiled
     keys = sorted(key for key in compiled.totals if key.startswith("comm.") and key.endswith(".bytes"))
     names = [key.removeprefix("comm.").removesuffix(".bytes") for key in keys]
@@ -188,10 +188,10 @@ def overlap_table(plan: Plan) -> Table:
 def transfer_kinds(plan: Plan) -> frozenset[str]:
     """The kinds of transfers that a plan has, as its stack's rules of overlap call them."""
     mesh = plan.parallelism
-    found = {kind for kind in ("tensor", "pipeline", "context", "expert") if getattr(mesh, kind) > 1}
-    found |= {"data"} if mesh.data * mesh.context > 1 else set()
-    found |= {"gather"} if mesh.zero and mesh.data * mesh.context > 1 else set()
-    return frozenset(found | ({"host"} if mesh.offload else set()))
+    kinds = {kind for kind in ("tensor", "pipeline", "context", "expert") if getattr(mesh, kind) > 1}
+    kinds |= {"data"} if mesh.data * mesh.context > 1 else set()
+    kinds |= {"gather"} if mesh.zero and mesh.data * mesh.context > 1 else set()
+    return frozenset(kinds | ({"host"} if mesh.offload else set()))
 
 
 def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
