@@ -12,7 +12,7 @@ const said = (pieces) => pieces.map((piece) => (typeof piece === "number" ? Stri
 const price = (index) => PLAN.inputs.length + index;
 const step = (index) => PLAN.inputs.length + PLAN.prices.length + index;
 
-function place(chosen) {
+function enter(chosen) {
   PLAN.inputs.forEach((name, index) => { values[index] = chosen[name]; });
   PLAN.prices.forEach((_, index) => { values[price(index)] = 1; });
   run(0);
@@ -22,7 +22,7 @@ const structureOf = () => PLAN.structures.findIndex(({ guards }) => meets(guards
 
 // What speaks against a setting: what a rule says of it, or that this page does not know.
 function problems(chosen) {
-  place(chosen);
+  enter(chosen);
   const told = [];
   let unknown = structureOf() < 0;
   for (const { silent, findings } of PLAN.rules) {
@@ -48,7 +48,7 @@ function bottleneck(structure, seconds) {
 }
 
 function evaluate(chosen) {
-  place(chosen);
+  enter(chosen);
   const found = structureOf();
   const { totals, moment, moments } = PLAN.structures[found];
   run(found + 1);

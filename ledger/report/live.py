@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import log2
 from typing import Any
 
 from ledger.arithmetic.tracing import Graph, Trace, Traced
@@ -40,7 +41,7 @@ TURNED = ("global_batch", "tensor", STAGES, "context", "expert", "data")  # the 
 STEP = "step"  # the input that has the seconds of a step, and what those with better prices begin with
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
-MOST_TERMS = 60_000  # of the graph of one page: some 700 kB
+MOST_TERMS = 24_000  # of the graph of one page: some 300 kB, and a second or so of a report's time
 # Degrees that most plans do not split over, or that need more devices than whole nodes have.
 AWKWARD = ({"tensor": 3}, {"context": 3}, {STAGES: 5}, {"data": 3}, {"expert": 3}, {"data": 5, "context": 5})
 
@@ -90,7 +91,10 @@ def page_of(plan: Plan) -> Page | None:
 def reachable(plan: Plan, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:
     """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
     own = setting(plan)
-    turns = [(name, value) for name in TURNED for value in _turned(own[name], name, legal[name])]
+    ranked = [
+        (rank, (name, value)) for name in TURNED for rank, value in enumerate(_turned(own[name], name, legal[name]))
+    ]
+    turns = [turn for _, turn in sorted(ranked, key=lambda pair: pair[0])]
     yield own
     for several in range(1, 1 + len({name for name, _ in turns})):
         for chosen in combinations(turns, several):
@@ -105,7 +109,7 @@ def _turned(own: int, name: str, legal: Sequence[int]) -> Iterator[int]:
     if name == "global_batch":
         yield 0
     elif name == STAGES:
-        yield from (count for count in legal if count != own)
+        yield from sorted((count for count in legal if count != own), key=lambda count: abs(log2(count / own)))
     else:
         yield from [1] if own > 1 else [count for count in legal if count > 1][:1]
 

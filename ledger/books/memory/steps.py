@@ -145,9 +145,14 @@ def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestSte
     """The step of a moment with most bytes alive."""
     place = largest(steps, lambda step: step.bytes(value))
     if not isinstance(place, int):
-        steps = _widest(steps, [frozenset(step.held) for step in steps])
+        steps = _widest(steps, [frozenset(map(_thing, step.held)) for step in steps])
         place = largest(steps, lambda step: step.bytes(value))
     return FullestStep(moment, steps, place)
+
+
+def _thing(held: AnyHeld) -> object:
+    """What tells apart things that are held at one moment: what caused them, or which choice it is."""
+    return held.cause if isinstance(held, Held) else id(held)
 
 
 def _widest(steps: Sequence[Item], held: Sequence[frozenset[object]]) -> tuple[Item, ...]:

@@ -83,4 +83,5 @@ def live(report: Report) -> LiveView | None:
 
 def said(change: Mapping[str, int]) -> str:
     """A setting by what it has that is not the plan's."""
-    return ", ".join(f"{TITLES[name]} {value}" for name, value in change.items() if name != "global_batch")
+    moved = [f"{TITLES[name]} {value}" for name, value in change.items() if name != "global_batch"]
+    return ", ".join((*moved, *(("another accumulation",) if "global_batch" in change else ())))

@@ -1,0 +1,41 @@
+"""Plans whose sizes are inputs: what a trace says at its own setting, and what it takes for granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledger.arithmetic.tracing import INPUT, Graph, Traced, needed
+from ledger.books.compiler import compile_plan
+from ledger.books.traced import setting, structure
+from ledger.spec.load import load_plan
+
+SPECS = Path(__file__).resolve().parents[2] / "specs"
+LIBRARY = sorted(path.stem for path in SPECS.glob("*.yaml"))
+# What decides which operations there are: which axes are split, and whether micro-batches accumulate.
+DEGREES = {"data", "tensor", "pipeline", "context", "expert", "global_batch", "micro_batch"}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_a_trace_says_at_its_own_setting_what_the_compiler_says(name: str) -> None:
+    """Memory, time, rates, length and cost of the run: the very numbers, integers as integers."""
+    plan = load_plan(str(SPECS / f"{name}.yaml"))
+    compiled = compile_plan(plan)
+    traced = structure(plan, Graph(), setting(plan))
+    for key in traced.totals.keys() & compiled.totals.keys():
+        value = traced.totals[key]
+        sample = value.sample if isinstance(value, Traced) else value
+        assert sample == pytest.approx(compiled.totals[key], rel=0 if key.startswith("memory.") else 1e-12), key
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_no_rule_of_the_books_branches_on_a_size(name: str) -> None:
+    """What a structure takes for granted is about degrees alone: a rule that asks for a size is seen here."""
+    plan = load_plan(str(SPECS / f"{name}.yaml"))
+    graph = Graph()
+    found = structure(plan, graph, setting(plan))
+    for place, _ in found.guards:
+        asked = {graph.terms[term][1] for term in needed(graph, [place]) if graph.terms[term][0] == INPUT}
+        assert asked <= DEGREES or asked == {"accelerator.scaleup.bandwidth"}, graph.terms[place]
+    assert len(found.guards) <= 20
