@@ -114,7 +114,7 @@ def _quality(fitted: FittedDevice) -> None:
     """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
     from statistics import median
 
-    scattered = [one.kind.what for one in fitted.calibrations if one.fit is not None and not one.is_usable]
+    scattered = [one.kind.what for one in fitted.sets if one.fit is not None and not one.is_usable]
     errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
     if errors:
         worst = max(errors, key=lambda what: errors[what])
@@ -130,13 +130,13 @@ def _quality(fitted: FittedDevice) -> None:
 def _errors(fitted: tuple[FittedDevice, ...], *, as_json: bool) -> None:
     """Every set with its error, as a table for people or JSON for programs."""
     from ledger.cli.tables import print_json, print_table
-    from ledger.lab.calibration.table import HEAD, cells, rows, table_json
+    from ledger.lab.calibration.table import HEAD, cells, set_fits, table_json
 
-    found = rows(fitted)
+    found = set_fits(fitted)
     if as_json:
         print_json(table_json(found))
         return
-    print_table(("device", *HEAD), [(row.device, *cells(row)) for row in found], right=HEAD[1:5])
+    print_table(("device", *HEAD), [(one.measured.device, *cells(one)) for one in found], right=HEAD[1:5])
 
 
 def _progress(name: str) -> None:

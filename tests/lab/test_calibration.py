@@ -15,10 +15,10 @@ from ledger.books.prices import Work
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.sets import measurement_sets
 from ledger.lab.calibration.calibrate import FittedDevice, fit_all, library_evidence, read_all
-from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key
+from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
 from ledger.lab.calibration.device import find_device
 from ledger.lab.calibration.fitting import relative_errors
-from ledger.lab.calibration.table import AT_OR_UNDER, FITS, NO_PRICE, rows, section
+from ledger.lab.calibration.table import AT_OR_UNDER, FITS, NO_PRICE, section, set_fits, verdict
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -79,11 +79,11 @@ def test_measurements_that_scatter_too_far_are_no_price(tmp_path: Path) -> None:
     ticks = [f"      {size} {micros}" for size, micros in ((10**5, 9000), (10**6, 8), (10**7, 8000), (10**8, 90))]
     body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *ticks))
     (fitted,) = fit_all(read_all([_write(tmp_path / "busy.yaml", "h100-sxm", f"series:\n{body}\n")]))
-    (one,) = fitted.calibrations
+    (one,) = fitted.sets
     assert one.fit is not None
     assert not one.is_usable
-    assert choose(fitted.calibrations) == ()
-    assert next(iter(rows([fitted]))).verdict == NO_PRICE
+    assert choose(fitted.sets) == ()
+    assert verdict(one) == NO_PRICE
 
 
 @pytest.mark.parametrize("sizes", [(1, 10**15), (10**14, 10**15), (1, 2)])
@@ -93,7 +93,7 @@ def test_sizes_that_nothing_can_be_read_of_end_no_fit(tmp_path: Path, sizes: tup
         rows = [f"      {size} {micros:g}" for size in sizes]
         body = "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *rows))
         (fitted,) = fit_all(read_all([_write(tmp_path / "odd.yaml", "h100-sxm", f"series:\n{body}\n")]))
-        (one,) = fitted.calibrations
+        (one,) = fitted.sets
         assert one.fit is not None
         assert np.isfinite(one.fit.error)
         assert fitted.spec.startswith("spec: ledger/1")
@@ -158,7 +158,7 @@ def test_a_group_larger_than_a_domain_is_priced_as_one_between_domains(tmp_path:
     )
     path = _write(tmp_path / "one.yaml", "h100-sxm", f"records:\n{body}\n")
     (fitted,) = fit_all(read_all([path]))
-    made = {(one.kind.what, one.kind.ranks) for one in fitted.calibrations}
+    made = {(one.kind.what, one.kind.ranks) for one in fitted.sets}
     assert made == {("all_reduce", 8), ("all_reduce.scaleout", 16)}
 
 
@@ -254,8 +254,8 @@ def test_a_rate_above_the_data_sheet_is_priced_by_the_data_sheet(tmp_path: Path)
     h100 = load_accelerator("h100-sxm")
     path = _write(tmp_path / "fast.yaml", "h100-sxm", f"series:\n{_copies(1.1 * h100.bandwidth)}\n")
     (fitted,) = fit_all(read_all([path]))
-    assert fitted.calibrations[0].fit is not None
-    assert fitted.calibrations[0].fit.parameters["b"] == pytest.approx(1.1, rel=0.02)
+    assert fitted.sets[0].fit is not None
+    assert fitted.sets[0].fit.parameters["b"] == pytest.approx(1.1, rel=0.02)
     spec = tmp_path / "spec.yaml"
     spec.write_text(fitted.spec, encoding="utf-8")
     assert next(one.parameters["b"] for one in load_accelerator(spec).calibration if str(one.what) == "copy") == 1.0
@@ -288,9 +288,9 @@ def test_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     assert {problem.where.file for problem in caught.value.problems} == {str(path) for path in paths}
 
 
-def _h100(name: str) -> tuple[Calibration, ...]:
+def _h100(name: str) -> tuple[SetFit, ...]:
     evidence = read_evidence(LIBRARY / f"{name}.yaml")
-    return tuple(calibrate(one, find_device(evidence).accelerator) for one in measurement_sets(evidence))
+    return tuple(fit_set(one, find_device(evidence).accelerator) for one in measurement_sets(evidence))
 
 
 def test_a_kernel_timed_alone_is_the_price_before_one_timed_in_a_module() -> None:
@@ -306,7 +306,7 @@ def test_casts_inside_a_timing_are_no_part_of_the_price() -> None:
     (told,) = (one for one in _h100("h100-sxm-matmul") if one.kind.what == "matmul.fp8")
     hidden = [{key: value for key, value in record.items() if key != "casts"} for record in told.measured.records]
     kind = replace(told.measured.kind, with_others=False)
-    untold = calibrate(replace(told.measured, kind=kind, records=tuple(hidden)), load_accelerator("h100-sxm"))
+    untold = fit_set(replace(told.measured, kind=kind, records=tuple(hidden)), load_accelerator("h100-sxm"))
     assert told.fit is not None
     assert untold.fit is not None
     assert told.fit.error < 0.05
@@ -315,12 +315,12 @@ def test_casts_inside_a_timing_are_no_part_of_the_price() -> None:
 
 def test_the_wider_fit_is_the_price_where_it_errs_no_more_here(library: tuple[FittedDevice, ...]) -> None:
     """By its rule, and only by it: error on the carried points at most the held-out error of a fit on them."""
-    with_whole = [one for fitted in library for one in fitted.calibrations if one.published_error and one.fit]
+    of_publications = ((one, one.measured.published) for fitted in library for one in fitted.sets)
+    with_whole = [one for one, published in of_publications if published and published.parameters and one.fit]
     assert with_whole
     for one in with_whole:
-        assert one.published_error is not None
         assert one.fit is not None
-        assert one.prefers_published == (one.published_error[0] <= one.fit.error)
+        assert one.prefers_published == (one.published_error <= one.fit.error)
         price, *_ = curves((one,))
         assert one.measured.published is not None
         name = "a" if "a" in price.parameters else "e"
@@ -329,17 +329,18 @@ def test_the_wider_fit_is_the_price_where_it_errs_no_more_here(library: tuple[Fi
 
 def test_every_gpu_meets_the_published_error_or_says_why(library: tuple[FittedDevice, ...]) -> None:
     """Error at or under that of a fit over the whole publication, that fit itself, or over it with the reason."""
-    for row in rows(library):
-        if row.published is not None:
-            assert row.verdict == AT_OR_UNDER or row.prefers_published or " on these points" in row.verdict, row
+    for one in set_fits(library):
+        if one.measured.published is not None:
+            said = verdict(one)
+            assert said == AT_OR_UNDER or one.prefers_published or " on these points" in said, one.kind
 
 
 def test_large_matmuls_are_within_eight_percent(library: tuple[FittedDevice, ...]) -> None:
     """bf16 matmuls of at least 512 on data-centre GPUs: 5 to 8 % is what shapes that were held out allow."""
     found = {
-        (row.device, row.regime): row.here if row.prefers_published else row.error
-        for row in rows(library)
-        if row.what == "matmul.bf16" and row.error is not None
+        (one.measured.device, one.kind.regime): one.published_error if one.prefers_published else one.fit.error
+        for one in set_fits(library)
+        if one.kind.what == "matmul.bf16" and one.fit is not None
     }
     for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200"):
         assert found[name, "burst"] is not None
@@ -348,8 +349,8 @@ def test_large_matmuls_are_within_eight_percent(library: tuple[FittedDevice, ...
 
 def test_predictions_are_those_of_the_price(library: tuple[FittedDevice, ...]) -> None:
     """What the page draws has the stated error in sample."""
-    fits = (one for fitted in library for one in fitted.calibrations if one.fit and len(one.samples) > 20)
-    one = next(one for one in fits if not one.published_error)
+    fits = (one for fitted in library for one in fitted.sets if one.fit and len(one.samples) > 20)
+    one = next(one for one in fits if not one.prefers_published)
     assert one.fit is not None
     measured = np.array([sample.seconds for sample in one.samples])
     assert float(np.abs(np.array(one.predicted) / measured - 1).mean()) == pytest.approx(one.fit.seen)
@@ -359,7 +360,7 @@ def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[
     """docs/accuracy.md is written by `make calibration`, not by hand; a machine may round a percentage otherwise."""
     document = Path(__file__).parents[2] / "docs" / "accuracy.md"
     text = document.read_text(encoding="utf-8")
-    assert PERCENT.sub("%", FITS.put_into(text, section(rows(library)))) == PERCENT.sub("%", text)
+    assert PERCENT.sub("%", FITS.put_into(text, section(set_fits(library)))) == PERCENT.sub("%", text)
 
 
 def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDevice, ...]) -> None:
@@ -370,7 +371,7 @@ def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDe
     compared = 0
     for fitted in library:
         own = {price_key(c): c for c in fitted.device.accelerator.calibration}
-        for one in choose(fitted.calibrations):
+        for one in choose(fitted.sets):
             for curve in curves((one,)):
                 price = own.get(price_key(curve))
                 if price is None or one.measured.file not in price.source or one.kind.with_others:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ledger.lab.calibration.calibrate import fit_all, library_evidence
 from ledger.lab.calibration.form_table import FORMS, form_lines
-from ledger.lab.calibration.table import FITS, rows, section
+from ledger.lab.calibration.table import FITS, section, set_fits
 from ledger.lab.markdown import MadeSection
 
 SECTIONS: Mapping[MadeSection, Callable[[], Iterable[str]]] = {
-    FITS: lambda: section(rows(fit_all(library_evidence()))),
+    FITS: lambda: section(set_fits(fit_all(library_evidence()))),
     FORMS: form_lines,
 }
 

@@ -11,7 +11,7 @@ from ledger.evidence.documents import Evidence, read_evidence
 from ledger.evidence.microbenchmarks.identity import identity
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration import text
-from ledger.lab.calibration.curves import Calibration, calibrate, choose, curves, price_key
+from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
 from ledger.lab.calibration.device import CalibratedDevice, find_device
 from ledger.spec.kernel_families import COLLECTIVES, SCALEOUT
 from ledger.spec.library import default_library
@@ -26,12 +26,12 @@ class FittedDevice:
     """A device with every set that was measured on it, and how its spec begins."""
 
     device: CalibratedDevice
-    calibrations: tuple[Calibration, ...]
+    sets: tuple[SetFit, ...]
 
     @property
     def accelerator(self) -> Accelerator:
         """The price list with fitted prices in place of its own; classes that nobody measured here keep theirs."""
-        fitted = curves(choose(self.calibrations))
+        fitted = curves(choose(self.sets))
         keys = set(map(price_key, fitted))
         kept = (curve for curve in self.device.accelerator.calibration if price_key(curve) not in keys)
         return replace(self.device.accelerator, calibration=(*fitted, *kept))
@@ -87,7 +87,7 @@ def fit_all(
     Sets whose number format has no peak in the data sheet are left out.
     """
     devices: dict[str, CalibratedDevice] = {}
-    calibrations: dict[str, list[Calibration]] = {}
+    sets: dict[str, list[SetFit]] = {}
     for evidence in files:
         measured = measurement_sets(evidence)
         if not measured:
@@ -96,12 +96,12 @@ def fit_all(
         name = named or evidence.device
         devices.setdefault(name, find_device(evidence, named))
         accelerator = devices[name].accelerator
-        calibrations.setdefault(name, []).extend(
-            calibrate(_placed(one, accelerator), accelerator)
+        sets.setdefault(name, []).extend(
+            fit_set(_placed(one, accelerator), accelerator)
             for one in measured
             if not one.kind.number_format or one.kind.number_format in accelerator.peak
         )
-    return tuple(FittedDevice(devices[name], tuple(calibrations[name])) for name in calibrations)
+    return tuple(FittedDevice(devices[name], tuple(sets[name])) for name in sets)
 
 
 def _placed(measured: MeasurementSet, accelerator: Accelerator) -> MeasurementSet:

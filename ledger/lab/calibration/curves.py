@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ledger.evidence.microbenchmarks.samples import TimedSample, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementKind, MeasurementSet, PublishedFit
-from ledger.lab.calibration.fitting import FormFit, fit, relative_errors
+from ledger.lab.calibration.fitting import Array, FormFit, fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of, passes_of
@@ -21,13 +21,17 @@ EXTENTS = ("m", "n", "k", "rows", "tokens", "seq", "bytes")  # of records, in th
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """A set with its fit; `fit` is None where only one group of sizes was measured, so that none can be held out."""
+class SetFit:
+    """A set with its fit; `fit` is None where only one group of sizes was measured, so that none can be held out.
+
+    `own_bias` is then how far the price list's own curve is from the mean of the set, where it has one.
+    """
 
     measured: MeasurementSet
     sheet: DataSheet
     samples: tuple[TimedSample, ...]
     fit: FormFit | None
+    own_bias: float | None = None
 
     @property
     def kind(self) -> MeasurementKind:
@@ -39,24 +43,26 @@ class Calibration:
         """Whether a price can be made of it: measurements of a busy machine may scatter too far for one."""
         return self.fit is not None and self.fit.error <= SCATTERED
 
+    def errors(self, parameters: Mapping[str, float]) -> Array:
+        """Predicted over measured seconds, minus 1, of each sample by these parameters."""
+        return relative_errors(self.kind.form, parameters, self.samples, self.sheet)
+
     @property
     def predicted(self) -> tuple[float, ...]:
         """Seconds of each sample by the fit that is the price; none where there is no fit."""
         if self.fit is None:
             return ()
         published = self.measured.published
-        parameters = published.parameters if self.prefers_published and published else self.fit.parameters
-        errors = relative_errors(self.kind.form, parameters, self.samples, self.sheet)
+        errors = self.errors(published.parameters if published and self.prefers_published else self.fit.parameters)
         return tuple(sample.seconds * (1 + error) for sample, error in zip(self.samples, errors.tolist(), strict=True))
 
     @property
-    def published_error(self) -> tuple[float, float] | None:
-        """Error and bias, on these samples, of a fit over the whole publication; None where its form is another."""
+    def published_error(self) -> float:
+        """Mean error on these samples of a fit over the whole publication; 0 where nobody knows it."""
         published = self.measured.published
         if published is None or not published.parameters:
-            return None
-        errors = relative_errors(self.kind.form, published.parameters, self.samples, self.sheet)
-        return float(np.abs(errors).mean()), float(errors.mean())
+            return published.here if published else 0.0
+        return float(np.abs(self.errors(published.parameters)).mean())
 
     @property
     def prefers_published(self) -> bool:
@@ -64,15 +70,20 @@ class Calibration:
 
         It is where it errs no more on these samples than a fit on them errs on samples it has not seen.
         """
-        return self.fit is not None and self.published_error is not None and self.published_error[0] <= self.fit.error
+        published = self.measured.published
+        known = published is not None and bool(published.parameters)
+        return known and self.fit is not None and self.published_error <= self.fit.error
 
 
-def calibrate(measured: MeasurementSet, accelerator: Accelerator) -> Calibration:
+def fit_set(measured: MeasurementSet, accelerator: Accelerator) -> SetFit:
     """The fit of one set, judged on groups of sizes that it had not seen."""
-    sheet, timed = measured.kind.data_sheet(accelerator), samples(measured.records)
-    if len({sample.group for sample in timed}) < 2:
-        return Calibration(measured, sheet, timed, None)
-    return Calibration(measured, sheet, timed, fit(measured.kind.form, timed, sheet, _fixed(measured.kind, timed)))
+    kind, timed = measured.kind, samples(measured.records)
+    sheet = kind.data_sheet(accelerator)
+    if len({sample.group for sample in timed}) > 1:
+        return SetFit(measured, sheet, timed, fit(kind.form, timed, sheet, _fixed(kind, timed)))
+    own = [curve.parameters for curve in accelerator.calibration if str(curve.what) == kind.what]
+    errors = [relative_errors(form_of(kind.what), parameters, timed, sheet) for parameters in own[:1]]
+    return SetFit(measured, sheet, timed, None, float(np.mean(errors)) if errors else None)
 
 
 def _fixed(kind: MeasurementKind, timed: Sequence[TimedSample]) -> dict[str, float]:
@@ -83,20 +94,20 @@ def _fixed(kind: MeasurementKind, timed: Sequence[TimedSample]) -> dict[str, flo
     return {"t0": 0.0} if np.ptp(work) <= 1e-6 * work.max() else {}
 
 
-def choose(calibrations: Iterable[Calibration]) -> tuple[Calibration, ...]:
+def choose(sets: Iterable[SetFit]) -> tuple[SetFit, ...]:
     """For each price the set it rests on: the kernel alone, fused, under a causal mask, then that of most samples.
 
     A class whose measurements scatter too far has no price.
     """
-    best: dict[tuple[str, str, int, int], Calibration] = {}
-    for one in calibrations:
+    best: dict[tuple[str, str, int, int], SetFit] = {}
+    for one in sets:
         key = one.kind.price
         if one.is_usable and (key not in best or _rank(one) > _rank(best[key])):
             best[key] = one
     return tuple(best.values())
 
 
-def _rank(one: Calibration) -> tuple[bool, bool, bool, int]:
+def _rank(one: SetFit) -> tuple[bool, bool, bool, int]:
     kind = one.kind
     return not kind.with_others, kind.kernel in ("", "fused"), kind.causal, len(one.samples)
 
@@ -106,7 +117,7 @@ def price_key(curve: Curve) -> tuple[str, str, int, int]:
     return str(curve.what), curve.regime, curve.ranks, curve.head_dim
 
 
-def curves(chosen: Iterable[Calibration]) -> tuple[Curve, ...]:
+def curves(chosen: Iterable[SetFit]) -> tuple[Curve, ...]:
     """The prices of chosen sets, one of a kind, each from a kernel timed alone where there is one."""
     prices: dict[tuple[str, str, int, int], Curve] = {}
     for one in sorted(chosen, key=lambda one: one.kind.with_others):
@@ -124,7 +135,7 @@ def _passes(curve: Curve) -> Iterator[Curve]:
     )
 
 
-def _curve(one: Calibration) -> Curve:
+def _curve(one: SetFit) -> Curve:
     """The price by the fit on these samples, or by one over the whole publication where that is better."""
     if one.fit is None:
         raise ValueError(f"{one.kind.what} has no fit")
@@ -147,16 +158,16 @@ def _curve(one: Calibration) -> Curve:
     return _by_published(curve, published, one) if one.prefers_published and published else curve
 
 
-def _by_published(curve: Curve, published: PublishedFit, one: Calibration) -> Curve:
+def _by_published(curve: Curve, published: PublishedFit, one: SetFit) -> Curve:
     """The price by a fit over the whole publication, with its own error."""
-    here, bias = one.published_error or (0.0, 0.0)
+    here = one.published_error
     return replace(
         curve,
         parameters=PRICE_FORMS[curve.form].within(published.parameters),
         error=round(max(published.error, here), DIGITS),
         source=f"{one.measured.source}: a fit over {published.points} measurements, of which {len(one.samples)} are"
         f" carried, {here:.1%} on these ({one.measured.file})",
-        bias=round(bias, DIGITS),
+        bias=round(float(one.errors(published.parameters).mean()), DIGITS),
         held_out=published.held_out,
     )
 
@@ -166,7 +177,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _region(one: Calibration) -> str:
+def _region(one: SetFit) -> str:
     """The sizes that were measured."""
     records, parts = one.measured.records, []
     for name in EXTENTS:

@@ -17,7 +17,7 @@ from ledger.report.html import content_policy, environment, stylesheet
 
 if TYPE_CHECKING:
     from ledger.lab.calibration.calibrate import FittedDevice
-    from ledger.lab.calibration.curves import Calibration
+    from ledger.lab.calibration.curves import SetFit
 
 WIDTH = 640.0
 
@@ -46,16 +46,16 @@ def page(fitted: FittedDevice) -> str:
         .get_template("calibration.html")
         .render(
             title=accelerator.title,
-            measurements=sum(len(one.samples) for one in fitted.calibrations),
-            panels=[panel(one) for one in fitted.calibrations if one.fit is not None],
-            lone=[one.kind.what for one in fitted.calibrations if one.fit is None],
+            measurements=sum(len(one.samples) for one in fitted.sets),
+            panels=[panel(one) for one in fitted.sets if one.fit is not None],
+            lone=[one.kind.what for one in fitted.sets if one.fit is None],
             style=Markup(style),  # noqa: S704 - the project's own file
             policy=content_policy(style, ""),
         )
     )
 
 
-def panel(one: Calibration) -> Panel:
+def panel(one: SetFit) -> Panel:
     """The chart of one set, with its errors in words."""
     kind, fit = one.kind, one.fit
     name = ", ".join((kind.what, *case_names(kind, "head width"), kind.regime))
@@ -66,8 +66,8 @@ def panel(one: Calibration) -> Panel:
         else ""
     )
     published = one.measured.published
-    if one.prefers_published and one.published_error and published:
-        here = one.published_error[0]
+    if one.prefers_published and published:
+        here = one.published_error
         summary += f". Drawn is the price, a fit over {published.points} measurements: {here:.1%} on these"
     points = [
         MeasuredPoint(record_name(record), sample.seconds, seconds)
