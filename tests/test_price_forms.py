@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import ledger
 from ledger.books.prices import FALLBACK
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.form_table import FORMS, form_lines
 from ledger.price_forms import PRICE_FORMS, DataSheet, Parameter, PriceForm, seconds
+from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import KERNEL_FAMILIES, KernelFamily, form_of, measured_classes, price_classes
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
@@ -60,10 +62,17 @@ def test_what_is_typical_lies_in_its_range() -> None:
 
 def test_every_class_is_priced_by_a_form_that_a_price_list_may_have() -> None:
     """A class without a form would be refused and offered at once; fallbacks lead from class to class."""
-    assert all(PRICE_FORMS[form_of(what)].priced for what in price_classes())
+    assert all(PRICE_FORMS[form_of(kernel_class(what))].priced for what in price_classes())
     assert {str(one) for one in (*FALLBACK, *FALLBACK.values())} <= set(price_classes())
     assert set(price_classes()) <= set(measured_classes())
     assert len(set(measured_classes())) == len(measured_classes())
+
+
+@pytest.mark.parametrize("plan", sorted(path.stem for path in (ROOT / "specs").glob("*.yaml")))
+def test_what_a_plan_runs_may_have_a_price(plan: str) -> None:
+    """A kernel whose class no price list may name could never be calibrated."""
+    kinds = {kernel.kind for role in ledger.compile(plan).roles for kernel in role.kernels}
+    assert {str(kind) for kind in kinds if isinstance(kind, KernelClass)} <= set(price_classes())
 
 
 def test_the_documentation_is_the_one_that_is_made_today() -> None:
@@ -98,7 +107,7 @@ SORTING = PriceForm(
 def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One row, and a row for the class it prices: both are fitted, read back, held to their ranges and documented."""
     monkeypatch.setitem(PRICE_FORMS, "sorting", SORTING)
-    monkeypatch.setitem(KERNEL_FAMILIES, "sort", KernelFamily("sorting", alone=True))
+    monkeypatch.setitem(KERNEL_FAMILIES, "sort", KernelFamily("sorting"))
     truth, sheet = {"b": 0.41, "r": 3.1e-9}, DataSheet(bandwidth=load_accelerator("h100-sxm").bandwidth)
     points = [{"bytes": 10.0**power, "rows": rows} for power in (6, 7, 8, 9) for rows in (997.0, 99991.0, 9999991.0)]
     micros = [1e6 * seconds("sorting", truth, point, sheet) for point in points]

@@ -114,7 +114,7 @@ def _quality(fitted: FittedDevice) -> None:
     """How far the prices can be trusted, on standard error: what has none, and the errors of the others."""
     from statistics import median
 
-    scattered = [one.kind.what for one in fitted.sets if one.fit is not None and not one.is_usable]
+    scattered = [str(one.kind.what) for one in fitted.sets if one.fit is not None and not one.is_usable]
     errors = {curve.what: curve.error for curve in fitted.accelerator.calibration}
     if errors:
         worst = max(errors, key=lambda what: errors[what])

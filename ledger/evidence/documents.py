@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.evidence.microbenchmarks.checks import benchmark_problems, published_fit_problems
-from ledger.evidence.microbenchmarks.series import PlacedRecord, Record, series_records
+from ledger.evidence.microbenchmarks.records import PlacedRecord, Record, series_records
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
 from ledger.evidence.verdict_records import DERIVATION, verdict, verdict_problems
 from ledger.evidence.verdicts import Verdict

@@ -40,7 +40,7 @@ class SampledSet:
     @property
     def is_scaleout(self) -> bool:
         """Whether transfers between nodes were measured."""
-        return self.set.kind.what.endswith(f".{SCALEOUT}")
+        return self.set.kind.what.variant == SCALEOUT
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,15 @@ def _matches(kernel: KernelTime, plan: Plan, sampled: Iterable[SampledSet]) -> I
                 yield Match(kernel, one, index, exp(ratios[0]), max(map(abs, ratios)))
 
 
-def _price_class(kernel: KernelTime, plan: Plan) -> tuple[str, int]:
+def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int]:
     """The price class of a kernel and, of a transfer, its ranks; one beyond a node has a class of its own."""
     kind = kernel.kind
     if isinstance(kind, Transfer):
         mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
-        return str(KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else "")), mesh.size
+        return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), mesh.size
     what = KernelClass(HOST_LINK, kind.direction) if isinstance(kind, HostTransfer) else kind
     curve = prices.curve(plan.accelerator, what)
-    return str(curve.what if curve else what), 0
+    return curve.what if curve else what, 0
 
 
 def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Iterator[float]:
@@ -151,7 +151,7 @@ def _nearby(match: Match, plan: Plan) -> NearMeasurement | None:
     scaleout = match.sampled.is_scaleout  # the plan's network prices it, not a curve
     seen = citations.is_same_file(citations.cited_file(curve), measured.file, plan)
     return NearMeasurement(
-        what=measured.kind.what,
+        what=str(measured.kind.what),
         name=record_name(measured.records[match.index]),
         predicted=_network_seconds(match, plan) if scaleout else _curve_seconds(match, curve, device),
         measured=match.sample.seconds,
@@ -194,7 +194,7 @@ def _curve(measured: MeasurementSet, accelerator: Accelerator) -> Curve | None:
     """The price of such measurements, in their own regime where there is one."""
     kind = measured.kind
     key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
-    curves = [one for one in accelerator.calibration if (str(one.what), one.ranks, one.head_dim) == key]
+    curves = [one for one in accelerator.calibration if (one.what, one.ranks, one.head_dim) == key]
     return next((one for one in curves if one.regime == kind.regime), curves[0] if curves else None)
 
 

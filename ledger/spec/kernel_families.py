@@ -1,9 +1,11 @@
-"""Kernel classes by family, as price lists and measurements name them: `matmul.bf16`, `norm.forward`, `all_reduce`."""
+"""Families of kernel classes: which classes price lists and measurements may name, and which form prices each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from ledger.spec.kernel_classes import ACTIVATION, ATTENTION, GROUPED, HOST_LINK, MATMUL, NORM, PASSES, KernelClass
 
 # Bytes of an element of a number format that matrix units multiply.
 NUMBER_FORMATS: Mapping[str, float] = {
@@ -17,9 +19,6 @@ NUMBER_FORMATS: Mapping[str, float] = {
     "fp6": 0.75,
     "fp4": 0.5,
 }
-ATTENTION_KERNELS = ("flash", "flash3", "triton", "efficient", "cudnn", "math")
-ACTIVATIONS = ("gelu", "gelu_tanh", "silu")  # relu is an elementwise kernel
-PASSES = ("forward", "backward")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SCALEOUT = "scaleout"  # a transfer between nodes or domains
 # Kernels that memory limits, each a class of its own.
@@ -27,70 +26,74 @@ STREAMS = (
     *("elementwise", "copy", "cast", "quantise", "reduction", "softmax", "cross_entropy", "loss"),
     *("dropout", "embedding", "rotary", "optimizer"),
 )
+NEITHER = ("",)  # no variant, or both passes alike
 
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """Kernel classes that one form of `ledger.price_forms` prices: `family.variant`, and `family` where it is `alone`.
+    """The classes of every variant and pass, and the form of `ledger.price_forms` that prices them.
 
-    `together`: variants that are measured with both of their passes in one time, and priced as these passes.
+    `together`: measurements may have both passes in one time, of which each pass is priced.
     """
 
     form: str
-    variants: tuple[str, ...] = ()
-    alone: bool = False
-    together: tuple[str, ...] = ()
+    variants: tuple[str, ...] = NEITHER
+    passes: tuple[str, ...] = NEITHER
+    together: bool = False
 
 
 KERNEL_FAMILIES: Mapping[str, KernelFamily] = {
-    "matmul": KernelFamily("matmul", tuple(NUMBER_FORMATS)),
-    "grouped": KernelFamily("grouped", tuple(NUMBER_FORMATS)),
-    "attention": KernelFamily(
-        "attention",
-        tuple(f"{kernel}.{each}" for kernel in ATTENTION_KERNELS for each in PASSES),
-        together=ATTENTION_KERNELS,
+    MATMUL: KernelFamily("matmul", tuple(NUMBER_FORMATS)),
+    GROUPED: KernelFamily("grouped", tuple(NUMBER_FORMATS)),
+    ATTENTION: KernelFamily(
+        "attention", ("flash", "flash3", "triton", "efficient", "cudnn", "math"), PASSES, together=True
     ),
-    "norm": KernelFamily("bandwidth", PASSES, alone=True),
-    "activation": KernelFamily("bandwidth", ACTIVATIONS),
-    **{family: KernelFamily("bandwidth", alone=True) for family in STREAMS},
-    "host_link": KernelFamily("send", ("down", "up"), alone=True),
-    "send": KernelFamily("send", (SCALEOUT,), alone=True),
-    **{family: KernelFamily("collective", (SCALEOUT,), alone=True) for family in COLLECTIVES},
+    NORM: KernelFamily("bandwidth", passes=("", *PASSES)),
+    ACTIVATION: KernelFamily("bandwidth", ("gelu", "gelu_tanh", "silu")),  # relu is an elementwise kernel
+    **{family: KernelFamily("bandwidth") for family in STREAMS},
+    HOST_LINK: KernelFamily("send", ("", "down", "up")),
+    "send": KernelFamily("send", ("", SCALEOUT)),
+    **{family: KernelFamily("collective", ("", SCALEOUT)) for family in COLLECTIVES},
 }
 UNPRICED = ("launch",)  # measured, and no part of a price list: a software stack says what a launch costs
 
 
-def classes_of(family: str) -> tuple[str, ...]:
+def classes_of(family: str) -> tuple[KernelClass, ...]:
     """The classes of a family that a price list may have."""
     row = KERNEL_FAMILIES[family]
-    return (*((family,) if row.alone else ()), *(f"{family}.{variant}" for variant in row.variants))
+    return tuple(KernelClass(family, variant, pass_) for variant in row.variants for pass_ in row.passes)
 
 
 def price_classes() -> tuple[str, ...]:
-    """Every class that a price list may have."""
-    return tuple(name for family in KERNEL_FAMILIES for name in classes_of(family))
+    """Every class that a price list may have, as it is written."""
+    return tuple(str(what) for family in KERNEL_FAMILIES for what in classes_of(family))
 
 
 def measured_classes() -> tuple[str, ...]:
-    """Every class that a measurement may be of."""
-    timed = (f"{family}.{kernel}" for family, row in KERNEL_FAMILIES.items() for kernel in row.together)
-    return (*price_classes(), *timed, *UNPRICED)
+    """Every class that a measurement may be of, as it is written."""
+    together = (
+        str(KernelClass(family, variant))
+        for family, row in KERNEL_FAMILIES.items()
+        if row.together
+        for variant in row.variants
+    )
+    return (*price_classes(), *together, *UNPRICED)
 
 
-def form_of(what: str) -> str:
+def form_of(what: KernelClass) -> str:
     """The form that prices a class; empty where nothing is priced as one."""
-    family = KERNEL_FAMILIES.get(what.partition(".")[0])
+    family = KERNEL_FAMILIES.get(what.family)
     return family.form if family else ""
 
 
-def passes_of(what: str) -> tuple[str, ...]:
+def passes_of(what: KernelClass) -> tuple[KernelClass, ...]:
     """The classes that a measurement gives a price to: of both passes where they were timed as one, else its own."""
-    family, _, variant = what.partition(".")
-    together = variant in KERNEL_FAMILIES[family].together
-    return tuple(f"{what}.{each}" for each in PASSES) if together else (what,)
+    together = KERNEL_FAMILIES[what.family].together and not what.pass_
+    return tuple(replace(what, pass_=pass_) for pass_ in PASSES) if together else (what,)
 
 
-def number_format(what: str, attention: str) -> str:
+def number_format(what: KernelClass, attention: str) -> str:
     """The row of a data sheet's peaks that a class is priced by, `attention` being that of attention; else empty."""
-    family, _, variant = what.partition(".")
-    return {"matmul": variant, "grouped": variant, "attention": attention}.get(family, "")
+    if what.family == ATTENTION:
+        return attention
+    return what.variant if what.family in (MATMUL, GROUPED) else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, Parameter
 from ledger.spec.findings import Finding, Findings, Written
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of, price_classes
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
@@ -34,7 +35,7 @@ class PriceOf(PartOf):
         before, price = len(findings), written.node
         findings += (Finding(written.path, problem, harmless=True) for problem in _class_problems(price))
         what, parameters = _text(price, "what"), price.fields.get("parameters")
-        form = form_of(what) or _text(price, "form")
+        form = form_of(kernel_class(what)) or _text(price, "form")
         if parameters is not None and form in priced_forms():
             findings += (Finding(written.path, one) for one in parameter_problems(what, form, parameters))
         value = super().value(written, findings)
@@ -48,7 +49,7 @@ def _class_problems(price: Node) -> Iterator[Problem]:
         yield Problem(price.fields["what"].where, f"no kernel class is named `{what}`", nearest(what, price_classes()))
     if form and form not in priced_forms():
         yield Problem(price.fields["form"].where, f"no price form is named `{form}`", nearest(form, priced_forms()))
-    elif form and form != (due := form_of(what) or form):
+    elif form and form != (due := form_of(kernel_class(what)) or form):
         message = f"{what} is priced by the form {due}, not {form}"
         yield Problem(price.fields["form"].where, message, f"`form: {due}`, which is {PRICE_FORMS[due].formula}")
 

@@ -30,7 +30,7 @@ def _price(accelerator: Accelerator, series: MeasurementSet) -> Curve | None:
     """The curve fitted to such records; both passes of a kernel that were timed together share one."""
     kind = series.kind
     key = (passes_of(kind.what)[0], kind.ranks, kind.head_dim)
-    curves = [curve for curve in accelerator.calibration if (str(curve.what), curve.ranks, curve.head_dim) == key]
+    curves = [curve for curve in accelerator.calibration if (curve.what, curve.ranks, curve.head_dim) == key]
     return next((curve for curve in curves if curve.regime == kind.regime), curves[0] if curves else None)
 
 

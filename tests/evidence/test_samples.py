@@ -6,6 +6,7 @@ import pytest
 
 from ledger.evidence.microbenchmarks.samples import RecordError, pass_shares, samples
 from ledger.evidence.microbenchmarks.sets import is_priced
+from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of
 
 
@@ -29,10 +30,12 @@ def test_causal_attention_counts_half_of_each_matmul(what: str, matmuls: int) ->
 
 def test_passes_that_were_timed_as_one_share_its_flops() -> None:
     """Two products of seven are forward's, five backward's; a pass or a matmul timed by itself has all of its own."""
-    both = {"attention.cudnn.forward": 2 / 7, "attention.cudnn.backward": 5 / 7}
-    assert pass_shares("attention.cudnn") == pytest.approx(both)
-    assert pass_shares("attention.cudnn.backward") == {"attention.cudnn.backward": 1.0}
-    assert pass_shares("matmul.bf16") == {"matmul.bf16": 1.0}
+    shares = {what: pass_shares(kernel_class(what)) for what in ("attention.cudnn", "attention.cudnn.backward", "copy")}
+    assert {str(one): share for one, share in shares["attention.cudnn"].items()} == {
+        "attention.cudnn.forward": 2 / 7,
+        "attention.cudnn.backward": 5 / 7,
+    }
+    assert list(shares["attention.cudnn.backward"].values()) == list(shares["copy"].values()) == [1.0]
 
 
 def test_a_ring_passes_an_all_reduce_twice() -> None:
@@ -45,7 +48,7 @@ def test_a_ring_passes_an_all_reduce_twice() -> None:
 
 def test_kernel_classes_without_a_form_of_their_own_move_bytes() -> None:
     """Norms, dropout and copies are priced by bandwidth; a scale-out collective is still a collective."""
-    assert [form_of(what) for what in ("norm.backward", "dropout", "all_reduce.scaleout")] == [
+    assert [form_of(kernel_class(what)) for what in ("norm.backward", "dropout", "all_reduce.scaleout")] == [
         "bandwidth",
         "bandwidth",
         "collective",

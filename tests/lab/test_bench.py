@@ -14,7 +14,7 @@ import pytest
 
 from ledger import compile as compiled
 from ledger.cli.bench import SHORTER
-from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing, worker
 from ledger.lab.bench.attention import ATTENTION
 from ledger.lab.bench.cases import Case, Kind, Limits

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ledger.evidence.documents import read_evidence
-from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.writing import head_text, record_line
 from ledger.lab.bench.cases import Case, Limits, Measured
 from ledger.lab.bench.records import add, opened

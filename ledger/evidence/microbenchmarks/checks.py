@@ -6,9 +6,15 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from ledger.evidence.microbenchmarks.identity import identity
-from ledger.evidence.microbenchmarks.samples import RecordError, fitted_form, is_with_others, needed_sizes, sample
-from ledger.evidence.microbenchmarks.series import PlacedRecord
+from ledger.evidence.microbenchmarks.records import PlacedRecord, identity
+from ledger.evidence.microbenchmarks.samples import (
+    RecordError,
+    class_of,
+    fitted_form,
+    is_with_others,
+    needed_sizes,
+    sample,
+)
 from ledger.spec.kernel_families import form_of, measured_classes
 from ledger.spec.near import nearest
 from ledger.spec.price_lists import parameter_problems
@@ -24,8 +30,9 @@ QUARTILES = ("low", "value", "high")  # about a median
 
 def benchmark_problems(records: Sequence[PlacedRecord]) -> Iterator[Problem]:
     """What the records lack, say that cannot be, or say twice, each with its place."""
+    known = measured_classes()
     for record in records:
-        yield from _record_problems(record)
+        yield from _record_problems(record, known)
     yield from _repeated(records)
 
 
@@ -38,19 +45,19 @@ def published_fit_problems(document: Node) -> Iterator[Problem]:
     for table in series.items if series else ():
         stated = table.fields["whole"].fields.get("parameters") if "whole" in table.fields else None
         shared = {key: node.value for key, node in table.fields.items()}
-        what = str(shared["what"])
+        what = class_of(shared)
         if stated and (form := fitted_form(what, with_others=is_with_others(shared))):
-            yield from parameter_problems(what, form, stated, beyond=BEYOND)
+            yield from parameter_problems(str(what), form, stated, beyond=BEYOND)
 
 
-def _record_problems(record: PlacedRecord) -> Iterator[Problem]:
+def _record_problems(record: PlacedRecord, known: Sequence[str]) -> Iterator[Problem]:
     """What one record lacks, or says that cannot be; one that could not run says no more than its `error`."""
     what = record.fields.get("what")
     if not isinstance(what, str):
         yield Problem(record.where, "a record says no kernel class", "`what: matmul.bf16`, `what: norm.forward`, ...")
     elif "error" in record.fields:
         return
-    elif what not in (known := measured_classes()):
+    elif what not in known:
         yield Problem(record.place("what"), f"no kernel class is named `{what}`", nearest(what, known))
     else:
         unit = record.fields.get("unit")
@@ -68,7 +75,7 @@ def _record_problems(record: PlacedRecord) -> Iterator[Problem]:
 def _without_sample(record: PlacedRecord) -> Iterator[Problem]:
     """A record that gives no sample of its kernel class."""
     try:
-        if form_of(record.fields["what"]):
+        if form_of(class_of(record.fields)):
             sample(record.fields)
     except RecordError as error:
         yield Problem(record.place(error.key), f"{record.fields['what']}: {error}", error.help)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ledger.evidence.microbenchmarks.series import Record
+from ledger.evidence.microbenchmarks.records import Record
 from ledger.price_forms import PRICE_FORMS
+from ledger.spec.kernel_classes import BACKWARD, FORWARD, KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, form_of, passes_of
 from ledger.spec.near import nearest
 
 RESULT = 2.0  # bytes of a matmul's result; fp32 where the operands are, or the record says so
 # Products of seq x seq x the width of keys, and of values, per head and pass; backward computes the scores again.
-ATTENTION_MATMULS = {"forward": (1, 1), "backward": (3, 2)}
+ATTENTION_MATMULS = {FORWARD: (1, 1), BACKWARD: (3, 2)}
 RATES = {"TFLOP/s": ("flops", 1e12), "GB/s": ("bytes", 1e9)}
 GROUPS = ("groups", "rows", "n", "k")  # of grouped products, and of a whole layer of experts
 EXPERTS = ("tokens", "top_k", "experts", "width", "d_ff")
@@ -47,6 +48,11 @@ class RecordError(ValueError):
         self.key, self.help = key, help_text
 
 
+def class_of(record: Record) -> KernelClass:
+    """The kernel class that was measured."""
+    return kernel_class(str(record["what"]))
+
+
 def samples(records: Iterable[Record]) -> tuple[TimedSample, ...]:
     """One sample per record; raises RecordError where a record does not say what its kernel class needs."""
     return tuple(map(sample, records))
@@ -54,11 +60,11 @@ def samples(records: Iterable[Record]) -> tuple[TimedSample, ...]:
 
 def needed_sizes(record: Record) -> tuple[str, ...]:
     """The numbers beside its value that a record needs: of the ways to state its sizes, that of which it has most."""
-    form = form_of(str(record["what"]))
+    form = form_of(class_of(record))
     return max(reader(form).needs, key=lambda names: sum(name in record for name in names)) if form else ()
 
 
-def fitted_form(what: str, *, with_others: bool) -> str:
+def fitted_form(what: KernelClass, *, with_others: bool) -> str:
     """The form that is fitted to timings of a kernel class, where other kernels are timed with it and where none is."""
     form = form_of(what)
     return (with_others and PRICE_FORMS[form].timed_with_others) or form
@@ -75,17 +81,16 @@ def reader(form: str) -> RecordReader:
     return READERS.get(form) or RecordReader(lambda record: _stated(record, stated), (stated,))
 
 
-def pass_shares(what: str) -> dict[str, float]:
+def pass_shares(what: KernelClass) -> dict[KernelClass, float]:
     """The share of the FLOPs of a measurement that each class has which it gives a price to."""
-    if form_of(what) != "attention":
-        return {what: 1.0}
-    products = {name: sum(of_pass) for name, of_pass in _attention_products(what).items()}
-    return {name: count / sum(products.values()) for name, count in products.items()}
+    passes = passes_of(what)
+    products = [sum(ATTENTION_MATMULS[one.pass_]) for one in passes] if len(passes) > 1 else [1]
+    return {one: count / sum(products) for one, count in zip(passes, products, strict=True)}
 
 
 def sample(record: Record) -> TimedSample:
     """What a record gives a fit; raises RecordError."""
-    sizes, group = reader(form_of(str(record["what"]))).read(record)
+    sizes, group = reader(form_of(class_of(record))).read(record)
     unit, value = str(record["unit"]), _number(record, "value")
     if unit in TIMES:
         return TimedSample(value * TIMES[unit], sizes, group)
@@ -110,7 +115,7 @@ def _matmul(record: Record) -> SizesAndGroup:
 
 def _widths(record: Record) -> tuple[float, float]:
     """Bytes of an element of the operands, and of the result, both ways where it is accumulated."""
-    operand = NUMBER_FORMATS[str(record["what"]).partition(".")[2]]
+    operand = NUMBER_FORMATS[class_of(record).variant]
     name = str(record.get("result", ""))
     if name and name not in NUMBER_FORMATS:
         raise RecordError("result", f"no number format is named `{name}`", nearest(name, list(NUMBER_FORMATS)))
@@ -141,7 +146,7 @@ def _attention(record: Record) -> SizesAndGroup:
     seq, batch, heads, width = (_number(record, name) for name in ("seq", "batch", "heads", "head_dim"))
     keys = _number(record, "kv_heads") if "kv_heads" in record else heads
     values = _number(record, "v_head_dim") if "v_head_dim" in record else width
-    products = _attention_products(str(record["what"])).values()
+    products = [ATTENTION_MATMULS[one.pass_] for one in passes_of(class_of(record))]
     flops = 2 * sum(of_keys * width + of_values * values for of_keys, of_values in products) * batch * heads * seq * seq
     beside = batch * seq * width * (2 * heads + 4 * keys) * RESULT if record.get("module") else 0.0
     if not isinstance(causal := record.get("causal"), bool):
@@ -150,15 +155,10 @@ def _attention(record: Record) -> SizesAndGroup:
     return sizes, f"{batch:.0f} x {seq:.0f}"
 
 
-def _attention_products(what: str) -> dict[str, tuple[int, int]]:
-    """Products of each pass that a class of attention measures."""
-    return {name: ATTENTION_MATMULS[name.rpartition(".")[2]] for name in passes_of(what)}
-
-
 def _collective(record: Record) -> SizesAndGroup:
     """The payload is the output of an all-gather and the input of the others; a ring sends it (n-1)/n times a pass."""
     payload, ranks = _number(record, "bytes"), _number(record, "ranks")
-    passes = 2 if str(record["what"]).partition(".")[0] == "all_reduce" else 1
+    passes = 2 if class_of(record).family == "all_reduce" else 1
     return {"bytes": payload, "bus_bytes": passes * (ranks - 1) / ranks * payload}, f"{payload:.0f}"
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from ledger import numbers
 from ledger.evidence.documents import Evidence, citation
-from ledger.evidence.microbenchmarks.samples import fitted_form, is_with_others
-from ledger.evidence.microbenchmarks.series import Record
+from ledger.evidence.microbenchmarks.records import Record
+from ledger.evidence.microbenchmarks.samples import class_of, fitted_form, is_with_others
 from ledger.price_forms import PRICE_FORMS, DataSheet
+from ledger.spec.kernel_classes import ATTENTION, KernelClass
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.plan import Accelerator
 from ledger.spec.quantities import parse, parse_any
@@ -51,7 +52,7 @@ class MeasurementKind:
     `kernel`: which implementation of an optimizer. `with_others`: the timing has kernels beside the one that is meant.
     """
 
-    what: str
+    what: KernelClass
     regime: str
     ranks: int = 0
     head_dim: int = 0
@@ -66,7 +67,7 @@ class MeasurementKind:
         return fitted_form(self.what, with_others=self.with_others)
 
     @property
-    def price(self) -> tuple[str, str, int, int]:
+    def price(self) -> tuple[KernelClass, str, int, int]:
         """What tells the price of such records from others: class, regime, ranks, head size."""
         return self.what, self.regime, self.ranks, self.head_dim
 
@@ -113,7 +114,7 @@ def measurement_sets(evidence: Evidence) -> tuple[MeasurementSet, ...]:
 
 def is_priced(record: Record) -> bool:
     """Whether a price list may have a price of such a record."""
-    return bool(form_of(str(record["what"])))
+    return bool(form_of(class_of(record)))
 
 
 def record_name(record: Record) -> str:
@@ -129,7 +130,7 @@ def _kind(record: Record, stated: str) -> MeasurementKind:
 
     What nobody states is a burst where power limits the rate, as short timings are.
     """
-    what = str(record["what"])
+    what = class_of(record)
     regime = str(record.get("regime") or stated)
     return MeasurementKind(
         what=what,
@@ -137,7 +138,7 @@ def _kind(record: Record, stated: str) -> MeasurementKind:
         ranks=_whole_number(record, "ranks"),
         head_dim=_whole_number(record, "head_dim"),
         causal=bool(record.get("causal", True)),
-        dtype=str(record.get("dtype", "")) if form_of(what) == "attention" else "",
+        dtype=str(record.get("dtype", "")) if what.family == ATTENTION else "",
         kernel=str(record.get("kernel", "")),
         with_others=is_with_others(record),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.evidence.documents import read_document
-from ledger.evidence.microbenchmarks.identity import RESULTS, identity
+from ledger.evidence.microbenchmarks.records import RESULTS, identity
 from ledger.evidence.writing import RECORDS, head_text, record_line
 from ledger.lab.bench.cases import Measured
 from ledger.spec.problems import Location, Problem, SpecError

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
 from ledger import __version__
-from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.cases import Case, Limits, Measured
 from ledger.lab.bench.plans import plan
 from ledger.lab.bench.records import Book, add, opened

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.attention import ATTENTION
 from ledger.lab.bench.cases import Case, Kind, Limits
 from ledger.lab.bench.collectives import COLLECTIVE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ledger.evidence.documents import Evidence, read_evidence
-from ledger.evidence.microbenchmarks.identity import identity
+from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
 from ledger.lab.calibration import text
 from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
@@ -107,6 +107,6 @@ def fit_all(
 def _placed(measured: MeasurementSet, accelerator: Accelerator) -> MeasurementSet:
     """The set under the class of transfers between domains, where its ranks are more than one domain joins."""
     what, joined = measured.kind.what, accelerator.scaleup_domain if accelerator.scaleup_bandwidth else 0
-    if what not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
+    if what.family not in COLLECTIVES or not 0 < joined < measured.kind.ranks:
         return measured
-    return replace(measured, kind=replace(measured.kind, what=f"{what}.{SCALEOUT}"))
+    return replace(measured, kind=replace(measured.kind, what=replace(what, variant=SCALEOUT)))

@@ -11,7 +11,7 @@ from ledger.evidence.microbenchmarks.samples import TimedSample, samples
 from ledger.evidence.microbenchmarks.sets import MeasurementKind, MeasurementSet, PublishedFit
 from ledger.lab.calibration.fitting import Array, FormFit, fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
-from ledger.spec.kernel_classes import kernel_class
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.kernel_families import form_of, passes_of
 from ledger.spec.plan import Accelerator, Curve
 from ledger.spec.price_lists import DIGITS
@@ -81,7 +81,7 @@ def fit_set(measured: MeasurementSet, accelerator: Accelerator) -> SetFit:
     sheet = kind.data_sheet(accelerator)
     if len({sample.group for sample in timed}) > 1:
         return SetFit(measured, sheet, timed, fit(kind.form, timed, sheet, _fixed(kind, timed)))
-    own = [curve.parameters for curve in accelerator.calibration if str(curve.what) == kind.what]
+    own = [curve.parameters for curve in accelerator.calibration if curve.what == kind.what]
     errors = [relative_errors(form_of(kind.what), parameters, timed, sheet) for parameters in own[:1]]
     return SetFit(measured, sheet, timed, None, float(np.mean(errors)) if errors else None)
 
@@ -99,7 +99,7 @@ def choose(sets: Iterable[SetFit]) -> tuple[SetFit, ...]:
 
     A class whose measurements scatter too far has no price.
     """
-    best: dict[tuple[str, str, int, int], SetFit] = {}
+    best: dict[tuple[KernelClass, str, int, int], SetFit] = {}
     for one in sets:
         key = one.kind.price
         if one.is_usable and (key not in best or _rank(one) > _rank(best[key])):
@@ -112,14 +112,14 @@ def _rank(one: SetFit) -> tuple[bool, bool, bool, int]:
     return not kind.with_others, kind.kernel in ("", "fused"), kind.causal, len(one.samples)
 
 
-def price_key(curve: Curve) -> tuple[str, str, int, int]:
+def price_key(curve: Curve) -> tuple[KernelClass, str, int, int]:
     """What tells a price from the others of a list: class, regime, ranks, head size."""
-    return str(curve.what), curve.regime, curve.ranks, curve.head_dim
+    return curve.what, curve.regime, curve.ranks, curve.head_dim
 
 
 def curves(chosen: Iterable[SetFit]) -> tuple[Curve, ...]:
     """The prices of chosen sets, one of a kind, each from a kernel timed alone where there is one."""
-    prices: dict[tuple[str, str, int, int], Curve] = {}
+    prices: dict[tuple[KernelClass, str, int, int], Curve] = {}
     for one in sorted(chosen, key=lambda one: one.kind.with_others):
         for curve in _passes(_curve(one)):
             prices.setdefault(price_key(curve), curve)
@@ -128,11 +128,9 @@ def curves(chosen: Iterable[SetFit]) -> tuple[Curve, ...]:
 
 def _passes(curve: Curve) -> Iterator[Curve]:
     """The price of each pass; passes of attention that were timed together have their common rate."""
-    passes = passes_of(str(curve.what))
+    passes = passes_of(curve.what)
     region = f"{curve.region}; forward and backward were timed together, so both have their common rate"
-    yield from (
-        (replace(curve, what=kernel_class(one), region=region) for one in passes) if len(passes) > 1 else (curve,)
-    )
+    yield from ((replace(curve, what=one, region=region) for one in passes) if len(passes) > 1 else (curve,))
 
 
 def _curve(one: SetFit) -> Curve:
@@ -143,7 +141,7 @@ def _curve(one: SetFit) -> Curve:
     form = form_of(kind.what)
     parameters = PRICE_FORMS[form].within(one.fit.parameters)  # what was timed beside a kernel is no part of its price
     curve = Curve(
-        what=kernel_class(kind.what),
+        what=kind.what,
         form=form,
         parameters={name: rounded(value) for name, value in parameters.items()},
         error=round(one.fit.error, DIGITS),

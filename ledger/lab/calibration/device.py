@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.evidence.documents import Evidence
-from ledger.evidence.microbenchmarks.samples import TimedSample, samples
-from ledger.evidence.microbenchmarks.series import Record
+from ledger.evidence.microbenchmarks.records import Record
+from ledger.evidence.microbenchmarks.samples import TimedSample, class_of, samples
 from ledger.lab.calibration.text import quoted
+from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -138,10 +139,10 @@ def fastest(records: tuple[Record, ...]) -> float:
     return max(rates, default=0.0)
 
 
-def _samples_of(records: tuple[Record, ...], form: str) -> Iterator[tuple[str, TimedSample]]:
+def _samples_of(records: tuple[Record, ...], form: str) -> Iterator[tuple[KernelClass, TimedSample]]:
     """The samples that a form prices, each with its kernel class."""
-    fitting = [record for record in records if form_of(str(record["what"])) == form]
-    return ((str(record["what"]), sample) for record, sample in zip(fitting, samples(fitting), strict=True))
+    fitting = [record for record in records if form_of(class_of(record)) == form]
+    return ((class_of(record), sample) for record, sample in zip(fitting, samples(fitting), strict=True))
 
 
 def _round_up(rate: float) -> float:

@@ -36,4 +36,4 @@ def _parameters(form: str) -> Iterator[tuple[str, ...]]:
 
 def _classes(form: str) -> tuple[str, ...]:
     families = (family for family, row in KERNEL_FAMILIES.items() if row.form == form)
-    return f"`{form}`", ", ".join(f"`{name}`" for family in families for name in classes_of(family))
+    return f"`{form}`", ", ".join(f"`{what}`" for family in families for what in classes_of(family))

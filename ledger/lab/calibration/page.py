@@ -48,7 +48,7 @@ def page(fitted: FittedDevice) -> str:
             title=accelerator.title,
             measurements=sum(len(one.samples) for one in fitted.sets),
             panels=[panel(one) for one in fitted.sets if one.fit is not None],
-            lone=[one.kind.what for one in fitted.sets if one.fit is None],
+            lone=[str(one.kind.what) for one in fitted.sets if one.fit is None],
             style=Markup(style),  # noqa: S704 - the project's own file
             policy=content_policy(style, ""),
         )
@@ -58,7 +58,7 @@ def page(fitted: FittedDevice) -> str:
 def panel(one: SetFit) -> Panel:
     """The chart of one set, with its errors in words."""
     kind, fit = one.kind, one.fit
-    name = ", ".join((kind.what, *case_names(kind, "head width"), kind.regime))
+    name = ", ".join((str(kind.what), *case_names(kind, "head width"), kind.regime))
     summary = (
         f"{fit.samples} measurements, {fit.held_out}: mean error {fit.error:.1%}, bias {fit.bias:+.1%} on what the fit "
         f"had not seen; {fit.seen:.1%} in sample"

@@ -63,7 +63,7 @@ def _set_json(one: SetFit) -> dict[str, Any]:
     kind, fit, published = one.kind, one.fit, one.measured.published
     return {
         "device": one.measured.device,
-        "what": kind.what,
+        "what": str(kind.what),
         "case": ", ".join(case_names(kind)),
         "regime": kind.regime,
         "points": len(one.samples),

@@ -1,7 +1,8 @@
-"""Tables of measurements in a file of evidence: what all rows share is said once, then a line of numbers for each."""
+"""Records of measurements with their places, those of tables among them: what rows share is said once above them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,11 @@ from ledger.spec.reader import Node, lines
 COLUMNS, ROWS = "columns", "rows"
 TABLE_KEYS = (COLUMNS, ROWS, "whole")  # keys of a table that are no part of its records
 Record = Mapping[str, Any]
+# What a measurement adds to a record; everything else tells one case from another.
+RESULTS = (
+    *("value", "unit", "low", "high", "count", "regime", "timer"),
+    *("graphics_clock", "power", "others", "measured", "error"),
+)
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,8 @@ def _number(word: str) -> float | None:
     except ValueError:
         return None
     return value if abs(value) < float("inf") else None
+
+
+def identity(record: Record) -> str:
+    """What two records of one case share: everything but the results."""
+    return json.dumps({key: value for key, value in record.items() if key not in RESULTS}, sort_keys=True)
