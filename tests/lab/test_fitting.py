@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from ledger.books import prices
 from ledger.evidence.microbenchmarks.samples import TimedSample
 from ledger.lab.calibration.fitting import fit, relative_errors
 from ledger.price_forms import PRICE_FORMS, DataSheet
+from ledger.spec.hardware import Curve
 from ledger.spec.kernel_classes import kernel_class
+from ledger.spec.kernel_families import form_of
 from ledger.spec.load import load_accelerator, load_cluster
 
 SHEET = DataSheet(peak=312e12, bandwidth=2.039e12, multiprocessors=108)
@@ -90,17 +94,25 @@ def test_relative_errors_are_predicted_over_measured() -> None:
     assert errors.tolist() == [pytest.approx(0.5)]
 
 
-@pytest.mark.parametrize("name", sorted(prices.FORMS.keys() - {"typical"}))
-def test_a_fit_and_a_price_are_one_formula(name: str) -> None:
-    """The fitter's form over arrays gives the seconds that the books price one kernel with."""
-    h100 = load_accelerator("h100-sxm")
-    parameters = {"e": 0.61, "t0": 3e-6, "b": 0.71, "k0": 113.0, "c": 0.037, "m0": 209.0, "s0": 577.0}
-    work = prices.Work(kernel_class("any"), 3e12, 5e9, "bf16", m=4093, n=8191, k=1021, group=331)
-    sizes = {"flops": 3e12, "bytes": 5e9, "m": 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1.0}
-    columns = {key: np.array([float(value)]) for key, value in sizes.items()}
+PARAMETERS = {"e": 0.61, "t0": 3e-6, "b": 0.71, "k0": 113.0, "c": 0.037, "m0": 209.0, "s0": 577.0}
+
+
+@pytest.mark.parametrize("what", ["matmul.bf16", "grouped.bf16", "attention.flash.forward", "norm.forward"])
+def test_a_fit_and_a_price_are_one_formula(what: str) -> None:
+    """The fitter's form over arrays gives the seconds that the books price one kernel with, of the same sizes."""
+    h100, kind = load_accelerator("h100-sxm"), kernel_class(what)
+    row = PRICE_FORMS[form_of(kind)]
+    parameters = {one.name: PARAMETERS[one.name] for one in row.parameters}
+    price = Curve(kind, form_of(kind), parameters, 0.0, "sustained", "this test")
+    flops, dtype = (3e12, "bf16") if row.computes else (1e9, "")
+    work = prices.Work(kind, flops, 5e9, dtype, batch=3, m=4093, n=8191, k=1021, group=331)
+    sizes = {"flops": flops, "bytes": 5e9, "m": 3 * 4093, "n": 8191, "k": 1021, "seq": 4093, "group": 331, "kernels": 1}
+    columns = {name: np.array([float(sizes[name])]) for name in row.sizes}
     sheet = DataSheet(h100.peak["bf16"], h100.bandwidth, h100.multiprocessors)
-    (fitted,) = PRICE_FORMS[name].seconds(parameters, columns, sheet)
-    assert fitted == pytest.approx(prices.FORMS[name](parameters, work, h100), rel=1e-12)
+    (fitted,) = row.seconds(parameters, columns, sheet)
+    priced = prices.kernel(replace(h100, calibration=(price,)), work)
+    assert fitted > priced.floor
+    assert priced.seconds == pytest.approx(fitted, rel=1e-12)
 
 
 def test_a_fit_and_a_price_of_a_transfer_are_one_formula() -> None:
