@@ -19,8 +19,6 @@ MESSAGES = 4  # of a comparison, one after the other, for each rank but the firs
 
 def launches(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Amount:
     """Host seconds of one unit's pass, all of them in a step."""
-    if plan.stack.graphs:
-        return 0.0
     return plan.stack.launch * sum(row.times for row in rows) + calls(name, unit, rows, plan) + checks(rows, plan)
 
 

@@ -126,10 +126,10 @@ def malformed(written: Written, text: str, pattern: str) -> Finding:
     return told(written, f": {shown(text)} is not of the form `{pattern}`", written.meaning)
 
 
-def unknown_field(written: Written, key: str, known: Sequence[str]) -> Finding:
-    """A key that the mapping does not have."""
+def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Finding:
+    """A key that the mapping does not have; `instead` is what stands for it, where it once had one."""
     where: Location = written.node.keys.get(key, written.node.where)
-    problem = Problem(where, f"`{key}` is no field of {label(written.path)}", nearest(key, known))
+    problem = Problem(where, f"`{key}` is no field of {label(written.path)}", instead or nearest(key, known))
     return Finding((*written.path, key), problem, harmless=True)
 
 

@@ -62,6 +62,7 @@ class Part:
 
     `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
     own. `groups` are mappings within it, by path. `extra` are fields that the plan keeps otherwise, or not at all.
+    `gone` are paths that it once had, each with what to write instead.
     """
 
     title: str = ""
@@ -74,6 +75,7 @@ class Part:
     least: int = 0
     most: int | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
 
 
 PLAIN = Part()
@@ -219,7 +221,9 @@ def form(cls: type) -> ValueType:
     in_order = sorted(listed, key=lambda row: row.key != SPEC.key)
     beside = {"spec": (about.kind, SOURCED.key)} if about.kind and about.inline else {}
     rows_of = tuple(_grouped(in_order, about, ""))
-    whole = Fields(rows_of, make, about.least, about.most, {**beside, **about.beside}, based=bool(about.kind))
+    whole = Fields(
+        rows_of, make, about.least, about.most, {**beside, **about.beside}, based=bool(about.kind), gone=about.gone
+    )
     return _or_instead(whole, next((row for row in stated if not row.key), None), make)
 
 
@@ -260,9 +264,10 @@ def _grouped(listed: Sequence[Row], about: Part, above: str) -> Iterator[Row]:
         if members[0].key:
             group = about.groups[above + key]
             entries = tuple(_grouped(members, about, f"{above}{key}."))
-            instead = next((row for row in entries if row.attribute == group.instead), None)
-            whole = Fields((SOURCED, *entries) if group.sourced else entries)
-            yield Row(key, _or_instead(whole, instead, dict), group.meaning, EACH, group.needed)
+            bare = next((row for row in entries if row.attribute == group.instead), None)
+            gone = {path.removeprefix(f"{above}{key}."): instead for path, instead in about.gone.items()}
+            whole = Fields((SOURCED, *entries) if group.sourced else entries, gone=gone)
+            yield Row(key, _or_instead(whole, bare, dict), group.meaning, EACH, group.needed)
         else:
             yield replace(members[0], key=key)
 

@@ -17,7 +17,7 @@ from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, Part, ValuesOf
 from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
-from ledger.spec.stack import Kernels, Overlap, Stack
+from ledger.spec.stack import Kernels, Overlap, Replay, Stack
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
 from ledger.spec.training import Lora, Recompute, Train
 from ledger.spec.values import Amount, Choice, Size, Text
@@ -45,6 +45,7 @@ __all__ = [
     "Precision",
     "Price",
     "Recompute",
+    "Replay",
     "Router",
     "Run",
     "Shared",

@@ -107,6 +107,51 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What only a replay of the allocator's requests reads (ledger/lab/replay): no formula of a plan depends on it."""
+
+    spec: ClassVar[Part] = Part(
+        meaning="What a replay of the allocator's requests reads, and no figure of a plan.", sourced=True
+    )
+
+    expandable: Annotated[
+        bool,
+        "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
+    ] = False
+    recorded: Annotated[
+        bool,
+        "Whether what a collective used is marked with its stream (Tensor.record_stream), so that it is free once the "
+        "device is past the collective, not once the host is (c10d before PyTorch 2.2; asynchronous ones before 2.8).",
+    ] = False
+    gather_buffers: Annotated[
+        bool,
+        "Tensor parallelism with `sequence: regather`: sequences are gathered into two buffers that last, one of them "
+        "for gradients (nanotron's MemoryBuffer).",
+    ] = False
+    recounts: Annotated[
+        bool,
+        "Whether peaks are counted anew before the update (torch.cuda.reset_peak_memory_stats), so that the memory it "
+        "prints is what was reserved then.",
+    ] = False
+    transfers: Annotated[
+        str,
+        Choice("ordered", "waited"),
+        "Pipeline stages know the shapes of what they are sent, or hosts send them first, and wait for the device with "
+        "every one.",
+    ] = "ordered"
+    update: Annotated[
+        str,
+        Choice("by_weight", "flat"),
+        "Weights are updated with their own gradients and states, or one flat tensor of all that a device updates, "
+        "which gradients are copied into.",
+    ] = "by_weight"
+
+
+# Where the fields of a replay stood before they were a part of their own.
+REPLAYED = ("allocator.expandable", "allocator.recorded", "gather_buffers", "recounts", "transfers", "update")
+
+
+@dataclass(frozen=True)
 class Stack:
     """One software stack at one date: kernels, overlaps, launch cost, allocator; sizes in B, times in s."""
 
@@ -126,6 +171,10 @@ class Stack:
             Row("launch.beside.forward", Whole(0), "How many in forward.", "beside.0", default=0),
             Row("launch.beside.backward", Whole(0), "How many in backward.", "beside.1", default=0),
         ),
+        gone={
+            "launch.graphs": "where CUDA graphs take the host out, write `launch: {per_operation: 0 s}`",
+            **dict.fromkeys(REPLAYED, "write it under `replay`, as in `replay: {recorded: true}`"),
+        },
     )
 
     name: str
@@ -134,7 +183,6 @@ class Stack:
     kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = Kernels()
     overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
     compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False
-    graphs: Annotated[bool, At("launch.graphs"), "Whether CUDA graphs take the host out."] = False
     launch: Annotated[float, At("launch.per_operation"), TIME, "Host time per operation: `18 us`."] = 0.0
     check: Annotated[
         float,
@@ -201,22 +249,7 @@ class Stack:
         "ZeRO 3: embedding and head move together with the root, which stays gathered for a whole pass, or apart, "
         "each by itself; tied ones are always left to the root.",
     ] = "root"
-    expandable: Annotated[
-        bool,
-        At("allocator.expandable"),
-        "Whether segments grow in place (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True).",
-    ] = False
-    recorded: Annotated[
-        bool,
-        At("allocator.recorded"),
-        "Whether what a collective used is marked with its stream (Tensor.record_stream), so that it is free once the "
-        "device is past the collective, not once the host is (c10d before PyTorch 2.2; asynchronous ones before 2.8).",
-    ] = False
-    gather_buffers: Annotated[
-        bool,
-        "Tensor parallelism with `sequence: regather`: sequences are gathered into two buffers that last, one of them "
-        "for gradients (nanotron's MemoryBuffer).",
-    ] = False
+    replay: Annotated[Replay, Replay.spec.meaning] = Replay()
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
     call: Annotated[
         float,
@@ -224,23 +257,6 @@ class Stack:
         TIME,
         "Host time of one of them: a call without autograd, views or hooks around it.",
     ] = 0.0
-    update: Annotated[
-        str,
-        Choice("by_weight", "flat"),
-        "Weights are updated with their own gradients and states, or one flat tensor of all that a device updates, "
-        "which gradients are copied into.",
-    ] = "by_weight"
-    recounts: Annotated[
-        bool,
-        "Whether peaks are counted anew before the update (torch.cuda.reset_peak_memory_stats), so that the memory it "
-        "prints is what was reserved then.",
-    ] = False
-    transfers: Annotated[
-        str,
-        Choice("ordered", "waited"),
-        "Pipeline stages know the shapes of what they are sent, or hosts send them first, and wait for the device with "
-        "every one.",
-    ] = "ordered"
     optimizer_passes: Annotated[
         tuple[str, ...],
         ListOf(Choice("copy", "unscale", "norm", "clip", "cast", "zero")),

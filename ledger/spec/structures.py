@@ -95,7 +95,8 @@ class Fields(ValueType):
     """A mapping with these fields and no others, or further ones of one type (`others`).
 
     `least` and `most` count its entries; `beside` are keys that others need; `based`: nothing is needed where another
-    part is its base. What is read is given to `make`.
+    part is its base; `gone` are keys that it once had, each with what stands for it now. What is read is given to
+    `make`.
     """
 
     rows: tuple[Row, ...]
@@ -105,6 +106,7 @@ class Fields(ValueType):
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     based: bool = False
     others: ValueType | None = None
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> Mapping[str, Row]:
@@ -141,7 +143,7 @@ class Fields(ValueType):
             elif self.others is not None:
                 values[key] = self.others.read(written.inner(key, node), findings)
             else:
-                findings.append(unknown_field(written, key, list(self.by_key)))
+                findings.append(unknown_field(written, key, list(self.by_key), self.gone.get(key, "")))
         findings.extend(self.lacking(written))
         return values
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,3 +160,18 @@ def test_a_replay_allocates_what_the_books_hold() -> None:
         books, found = peak_bytes(book), replay_step(plan, book)
         assert abs(found.allocated / books - 1) < 0.02
         assert found.reserved >= found.allocated
+
+
+def test_nothing_else_reads_what_a_stack_says_for_the_replay() -> None:
+    """`Stack.replay` moves no figure of a plan: every place that reads it lies in the replay's own folder."""
+    package = Path(__file__).parents[2] / "ledger"
+    readers = {
+        path.relative_to(package).parent.as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "replay"
+        and isinstance(node.value, ast.Attribute | ast.Name)
+        and (node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id) == "stack"
+    }
+    assert readers == {"lab/replay"}

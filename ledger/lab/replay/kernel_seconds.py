@@ -24,7 +24,7 @@ def kernel_seconds(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapp
     until its launch queue is full, so launches are hidden and take 0 s; where stages wait for each other with every
     micro-batch, a launch takes what the stack says.
     """
-    if plan.stack.recorded and plan.parallelism.pipeline > 1 and plan.stack.transfers == "waited":
+    if plan.stack.replay.recorded and plan.parallelism.pipeline > 1 and plan.stack.replay.transfers == "waited":
         return dict(_priced(plan, book, units))
     return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ledger.lab.replay.passes import GRADIENT, KERNEL_LAUNCH, OUTPUT, Request, UnitPasses
-from ledger.spec.plan import Stack
+from ledger.spec.plan import Replay
 
 FIRST_NUMBERS = {OUTPUT: 0, GRADIENT: 1}  # what neighbours share comes first in every layer, so that both find it
 
@@ -41,11 +41,11 @@ class NumberedPasses:
     spent: int | None
 
 
-def number_storages(units: Sequence[UnitPasses], stack: Stack) -> tuple[int, list[NumberedPasses]]:
+def number_storages(units: Sequence[UnitPasses], replay: Replay) -> tuple[int, list[NumberedPasses]]:
     """How many numbers a layer has, and every unit with its storages numbered."""
     tables = [_numbers(unit) for unit in units]
     stride = max(map(len, tables), default=0)
-    return stride, [_passes(unit, table, stride, stack) for unit, table in zip(units, tables, strict=True)]
+    return stride, [_passes(unit, table, stride, replay) for unit, table in zip(units, tables, strict=True)]
 
 
 def _numbers(unit: UnitPasses) -> dict[str, int]:
@@ -55,7 +55,7 @@ def _numbers(unit: UnitPasses) -> dict[str, int]:
     return numbers
 
 
-def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) -> NumberedPasses:
+def _passes(unit: UnitPasses, table: dict[str, int], stride: int, replay: Replay) -> NumberedPasses:
     def number(name: str) -> int:
         shift, inner = unit.owner(name)
         return shift * stride + table[inner]
@@ -63,10 +63,10 @@ def _passes(unit: UnitPasses, table: dict[str, int], stride: int, stack: Stack) 
     def requests(given: Sequence[Request]) -> Iterator[NumberedRequest]:
         for (name, size), alike in groupby(given):
             if (name, size) == KERNEL_LAUNCH:
-                if stack.recorded:  # else nothing waits for the device but the end of a step
+                if replay.recorded:  # else nothing waits for the device but the end of a step
                     yield NumberedRequest(sum(1 for _ in alike), 0, 0, False, "")
-            elif not stack.gather_buffers or name not in unit.buffers:
-                yield NumberedRequest(0, number(name), size, stack.recorded and name in unit.sent, "")
+            elif not replay.gather_buffers or name not in unit.buffers:
+                yield NumberedRequest(0, number(name), size, replay.recorded and name in unit.sent, "")
             elif size:
                 yield NumberedRequest(0, 0, size, False, unit.buffers[name])
 

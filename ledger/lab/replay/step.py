@@ -36,14 +36,14 @@ class ReplayedMemory:
 
 def replay_step(plan: Plan, book: Books) -> ReplayedMemory:
     """The first steps of one device of a role."""
-    run = _Replay(plan, book)
+    run = _ReplayedStep(plan, book)
     run.begin()
     for step in range(REPLAYED_STEPS):
         run.step(first=step == 0)
     return ReplayedMemory(run.memory.peak, run.memory.reserved, run.memory.asked)
 
 
-class _Replay:
+class _ReplayedStep:
     """The state of a replay: which layer instances there are, and what is allocated."""
 
     def __init__(self, plan: Plan, book: Books) -> None:
@@ -51,10 +51,10 @@ class _Replay:
         self.program, self.value = book.program, book.value
         self.clock = Clock()
         capacity = plan.accelerator.memory - plan.stack.context
-        self.memory = Allocator(self.clock, expandable=plan.stack.expandable, capacity=capacity)
+        self.memory = Allocator(self.clock, expandable=plan.stack.replay.expandable, capacity=capacity)
         passes = [unit_passes(unit, self.value, plan.stack.beside) for unit in self.program.units]
         self.seconds = kernel_seconds(plan, book, passes)
-        self.stride, units = number_storages(passes, plan.stack)
+        self.stride, units = number_storages(passes, plan.stack.replay)
         self.layers = [one for unit, one in zip(passes, units, strict=True) for _ in range(unit.count)]
         self.sharded = self.program.sharding.splits("weights")
         self.unsharded = {
@@ -171,7 +171,7 @@ class _Replay:
 
     def _wait_for_shapes(self, *, last: bool) -> None:
         """A stage gets or sends what another one needs; hosts that ask the device for shapes wait for it."""
-        if not last and self.plan.stack.transfers == "waited":
+        if not last and self.plan.stack.replay.transfers == "waited":
             self.memory.wait()
 
     # --- weights that are held split ---
@@ -224,9 +224,9 @@ class _Replay:
 
     def update(self, *, first: bool) -> None:
         """The update and what it needs; weights that were updated in shares are gathered."""
-        if self.plan.stack.recounts:
+        if self.plan.stack.replay.recounts:
             self.memory.recount()
-        self._states(first=first, joined=self.plan.stack.update == "flat")
+        self._states(first=first, joined=self.plan.stack.replay.update == "flat")
         passing = dict(flat.update_temporaries(self.book))
         for name, size in passing.items():
             self.memory.allocate(name, size)

@@ -57,7 +57,6 @@ SPELT = (  # how a path of the spec begins, and what the typed plan calls it
     ("stack.launch.per_operation", "stack.launch"),
     ("stack.launch.check", "stack.check"),
     ("stack.launch.beside.each", "stack.call"),
-    ("stack.launch.graphs", "stack.graphs"),
     ("stack.allocator.", "stack."),
 )
 PARTS = (
