@@ -103,13 +103,13 @@ def _earlier(dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes the head and the loss over parts of the normed hidden states (batch seq d_model)."""
     hidden = moves.everywhere(tape, hidden, "tensor")
-    each = replace(tape, times=symbol("loss_chunks"), block="head")
+    each = replace(tape, times=symbol("loss_chunks"))
     dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
     part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage)
     if tape.kernels.loss == "chunked":
         inner = each.inside(REGION)
         replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
-        loss(inner, components.logits(inner, part, model), "eager")
+        loss(inner, components.logits(inner.of_block("head"), part, model), "eager")
         return
     _fused_linear(tape, each, (hidden, part), model)
 
