@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ledger.books.links import sent
 from ledger.books.overlap import said
+from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied
 from ledger.books.results import Compiled, Number, RoleResult
+from ledger.model.offloading import DOWN, UP
 from ledger.model.schedule import schedule
 from ledger.spec.plan import Plan
 
 Parts = tuple[tuple[str, Number], ...]
-TRAFFIC = {"traffic.step": "hbm", "traffic.host": "host_traffic"}  # totals of a resource with a name of its own
+# Totals of a resource with names of their own, and of the link to the host, over which nothing may move.
+OF_A_DEVICE = {
+    "traffic.step": TRAFFIC,
+    "traffic.host": HOST_TRAFFIC,
+    **{f"{copied(way).name}.bytes": copied(way) for way in (DOWN, UP)},
+}
 PHASES = {"flops.forward": "forward", "flops.backward": "backward", "flops.recompute": "recompute"}
 
 
@@ -43,8 +51,9 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
         return Breakdown(order(compiled.plan))
     if key in PHASES:
         return Breakdown("of the whole job", flop_parts(compiled, PHASES[key]))
-    if key in TRAFFIC or (key.startswith(("comm.", "host_link.")) and key.endswith(".bytes")):
-        return flow_parts(compiled, TRAFFIC.get(key, key.removesuffix(".bytes")))
+    moved = {**OF_A_DEVICE, **{f"{resource.name}.bytes": resource for resource in sent(compiled)}}
+    if key in moved:
+        return flow_parts(compiled, moved[key])
     if key == "memory.host":
         return hosted_parts(compiled)
     if key == "flops.step":
@@ -54,7 +63,7 @@ def breakdown(compiled: Compiled, key: str) -> Breakdown:
 
 def exposed(compiled: Compiled) -> Parts:
     """What the step waits for, by what moves."""
-    return tuple((span.title, span.seconds) for span in compiled.waterfall if span.name.startswith("comm."))
+    return tuple((span.title, span.seconds) for span in compiled.waterfall if span.transfer)
 
 
 def overlaps(plan: Plan) -> str:
@@ -89,11 +98,11 @@ def flop_parts(compiled: Compiled, phase: str) -> Parts:
     return descending(found.items())
 
 
-def flow_parts(compiled: Compiled, resource: str) -> Breakdown:
+def flow_parts(compiled: Compiled, resource: Resource) -> Breakdown:
     """The bytes that every account moves through a resource in a step, on the role that moves most."""
     moved: dict[str, dict[str, Number]] = {}
     for leaf in compiled.accounts:
-        if leaf.resource.name == resource:
+        if leaf.resource == resource:
             role = moved.setdefault(leaf.role, {})
             role[leaf.account] = role.get(leaf.account, 0) + leaf.amount * leaf.times
     if not moved:

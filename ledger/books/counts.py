@@ -12,7 +12,7 @@ from ledger.books.closed import Books, Whole
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.model import dtypes
-from ledger.model.dims import beside
+from ledger.model.dims import symbol
 from ledger.model.operations import Operation, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
@@ -41,8 +41,10 @@ def whole_parameters(model: Whole) -> Exact:
 
 def used(weight: Tensor) -> sympy.Expr:
     """Elements of a weight that one token uses: of experts, the few that it is sent to."""
-    experts = [dim.symbol for dim in weight.dims if dim.name == "experts"]
-    return weight.elements() * beside(experts[0], "top_k") / experts[0] if experts else weight.elements()
+    experts = [dim for dim in weight.dims if dim.name == "experts"]
+    if not experts:
+        return weight.elements()
+    return weight.elements() * symbol("top_k", experts[0].suffix) / experts[0].symbol
 
 
 def flops(plan: Plan, books: Sequence[Books]) -> Totals:

@@ -127,11 +127,12 @@ class RoleResult:
 
 @dataclass(frozen=True)
 class Span:
-    """One part of the step's waterfall: `seconds` on the critical path."""
+    """One part of the step's waterfall: `seconds` on the critical path, of a transfer or of anything else."""
 
     name: str
     title: str
     seconds: float
+    transfer: bool = False
 
 
 @dataclass(frozen=True)

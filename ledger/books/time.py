@@ -116,7 +116,11 @@ TITLES = {**KERNELS, **OPEN_TRANSFERS, **WAITS}
 
 def spans(time: StepTime) -> tuple[Span, ...]:
     """The parts of the critical path that take any time, in the order of a step."""
-    return tuple(Span(name, title, time.parts[name]) for name, title in TITLES.items() if time.parts.get(name, 0) > 0)
+    return tuple(
+        Span(name, title, time.parts[name], transfer=name in OPEN_TRANSFERS)
+        for name, title in TITLES.items()
+        if time.parts.get(name, 0) > 0
+    )
 
 
 def _parts(slowest: RoleTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ledger.model.contraction import terms
 from ledger.model.dims import dim
+from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Lora
 
@@ -12,31 +16,27 @@ if TYPE_CHECKING:
     from ledger.model.tape import Tape
 
 
-def adapts(lora: Lora | None, name: str) -> bool:
-    """Whether the contraction of this name has an adapter."""
-    return lora is not None and name.rsplit("/", maxsplit=1)[-1] in lora.targets
+def adapts(lora: Lora | None, module: Module) -> bool:
+    """Whether a module has an adapter: targets are names of modules within their components."""
+    return lora is not None and module.name in lora.targets
 
 
-def adapted(tape: Tape, name: str, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
+def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
     """The result of a contraction with that of its adapter added, operation by operation as peft's `lora.Linear` runs.
 
     The contracted dims of the weight go into the rank, and the rank into those of its result.
     """
     x, weight = operands
-    terms, out = einsum.split("->")
-    first, second = (term.split() for term in terms.split(","))
-    inner = [n for n in second if n not in out.split()]
-    outer = [n for n in second if n in out.split()]
-    table = {d.name: d for d in weight.dims}
-    rank = dim("rank")
-    into = tape.weight(f"{name}.lora_a.weight", (rank, *(table[n] for n in inner)))
-    back = tape.weight(f"{name}.lora_b.weight", (*(table[n] for n in outer), rank), lead=len(outer))
-    kept = [n for n in first if n not in inner]
-    narrow = tape.contract(f"{name}.lora_a", f"{_terms(first)}, rank {_terms(inner)} -> {_terms(kept)} rank", x, into)
-    wide = tape.contract(f"{name}.lora_b", f"{_terms(kept)} rank, {_terms(outer)} rank -> {out.strip()}", narrow, back)
-    scaled = tape.pointwise(f"{name}.lora_scale", wide)
-    return tape.pointwise(f"{name}.lora_add", result, scaled, dtype=result.dtype, add=True)
+    first, second, out = terms(einsum)
+    inner, outer = [n for n in second if n not in out], [n for n in second if n in out]
+    kept, sizes = [n for n in first if n not in inner], (*weight.dims, dim("rank"))
+    down, up = (replace(module, name=f"{module.name}.{factor}", adapter=True) for factor in ("lora_a", "lora_b"))
+    narrow = tape.linear(down, _einsum(first, ["rank", *inner], [*kept, "rank"]), x, sizes=sizes)
+    into = _einsum([*kept, "rank"], [*outer, "rank"], out)
+    wide = tape.linear(up, into, narrow, lead=len(outer), sizes=sizes)
+    scaled = tape.pointwise(f"{module}.lora_scale", wide)
+    return tape.pointwise(f"{module}.lora_add", result, scaled, dtype=result.dtype, add=True)
 
 
-def _terms(names: list[str]) -> str:
-    return " ".join(names)
+def _einsum(first: Sequence[str], second: Sequence[str], out: Sequence[str]) -> str:
+    return f"{' '.join(first)}, {' '.join(second)} -> {' '.join(out)}"

@@ -9,6 +9,7 @@ import sympy
 from ledger.model.context import mixed
 from ledger.model.dims import Dim
 from ledger.model.latent import latent
+from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
 from ledger.model.tape import Tape
@@ -26,7 +27,7 @@ def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tenso
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
     if spec.qk_norm in ("head", "all"):
         query, key = (
-            norm(tape, f"attention/{name}_norm", tensor, norms, _normed(tensor, spec))
+            norm(tape, Module("attention", f"{name}_norm"), tensor, norms, _normed(tensor, spec))
             for name, tensor in (("q", query), ("k", key))
         )
     if spec.rotary:
@@ -37,10 +38,8 @@ def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tenso
     if spec.temperature:
         query = _tempered(tape, query)
     context = mixed(tape, query, key, value, spec)
-    weight = tape.weight("attention/out.weight", "d_model heads head_dim")
-    bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
-    return tape.contract("attention/out", einsum, context, weight, bias=bias)
+    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
 
 
 def _tempered(tape: Tape, query: Tensor) -> Tensor:
@@ -57,22 +56,17 @@ def _normed(tensor: Tensor, spec: Attention) -> str:
 
 def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
     def project(name: str, heads: str) -> Tensor:
-        weight = tape.weight(f"attention/{name}.weight", f"{heads} head_dim d_model", lead=2)
-        bias = tape.weight(f"attention/{name}.bias", f"{heads} head_dim", lead=2) if spec.qkv_bias else None
         einsum = f"batch seq d_model, {heads} head_dim d_model -> batch seq {heads} head_dim"
-        return tape.contract(f"attention/{name}", einsum, x, weight, bias=bias)
+        return tape.linear(Module("attention", name), einsum, x, bias=spec.qkv_bias, lead=2)
 
     return project("q", "heads"), project("k", "kv_heads"), project("v", "kv_heads")
 
 
 def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
     """One matrix for query, key and value, whose results are three views of one tensor."""
-    three = Dim("three", sympy.Integer(3))
-    heads, head_dim, d_model = tape.dims("heads head_dim d_model")
-    weight = tape.weight("attention/qkv.weight", (heads, three, head_dim, d_model), lead=3)
-    bias = tape.weight("attention/qkv.bias", (heads, three, head_dim), lead=3) if spec.qkv_bias else None
+    three = (Dim("three", sympy.Integer(3)),)
     einsum = "batch seq d_model, heads three head_dim d_model -> batch seq heads three head_dim"
-    joint = tape.contract("attention/qkv", einsum, x, weight, bias=bias)
+    joint = tape.linear(Module("attention", "qkv"), einsum, x, bias=spec.qkv_bias, lead=3, sizes=three)
     query, key, value = (tape.view(joint, "batch seq heads head_dim", f"attention/{n}") for n in "qkv")
     return query, key, value
 

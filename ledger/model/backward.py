@@ -43,8 +43,12 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 def _belonging(step: Operation, operation: Operation) -> Operation:
-    """A step of the backward pass in the block and the region of the operation that it is for."""
-    return replace(step, block=operation.block, region=operation.region, forward=operation.name)
+    """A step of the backward pass in the region of the operation that it is for, and in its block if it is no transfer.
+
+    A transfer is in the block that makes what it moves, or what it moves the gradient of.
+    """
+    block = step.block if isinstance(step, Collective) else operation.block
+    return replace(step, block=block, region=operation.region, forward=operation.name)
 
 
 def _made(copies: Quantise, written: Counter[str]) -> bool:
@@ -95,7 +99,7 @@ def _added(step: Operation, operation: Operation) -> Iterator[Operation]:
     for whole, part in zip(step.outputs, parts, strict=True):
         if whole.name != part.name:
             name = f"{step.name}.sum"
-            earlier = replace(whole, name=f"{whole.name}.earlier")
+            earlier = replace(whole, name=f"{whole.name}.earlier", earlier=True)
             yield Pointwise(name, ELEMENTWISE, (earlier, part), (whole,), times=operation.times)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ledger.model import components, dtypes, moves
 from ledger.model.causes import Purpose
 from ledger.model.contraction import Contraction
-from ledger.model.cross_entropy import InPlaceLoss, loss
+from ledger.model.cross_entropy import InPlaceLoss, labels, loss
 from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
@@ -39,7 +39,8 @@ class Cut(Operation):
     def gradients(self) -> tuple[Operation, ...]:
         """One copy of the gradients of all parts, those of the earlier ones and of the last."""
         part = self.output.gradient
-        earlier = replace(part, name=f"{part.name}.earlier", dims=_earlier(self.output.dims))
+        dims = _earlier(self.output.dims)
+        earlier = replace(part, name=f"{part.name}.earlier", dims=dims, earlier=True)
         whole = self.inputs[0].gradient
         return (Pointwise(f"{self.name}.gradient", COPY, (earlier, part), (whole,)),)
 
@@ -105,7 +106,7 @@ def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     hidden = moves.everywhere(tape, hidden, "tensor")
     each = replace(tape, times=symbol("loss_chunks"))
     dims = tuple(replace(d, symbol=d.symbol / symbol("loss_chunks")) if d.name == "seq" else d for d in hidden.dims)
-    part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage)
+    part = replace(hidden, name="head/part", dims=dims, view_of=hidden.storage, block="head")
     if tape.kernels.loss == "chunked":
         inner = each.inside(REGION)
         replace(tape, region=inner.region).record(Cut("head/parts", COPY, (hidden,), (part,)))
@@ -127,12 +128,13 @@ def _fused_linear(tape: Tape, each: Tape, states: tuple[Tensor, Tensor], model: 
     batch, seq, _ = part.dims
     logits = tape.activation("head/logits", (batch, seq, weight.dims[0]), tape.matmul_result, part.split)
     inside = replace(logits.gradient, view_of=logits.storage)
-    labels = Tensor("cross_entropy/labels.index", (batch, seq), "int64", "index", tape.layout.inputs)
-    result = tape.activation("cross_entropy/loss", (), "fp32")
+    result = replace(tape, of_loss=True).activation("cross_entropy/loss", (), "fp32")
     piece = replace(part, name="head/part.collected", view_of=collected.name)
     kernel = matmul(dtypes.rate(compute))
     each.record(Done("head/logits", kernel, (left, right), (logits,), einsum=LOGITS))
-    each.record(DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels), (result, inside), flops=8))
+    each.record(
+        DoneLoss("cross_entropy/loss", CROSS_ENTROPY, (logits, labels(tape, (batch, seq))), (result, inside), flops=8)
+    )
     back = "batch seq vocab, vocab d_model -> batch seq d_model"
     each.record(Done("head/logits.input_gradient", kernel, (inside, right), (piece,), einsum=back, towards=hidden.name))
     sums = "batch seq d_model, batch seq vocab -> vocab d_model"

@@ -79,10 +79,11 @@ class Collective(Operation):
 def collective(  # noqa: PLR0913 - the arguments are the facts of one transfer
     name: str, kind: str, axis: str, source: Tensor, result: Tensor, *, copied: bool = False
 ) -> Collective:
-    """A transfer of one tensor, with the copy of the whole where there is one."""
+    """A transfer of one tensor, with the copy of the whole where there is one, in the block that makes the tensor."""
     whole = result if kind == "all_gather" else source
     copy = (replace(whole, name=f"{name}.copy", view_of=""),) if copied else ()
-    return Collective(name, KernelClass(kind), (source,), (result, *copy), collective=kind, axis=axis, copied=copied)
+    outputs, kernel = (result, *copy), KernelClass(kind)
+    return Collective(name, kernel, (source,), outputs, block=source.block, collective=kind, axis=axis, copied=copied)
 
 
 def executed(operations: Iterable[Operation]) -> Iterator[Operation]:

@@ -13,11 +13,14 @@ from ledger.model.attention import attention
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
+from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.norms import norm
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
 from ledger.spec.plan import Group, Model
+
+TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
 
 # --- the layer ----------------------------------------------------------------------------------
 
@@ -26,9 +29,9 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     """One decoder layer: attention and feed-forward, one after or beside the other, normed before, after, or both."""
     mixing, feeding = tape.of_block("attention"), tape.of_block("mlp")
     if group.residual == "parallel":
-        normed = _normed(mixing, "attention_norm/norm", x, model)
+        normed = _normed(mixing, "attention_norm", x, model)
         inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
-        normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm/norm", x, model)
+        normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm", x, model)
         outer = mlp(feeding.inside("mlp"), normed, group.mlp)
         dropped = [
             _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
@@ -36,22 +39,22 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     before = group.norms != "post"
-    normed = _normed(mixing, "attention_norm/norm", x, model) if before else x
+    normed = _normed(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _joined(mixing, "attention", (x, inner), group, model)
-    normed = _normed(feeding, "mlp_norm/norm", x, model) if before else x
+    normed = _normed(feeding, "mlp_norm", x, model) if before else x
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
     return _joined(feeding, "mlp", (x, outer), group, model)
 
 
-def _normed(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
-    return norm(tape.inside("norm"), name, x, model.norm)
+def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
+    return norm(tape.inside("norm"), Module(component, "norm", of_layer=True), x, model.norm)
 
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
     x, update = parts
     if group.norms in ("sandwich", "post"):
-        update = _normed(tape, f"{part}_post_norm/norm", update, model)
+        update = _normed(tape, f"{part}_post_norm", update, model)
     if model.residual_dropout and tape.kernels.residual == "fused":
         return _fused_residual(tape, f"{part}_residual/add", x, update)
     return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
@@ -84,7 +87,7 @@ def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
 def token_rows(tape: Tape) -> Tensor:
     """The rows of the tokens (batch seq d_model)."""
     tokens = Tensor("embedding/tokens.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
-    return _looked_up(tape, "embedding/tokens", tokens, tape.weight("embedding/tokens.weight", "vocab d_model"))
+    return _looked_up(tape, str(TOKENS), tokens, tape.weight(TOKENS, "vocab d_model"))
 
 
 def embedding(tape: Tape, model: Model) -> Tensor:
@@ -95,8 +98,8 @@ def embedding(tape: Tape, model: Model) -> Tensor:
         x = tape.pointwise("embedding/scale", x, factor, saves=[factor])
     if model.learned_positions:
         places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
-        table = tape.weight("embedding/positions.weight", "positions d_model")
-        x = _add(tape, "embedding/add", x, _looked_up(tape, "embedding/positions", places, table))
+        table = tape.weight(POSITIONS, "positions d_model")
+        x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
     return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
 
 
@@ -118,21 +121,21 @@ def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     return logits(tape, final_norm(tape, x, model), model)
 
 
-def table_of(model: Model) -> str:
-    """The name of the head's weight, which may be the embedding's."""
-    return "embedding/tokens.weight" if model.tied else "head/logits.weight"
+def table_of(model: Model) -> Module:
+    """Whose weight the head multiplies with: its own, or the embedding's."""
+    return TOKENS if model.tied else LOGITS
 
 
 def final_norm(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The norm before the head."""
-    return norm(tape, "final_norm/norm", x, model.norm)
+    return norm(tape, Module("final_norm", "norm"), x, model.norm)
 
 
 def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The output head over normed hidden states (batch seq d_model)."""
     weight = tape.weight(table_of(model), "vocab d_model")
-    bias = tape.weight("head/logits.bias", "vocab") if model.head_bias else None
-    found = tape.contract("head/logits", "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
+    bias = tape.weight(Parameter(LOGITS, BIAS), "vocab") if model.head_bias else None
+    found = tape.contract(LOGITS, "batch seq d_model, vocab d_model -> batch seq vocab", x, weight, bias=bias)
     if model.head_softcap:
         scaled = tape.pointwise("head/softcap.divide", found)
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])

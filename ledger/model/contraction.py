@@ -9,7 +9,7 @@ from functools import cached_property
 import sympy
 
 from ledger.model.causes import Purpose
-from ledger.model.dims import symbol
+from ledger.model.dims import listed, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, ZERO, Matmul, Operation, differentiable
 from ledger.model.tensors import Tensor, product
@@ -22,7 +22,7 @@ def terms(einsum: str) -> tuple[Names, Names, Names]:
     """The dim names of both operands and of the result."""
     operands, out = einsum.split("->")
     first, second = operands.split(",")
-    return tuple(first.split()), tuple(second.split()), tuple(out.split())
+    return listed(first), listed(second), listed(out)
 
 
 @dataclass(frozen=True)

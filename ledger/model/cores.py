@@ -10,6 +10,7 @@ import sympy
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, symbol
 from ledger.model.fused_attention import FusedAttention
+from ledger.model.modules import Module
 from ledger.model.operations import ONE
 from ledger.model.ring import around
 from ledger.model.sinks import shares_beside_sinks, sinks
@@ -127,7 +128,7 @@ def _eager(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attentio
     """Scores, mask, softmax and context as separate kernels, the whole square of scores in memory."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract(
-        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+        Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
     )
     scores = tape.pointwise("attention/scale", scores)
     if spec.softcap:
@@ -152,7 +153,7 @@ def _math(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention
     query, key, value = _separate(tape, (query, key, value), spec, "fp32")
     query = tape.pointwise("attention/scale_q", query)
     key = tape.pointwise("attention/scale_k", key)
-    scores = tape.contract("attention/scores", SCORES, query, key, density=density(tape, spec), dtype="fp32")
+    scores = tape.contract(Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype="fp32")
     scores = tape.pointwise("attention/mask", scores, add=True)
     shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=5, saves=["out"])
     return _context(tape, shares, value, spec)
@@ -162,7 +163,7 @@ def _fused_softmax(tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: 
     """Megatron-LM before flash attention: scale, mask and softmax in one kernel between two batched matmuls."""
     query, key, value = _separate(tape, (query, key, value), spec, tape.matmul_result)
     scores = tape.contract(
-        "attention/scores", SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
+        Module("attention", "scores"), SCORES, query, key, density=density(tape, spec), dtype=tape.matmul_result
     )
     shares = tape.pointwise("attention/softmax", scores, kernel=SOFTMAX, flops=7, saves=["out"])
     return _context(tape, shares, value, spec)
@@ -174,7 +175,12 @@ def _context(tape: Tape, shares: Tensor, value: Tensor, spec: Attention) -> Tens
         mask = Tensor("attention/dropout.mask", shares.dims, "bool", "mask", shares.split)
         shares = tape.pointwise("attention/dropout", shares, kernel=DROPOUT, flops=2, extras=[mask])
     context = tape.contract(
-        "attention/context", context_einsum(value), shares, value, density=density(tape, spec), dtype=shares.dtype
+        Module("attention", "context"),
+        context_einsum(value),
+        shares,
+        value,
+        density=density(tape, spec),
+        dtype=shares.dtype,
     )
     return tape.pointwise("attention/core", tape.cast(context, tape.matmul_result), kernel=COPY, add=True)
 

@@ -82,11 +82,16 @@ class InPlaceSoftmax(Pointwise):
 
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
-    labels = Tensor("cross_entropy/labels.index", logits.dims[:2], "int64", "index", tape.layout.inputs)
-    return LOSSES[kind or tape.kernels.loss](tape, logits, labels)
+    inside = replace(tape, of_loss=True)
+    return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:2]))
 
 
-def _eager(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:
+    """The token that each position is to predict."""
+    return Tensor("cross_entropy/labels.index", dims, "int64", "index", tape.layout.inputs, of_loss=True)
+
+
+def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
@@ -94,9 +99,9 @@ def _eager(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
         _split_log_softmax(tape, logits, logs)
     else:
         tape.record(Pointwise(logs.name, CROSS_ENTROPY, (logits,), (logs,), (logs,), flops=5))
-    total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic")
-    kept = [logs, labels]
-    return tape.pointwise("cross_entropy/nll", logs, labels, dims=(), kernel=LOSS, saves=kept, extras=[total])
+    total = Tensor("cross_entropy/weight", (Dim("one", sympy.Integer(1)),), "fp32", "statistic", of_loss=True)
+    kept = [logs, wanted]
+    return tape.pointwise("cross_entropy/nll", logs, wanted, dims=(), kernel=LOSS, saves=kept, extras=[total])
 
 
 def _split_log_softmax(tape: Tape, logits: Tensor, logs: Tensor) -> None:
@@ -120,7 +125,7 @@ def _beside(logits: Tensor, name: str) -> Tensor:
 
 def _row(tape: Tape, logits: Tensor, name: str) -> Tensor:
     """One number for each token."""
-    return Tensor(name, logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
+    return Tensor(name, logits.dims[:2], "fp32", "statistic", tape.layout.inputs, of_loss=True)
 
 
 def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
@@ -130,32 +135,32 @@ def _summed(tape: Tape, part: Tensor, logits: Tensor) -> Tensor:
     return part
 
 
-def _fused(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+def _fused(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """One kernel on the logits as the head wrote them."""
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     inside = replace(logits.gradient, view_of=logits.storage)
-    read = (logits, labels)
+    read = (logits, wanted)
     return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
 
 
-def _softmax_in_place(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, and their softmax, which becomes their gradient."""
     logits = tape.cast(logits, tape.precision.logits)
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
     shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of="")
-    kept = (shares, labels)
-    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, labels), (result, shares), kept, flops=8))
+    kept = (shares, wanted)
+    return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, wanted), (result, shares), kept, flops=8))
 
 
-def _compiled(tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
+def _compiled(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """What Inductor makes of it: fp32 inside its kernels alone, so that the head's own logits are what is kept."""
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    sums = Tensor("cross_entropy/logsumexp", logits.dims[:2], "fp32", "statistic", tape.layout.inputs)
+    sums = _row(tape, logits, "cross_entropy/logsumexp")
     return tape.record(
-        Pointwise(result.name, CROSS_ENTROPY, (logits, labels), (result, sums), (logits, labels, sums), flops=8)
+        Pointwise(result.name, CROSS_ENTROPY, (logits, wanted), (result, sums), (logits, wanted, sums), flops=8)
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ledger.model.activations import activation
 from ledger.model.dims import Dim, dim, own
+from ledger.model.modules import Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.feed_forward import GIVEN
@@ -22,7 +23,7 @@ def custom(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     results: dict[str, Tensor] = {"x": x}
     for step in component.steps:
         operands = [results[name] for name in step.of]
-        results[step.name] = _step(tape, f"mlp/{step.name}", operands, (component, step, table))
+        results[step.name] = _step(tape, Module("mlp", step.name), operands, (component, step, table))
     return results[component.steps[-1].name]
 
 
@@ -32,8 +33,8 @@ def _split(tape: Tape, component: Custom) -> Tape:
     return replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))
 
 
-def _step(tape: Tape, name: str, operands: list[Tensor], written: tuple[Custom, Step, dict[str, Dim]]) -> Tensor:
-    component, step, table = written
+def _step(tape: Tape, module: Module, operands: list[Tensor], written: tuple[Custom, Step, dict[str, Dim]]) -> Tensor:
+    (component, step, table), name = written, str(module)
     if step.kind == "activation":
         return activation(tape.inside("activation"), name, operands[0], step.activation)
     if step.kind == "multiply":
@@ -41,8 +42,9 @@ def _step(tape: Tape, name: str, operands: list[Tensor], written: tuple[Custom, 
     if step.kind == "add":
         return tape.pointwise(name, *operands, add=True)
     shapes = dict(component.weights)
-    weight = (
-        tape.weight(f"mlp/{step.weight}", tuple(table[n] for n in shapes[step.weight])) if step.weight else operands[1]
-    )
-    bias = tape.weight(f"mlp/{step.bias}", tuple(table[n] for n in shapes[step.bias])) if step.bias else None
-    return tape.contract(name, step.einsum, operands[0], weight, bias=bias)
+
+    def own(weight: str) -> Tensor:
+        return tape.weight(Parameter(Module("mlp", weight), kind=""), tuple(table[n] for n in shapes[weight]))
+
+    weight = own(step.weight) if step.weight else operands[1]
+    return tape.contract(module, step.einsum, operands[0], weight, bias=own(step.bias) if step.bias else None)

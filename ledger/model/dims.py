@@ -14,6 +14,7 @@ class Dim:
 
     name: str
     symbol: sympy.Symbol
+    suffix: str = ""  # of the layer group that its symbol belongs to
 
 
 @dataclass(frozen=True)
@@ -91,16 +92,16 @@ def symbol(name: str, suffix: str = "") -> sympy.Symbol:
     return sympy.Symbol(f"{letter}_{suffix}" if suffix and name in PER_GROUP else letter, positive=True, integer=True)
 
 
-def beside(sign: sympy.Symbol, name: str) -> sympy.Symbol:
-    """The symbol of another row for the layer group that this one belongs to."""
-    return symbol(name, sign.name.partition("_")[2])
-
-
 def own(name: str, suffix: str = "") -> Dim:
     """The named dimension of a component's own, whose symbol goes by its name."""
-    return Dim(name, sympy.Symbol(f"{name}_{suffix}" if suffix else name, positive=True, integer=True))
+    return Dim(name, sympy.Symbol(f"{name}_{suffix}" if suffix else name, positive=True, integer=True), suffix)
 
 
 def dim(name: str, suffix: str = "") -> Dim:
     """The named dimension of a row of the table."""
-    return Dim(name, symbol(name, suffix))
+    return Dim(name, symbol(name, suffix), suffix)
+
+
+def listed(names: str) -> tuple[str, ...]:
+    """The names of dims in a text, as einsums have them: `batch seq d_model`."""
+    return tuple(names.split())

@@ -55,10 +55,10 @@ def needed(tape: Tape, spec: MLP) -> sympy.Expr:
 
 def _crowded(tape: Tape, spec: MLP) -> bool:
     """Whether some device gets more rows than the average; a capacity makes all equal."""
-    return split(tape) and tape.layout.crowded and spec.capacity_factor is None
+    return splits_experts(tape) and tape.layout.crowded and spec.capacity_factor is None
 
 
-def split(tape: Tape) -> bool:
+def splits_experts(tape: Tape) -> bool:
     """Whether experts are split over devices."""
     return AXIS in tape.layout.cuts
 
@@ -101,7 +101,7 @@ def ends(order: Sorted, rows: Tensor) -> Tensor:
 
 def sent_along(tape: Tape, weights: Tensor, rows: Tensor) -> Tensor:
     """The weight of every row where the rows are."""
-    if not split(tape):
+    if not splits_experts(tape):
         return weights
     received = tape.activation("mlp/row_weights.received", rows.dims[:2], weights.dtype, rows.split)
     _exchanged(tape, "mlp/row_weights.dispatch", weights, received)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import dispatch, moves
-from ledger.model.dims import Dim
+from ledger.model.dims import Dim, listed
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.gated_experts import TWO, activated, shared, weighed
+from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.routing import Routed, routed
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -51,13 +52,14 @@ def _joined(tape: Tape, routed_result: Tensor, shared: Tensor) -> Tensor:
 def _weight(tape: Tape, projection: str) -> Tensor:
     """The weights of all experts as one tensor, cut by rows of experts where FSDP holds it split."""
     before, after = PROJECTIONS[projection]
-    names = f"experts {after} {before}".split()
+    names = listed(f"experts {after} {before}")
     dims = tuple(TWO if name == "two" else tape.dims(name)[0] for name in names)
-    return tape.weight(f"mlp/{projection}.weight", dims, lead=len(dims) - 1)
+    return tape.weight(Module("mlp", projection), dims, lead=len(dims) - 1)
 
 
 def _bias(tape: Tape, projection: str) -> Tensor:
-    return tape.weight(f"mlp/{projection}.bias", _weight(tape, projection).dims[:-1], lead=2)
+    bias = Parameter(Module("mlp", projection), BIAS)
+    return tape.weight(bias, _weight(tape, projection).dims[:-1], lead=2)
 
 
 # --- one kernel over groups of rows -------------------------------------------------------------
@@ -69,7 +71,7 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     rows = dispatch.taken(tape, x, order)
     weights = dispatch.ordered(tape, chosen.weights, order)
     rows = _entering(tape, rows, weights, spec)
-    arrived = dispatch.sent(tape, rows, spec) if dispatch.split(tape) else rows
+    arrived = dispatch.sent(tape, rows, spec) if dispatch.splits_experts(tape) else rows
     inside = tape.kernels.weighing == "activation"
     scores = dispatch.sent_along(tape, weights, arrived) if inside else None
     owner = replace(order.owner, dims=arrived.dims[:2], split=arrived.split)
@@ -77,7 +79,7 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     joint = _group_product(tape, "gate_up", arrived, index, spec)
     active = activated(tape, joint, spec, scores)
     out = _group_product(tape, "down", active, index, spec)
-    back = dispatch.returned(tape, out, rows) if dispatch.split(tape) else out
+    back = dispatch.returned(tape, out, rows) if dispatch.splits_experts(tape) else out
     result = dispatch.restored(tape, back if inside else _leaving(tape, back, weights, spec), order, chosen)
     return tape.cast(dispatch.summed(tape, result, spec), x.dtype)
 
@@ -87,7 +89,7 @@ def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Ten
     before, after = PROJECTIONS[name]
     owner, offsets = index
     result = tape.contract(
-        f"mlp/{name}",
+        Module("mlp", name),
         f"experts slots {before}, experts {after} {before} -> experts slots {after}",
         rows,
         _weight(tape, name),
@@ -127,7 +129,7 @@ def _row_product(tape: Tape, name: str, rows: Tensor, copies: tuple[Tensor, Tens
     weights, index = copies
     choice = " ".join(dim.name for dim in index.dims)
     einsum = f"{choice} {after} {before}, {choice} {before} -> {choice} {after}"
-    result = tape.contract(f"mlp/{name}", einsum, weights, rows, partial=True)
+    result = tape.contract(Module("mlp", name), einsum, weights, rows, partial=True)
     return _biased(tape, name, result, index) if spec.bias else result
 
 
@@ -178,7 +180,7 @@ def _eager(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
 def _loop_product(tape: Tape, name: str, rows: Tensor, spec: MLP) -> Tensor:
     before, after = PROJECTIONS[name]
     einsum = f"experts slots {before}, experts {after} {before} -> experts slots {after}"
-    result = tape.contract(f"mlp/{name}", einsum, rows, _weight(tape, name), partial=True)
+    result = tape.contract(Module("mlp", name), einsum, rows, _weight(tape, name), partial=True)
     return tape.pointwise(f"mlp/{name}.biased", result, _bias(tape, name), add=True) if spec.bias else result
 
 
@@ -201,7 +203,7 @@ def _dense_product(tape: Tape, name: str, rows: Tensor) -> Tensor:
     experts, top_k = tape.dims("experts top_k")
     einsum = f"experts batch seq {before}, experts {after} {before} -> experts batch seq {after}"
     density = top_k.symbol / experts.symbol
-    return tape.contract(f"mlp/{name}", einsum, rows, _weight(tape, name), density=density, partial=True)
+    return tape.contract(Module("mlp", name), einsum, rows, _weight(tape, name), density=density, partial=True)
 
 
 KERNELS: Mapping[str, Callable[[Tape, Tensor, Routed, MLP], Tensor]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ledger.model.activations import activation
 from ledger.model.custom import custom
 from ledger.model.experts import experts
+from ledger.model.modules import Module
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import MLP
@@ -18,13 +19,13 @@ def mlp(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    up = _into(tape, x, "mlp/up", spec)
+    up = _into(tape, x, "up", spec)
     return _out_of(tape, activation(tape.inside("activation"), "mlp/activation", up, spec.activation), spec)
 
 
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    gate = _into(tape, x, "mlp/gate", spec)
-    up = _into(tape, x, "mlp/up", spec)
+    gate = _into(tape, x, "gate", spec)
+    up = _into(tape, x, "up", spec)
     inner = tape.inside("activation")
     if tape.kernels.activation == "fused_gated":
         return _out_of(tape, inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
@@ -33,15 +34,13 @@ def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def _into(tape: Tape, x: Tensor, name: str, spec: MLP) -> Tensor:
-    weight = tape.weight(f"{name}.weight", "d_ff d_model")
-    bias = tape.weight(f"{name}.bias", "d_ff") if spec.bias else None
-    return tape.contract(name, "batch seq d_model, d_ff d_model -> batch seq d_ff", x, weight, bias=bias)
+    einsum = "batch seq d_model, d_ff d_model -> batch seq d_ff"
+    return tape.linear(Module("mlp", name), einsum, x, bias=spec.bias)
 
 
 def _out_of(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    weight = tape.weight("mlp/down.weight", "d_model d_ff")
-    bias = tape.weight("mlp/down.bias", "d_model") if spec.bias else None
-    return tape.contract("mlp/down", "batch seq d_ff, d_model d_ff -> batch seq d_model", x, weight, bias=bias)
+    einsum = "batch seq d_ff, d_model d_ff -> batch seq d_model"
+    return tape.linear(Module("mlp", "down"), einsum, x, bias=spec.bias)
 
 
 MLPS: Mapping[str, Callable[[Tape, Tensor, MLP], Tensor]] = {

@@ -13,19 +13,16 @@ from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Train
 
-ADAPTERS = ("lora_a", "lora_b")  # the last part of the names of low-rank factors
 
-
-def fixed(train: Train, unit: str) -> Callable[[Tensor], bool]:
-    """Whether a weight of a unit stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
-    group = unit.split(".", maxsplit=1)[0]
+def fixed(train: Train, group: str) -> Callable[[Tensor], bool]:
+    """Whether a weight of a group stays as it is. Names are of parts or groups: `attention`, `decoder/mlp`, `head`."""
 
     def named(weight: Tensor) -> bool:
-        paths = (f"{weight.name}/", f"{group}/{weight.name}/")
-        return any(path.startswith(f"{name}/") for name in train.names for path in paths)
+        inside = (weight.name, weight.parameter.module.component) if weight.parameter else (weight.name,)
+        return any(name in train.names for name in (group, *inside, *(f"{group}/{one}" for one in inside)))
 
     def adapter(weight: Tensor) -> bool:
-        return weight.name.removesuffix(".weight").endswith(ADAPTERS)
+        return weight.parameter is not None and weight.parameter.module.adapter
 
     rules: dict[str, Callable[[Tensor], bool]] = {
         "all": lambda _: False,

@@ -8,6 +8,7 @@ from ledger.model import dtypes, moves
 from ledger.model.activations import activation
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Weighed
+from ledger.model.modules import Module
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
@@ -68,20 +69,19 @@ def shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     tape = tape.inside(SHARED)
 
     def into(name: str) -> Tensor:
-        weight = tape.weight(f"mlp/shared_{name}.weight", "shared_d_ff d_model")
         einsum = "batch seq d_model, shared_d_ff d_model -> batch seq shared_d_ff"
-        return tape.contract(f"mlp/shared_{name}", einsum, x, weight, partial=True)
+        return tape.linear(Module("mlp", f"shared_{name}"), einsum, x, partial=True)
 
     gate, up = into("gate"), into("up")
     product = _shared_product(tape.inside("activation"), gate, up, spec)
-    weight = tape.weight("mlp/shared_down.weight", "d_model shared_d_ff")
     einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
-    out = tape.contract("mlp/shared_down", einsum, product, weight, partial=True)
+    out = tape.linear(Module("mlp", "shared_down"), einsum, product, partial=True)
     if not (spec.shared and spec.shared.gated):
         return out
     axis = tape.layout.splits.get("d_ff")
-    weight = tape.weight("mlp/shared_score.weight", (ONE, *tape.dims("d_model")))
+    module = Module("mlp", "shared_score")
+    weight = tape.weight(module, (ONE, *tape.dims("d_model")))
     weight = moves.used_by_all(tape, weight, axis) if axis else weight
-    score = tape.contract("mlp/shared_score", "batch seq d_model, one d_model -> batch seq one", x, weight)
+    score = tape.contract(module, "batch seq d_model, one d_model -> batch seq one", x, weight)
     share = tape.pointwise("mlp/shared_share", score, flops=4, saves=["out"])
     return weighed(tape, out, share, "mlp/shared_scaled")

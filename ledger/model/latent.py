@@ -7,6 +7,7 @@ from dataclasses import replace
 from ledger.model import moves
 from ledger.model.context import mixed
 from ledger.model.dims import Dim
+from ledger.model.modules import Module
 from ledger.model.norms import norm
 from ledger.model.rotary import turned
 from ledger.model.tape import Tape
@@ -24,10 +25,8 @@ def latent(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     query = _query(tape, x, spec, norms)
     key, value = _key_and_value(tape, x, spec, norms)
     context = mixed(tape, query, key, value, spec)
-    weight = tape.weight("attention/out.weight", "d_model heads v_head_dim")
-    bias = tape.weight("attention/out.bias", "d_model") if spec.out_bias else None
     einsum = "batch seq heads v_head_dim, d_model heads v_head_dim -> batch seq d_model"
-    return tape.contract("attention/out", einsum, context, weight, bias=bias)
+    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
 
 
 def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
@@ -35,17 +34,13 @@ def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     source, up = "d_model", tape.inside(EXPANDED)
     if spec.q_rank:
         source = "q_rank"
-        weight = tape.weight("attention/q_latent.weight", "q_rank d_model")
-        bias = tape.weight("attention/q_latent.bias", "q_rank") if spec.qkv_bias else None
         einsum = "batch seq d_model, q_rank d_model -> batch seq q_rank"
-        narrow = tape.contract("attention/q_latent", einsum, x, weight, bias=bias)
-        x = norm(up, "attention/q_latent_norm", narrow, norms, source)
-    heads, nope, rope, latent_dim = tape.dims(f"heads nope_head_dim rope_head_dim {source}")
-    wide = Dim("head_dim", nope.symbol + rope.symbol)
-    weight = tape.weight("attention/q.weight", (heads, wide, latent_dim), lead=2)
-    query = up.contract(
-        "attention/q", f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim", x, weight
-    )
+        narrow = tape.linear(Module("attention", "q_latent"), einsum, x, bias=spec.qkv_bias)
+        x = norm(up, Module("attention", "q_latent_norm"), narrow, norms, source)
+    nope, rope = tape.dims("nope_head_dim rope_head_dim")
+    wide = (Dim("head_dim", nope.symbol + rope.symbol),)
+    einsum = f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim"
+    query = up.linear(Module("attention", "q"), einsum, x, lead=2, sizes=wide)
     straight, turning = up.taken(
         query,
         {
@@ -60,10 +55,8 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     """Keys and values of every head from the latent; the part of the keys that is turned is one for all heads."""
     kv_rank, rope, nope, wide = tape.dims("kv_rank rope_head_dim nope_head_dim v_head_dim")
     both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
-    weight = tape.weight("attention/kv_latent.weight", (both, *tape.dims("d_model")))
-    bias = tape.weight("attention/kv_latent.bias", (both,)) if spec.qkv_bias else None
     einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
-    joint = tape.contract("attention/kv_latent", einsum, x, weight, bias=bias)
+    joint = tape.linear(Module("attention", "kv_latent"), einsum, x, bias=spec.qkv_bias, sizes=(both,))
     narrow, turning = tape.taken(
         joint,
         {
@@ -72,12 +65,11 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
         },
     )
     up = tape.inside(EXPANDED)
-    narrow = norm(up, "attention/kv_latent_norm", narrow, norms, "kv_rank")
+    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
     turning = turned(up, "attention/rotary_k", turning, spec)
     expanded = Dim("key_value", nope.symbol + wide.symbol)
-    weight = tape.weight("attention/kv.weight", (*tape.dims("heads"), expanded, kv_rank), lead=2)
     einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
-    pair = up.contract("attention/kv", einsum, narrow, weight)
+    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
     key, value = up.taken(
         pair,
         {

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import sympy
 
 from ledger.model import chunked_loss, components, cross_entropy
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
+from ledger.model.modules import Module, Parameter
 from ledger.model.norms import norm
 from ledger.model.operations import Operation
 from ledger.model.recompute import POLICIES, Kept
@@ -21,24 +23,25 @@ from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Model, Recompute
 
+if TYPE_CHECKING:
+    from ledger.model.units import Unit
+
 UNIT = "multi_token"
 LAYER = "predicting_layer"  # the region of all but norm, head and loss
-TABLE = "embedding/tokens.weight"
 
 
 def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     """Writes one prediction, from the residual stream (batch seq d_model) to its loss."""
     inner = tape.inside(LAYER)
     tokens = components.token_rows(inner)
-    stream = norm(inner, "hidden_norm/norm", hidden, model.norm)
-    ahead = norm(inner, "token_norm/norm", tokens, model.norm)
+    stream = norm(inner, Module("hidden_norm", "norm", of_layer=True), hidden, model.norm)
+    ahead = norm(inner, Module("token_norm", "norm", of_layer=True), tokens, model.norm)
     batch, seq, d_model = stream.dims
     two, result = Dim("two", sympy.Integer(2)), Dim("d_out", d_model.symbol)
     joining = inner.of_block("projection")
     both = joining.joined("projection/joined", [stream, ahead], (batch, seq, two, d_model))
-    weight = joining.weight("projection/projection.weight", (result, two, d_model))
     einsum = "batch seq two d_model, d_out two d_model -> batch seq d_out"
-    narrow = joining.contract("projection/projection", einsum, both, weight)
+    narrow = joining.linear(Module("projection", "projection"), einsum, both, sizes=(result, two))
     x = inner.view(narrow, "batch seq d_model", "projection/stream")
     last = components.layer(inner, x, model.groups[-1], model)
     normed = components.final_norm(tape, last, model)
@@ -62,34 +65,33 @@ def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
 
 def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:
     """Weights of its own: embedding and head are the model's."""
-    return tuple(weight for weight in weights if weight.name not in (TABLE, components.table_of(model)))
+    shared = (Parameter(components.TOKENS), Parameter(components.table_of(model)))
+    return tuple(weight for weight in weights if weight.parameter not in shared)
 
 
-def added(steps: Sequence[Operation], hidden: Tensor, model: Model) -> Iterator[Operation]:
+def added(unit: Unit, hidden: Tensor, model: Model) -> Iterator[Operation]:
     """Its backward pass, whose gradients of what it shares are added to those that are there.
 
     The head's weight has a gradient from the model's own loss, the embedding (unless it is the same) gets its first
     here, and the residual stream has one from the final norm.
     """
-    head, stream = gradient_name(components.table_of(model)), hidden.gradient
-    for step in steps:
-        outputs = tuple(_elsewhere(tensor, head) for tensor in step.outputs)
+    gradients = {weight.parameter: weight.gradient for weight in unit.weights}
+    head, stream = gradients[Parameter(components.table_of(model))], hidden.gradient
+    tokens, part_of_head = gradients[Parameter(components.TOKENS)], replace(head, name=f"{head.name}.part")
+    for step in unit.backward:
+        outputs = tuple(
+            part_of_head if tensor.name == head.name else _held(tensor) if tensor.name == tokens.name else tensor
+            for tensor in step.outputs
+        )
         yield replace(step, outputs=outputs)
         for whole, part in zip(step.outputs, outputs, strict=True):
-            if part.name == f"{head}.part":
+            if part.name == part_of_head.name:
                 yield Pointwise(f"{step.name}.shared", ELEMENTWISE, (whole, part), (part,))
-    earlier = replace(stream, name=f"{stream.name}.earlier")
+    earlier = replace(stream, name=f"{stream.name}.earlier", earlier=True)
     whole = replace(stream, name=f"{stream.name}.whole")
     yield Pointwise("hidden.gradient.sum", ELEMENTWISE, (earlier, stream), (whole,))
 
 
-def gradient_name(weight: str) -> str:
-    """The name of a weight's gradient."""
-    return f"{weight}.gradient"
-
-
-def _elsewhere(tensor: Tensor, head: str) -> Tensor:
-    """A gradient that another unit holds: a part of it, or all there is so far."""
-    if tensor.name == head:
-        return replace(tensor, name=f"{tensor.name}.part")
-    return replace(tensor, view_of=f"{tensor.name}.held") if tensor.name == gradient_name(TABLE) else tensor
+def _held(gradient: Tensor) -> Tensor:
+    """A gradient in the storage of another unit, which has all there is of it so far."""
+    return replace(gradient, view_of=f"{gradient.name}.held")

@@ -25,8 +25,8 @@ def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.
     shared = tape.compiled or parts[0] != ONE
     (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
     keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
-    _write(tape, left, inputs.both() if keeps else inputs.forward, recipe, once=False, part=parts[0])
-    _write(tape, right, weights.both() if stays else weights.forward, recipe, once=stays)
+    _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
+    _write(tape, right, weights, recipe, both=stays, once=stays)
     saves = (*(inputs.backward if keeps else (left,)), *(weights.backward if stays else (right,)), *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
     return kind(
@@ -67,10 +67,19 @@ def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copi
 
 
 def _write(  # noqa: PLR0913 - the arguments are the facts of one kernel
-    tape: Tape, tensor: Tensor, made: tuple[Tensor, ...], recipe: Recipe, *, once: bool, part: sympy.Expr = ONE
+    tape: Tape,
+    tensor: Tensor,
+    copies: Copies,
+    recipe: Recipe,
+    *,
+    both: bool,
+    once: bool = False,
+    part: sympy.Expr = ONE,
 ) -> None:
+    made = copies.both() if both else copies.forward
     key = (made[0].name, PASSING)
     if key not in tape.moved:
         tape.moved[key] = made[0]
-        name = f"{made[0].name.removesuffix('.row')}.quantise"
-        tape.record(Quantise(name, QUANTISE, (tensor,), made, reads=read(recipe, made), part=part, once=once))
+        tape.record(
+            Quantise(f"{copies.of}.quantise", QUANTISE, (tensor,), made, reads=read(recipe, made), part=part, once=once)
+        )

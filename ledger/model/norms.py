@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import NORM_BACKWARD, NORM_FORWARD, REDUCTION
 from ledger.spec.plan import Norm
 
 
-def norm(tape: Tape, name: str, x: Tensor, spec: Norm, over: str = "d_model") -> Tensor:
+def norm(tape: Tape, module: Module, x: Tensor, spec: Norm, over: str = "d_model") -> Tensor:
     """RMSNorm or LayerNorm `over` the last dims of a tensor, like it; LayerNorm is one kernel in every stack."""
-    weight = tape.weight(f"{name}.weight", over)
+    weight, name = tape.weight(module, over), str(module)
     if spec.kind == "rms" and tape.kernels.norm == "eager":
         return _rms_eager(tape, name, x, weight, spec)
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
     offset = [_offset(tape, name, weight)] if spec.unit_offset else []
-    weights = [*(offset or [weight]), *([tape.weight(f"{name}.bias", over)] if spec.bias else [])]
+    weights = [*(offset or [weight]), *([tape.weight(Parameter(module, BIAS), over)] if spec.bias else [])]
     statistics = ("rstd",) if spec.kind == "rms" else ("mean", "rstd")
     rows = x.dims[: len(x.dims) - len(weight.dims)]
     extras = [Tensor(f"{name}.{s}", rows, "fp32", "statistic", x.split) for s in statistics]

@@ -38,8 +38,8 @@ class Operation:
 
     `saves` is what autograd keeps from forward to backward; `after` says whether any of it is an output, so that
     rebuilding it means running this operation, not only the ones before it. `block` is the part of a layer that it
-    belongs to: attention or mlp, each with the norm before it. A step of the backward pass names the operation of the
-    `forward` pass that it is for, and has its block and region.
+    belongs to: attention or mlp, each with the norm before it; of a transfer, the part that makes what it moves. A step
+    of the backward pass names the operation of the `forward` pass that it is for, and has its region.
     """
 
     name: str

@@ -9,6 +9,7 @@ from fractions import Fraction
 import sympy
 
 from ledger.model import dtypes
+from ledger.model.modules import WEIGHT
 from ledger.model.operations import ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
@@ -118,8 +119,10 @@ def elements(shape: str, weight: Tensor, sharding: Sharding) -> sympy.Expr:
 
 def shape_of(state: State, unit: str, weight: Tensor) -> str:
     """The shape of a state for a weight, by its name or its kind; empty where there is none."""
-    name = weight.name.removesuffix(".weight")
-    return state.shapes.get(name, state.shapes.get(kind(unit, weight), ""))
+    by_kind = state.shapes.get(kind(unit, weight), "")
+    of = weight.parameter
+    name = str(of.module) if of and of.kind == WEIGHT else weight.name
+    return state.shapes.get(name, by_kind)
 
 
 def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[Kept]:

@@ -8,7 +8,7 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.contraction import Contraction
-from ledger.model.dims import Dim
+from ledger.model.dims import Dim, listed
 from ledger.model.operations import total
 from ledger.model.optimizers import Owned, Value, matrix
 from ledger.model.sharding import Exchange, Sharding
@@ -31,7 +31,7 @@ def products(one: Owned, sharding: Sharding, value: Value) -> Iterator[tuple[sym
     sizes = {"short": short, "other": short, "third": short, "long": long}
 
     def over(of: str, dims: str) -> Tensor:
-        return Tensor(f"{name}.{of}", tuple(Dim(dim, sizes[dim]) for dim in dims.split()), schulz.dtype)
+        return Tensor(f"{name}.{of}", tuple(Dim(dim, sizes[dim]) for dim in listed(dims)), schulz.dtype)
 
     steps = (
         ("gram", "x", "short long", "x", "other long", "short other"),

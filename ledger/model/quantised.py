@@ -20,14 +20,18 @@ PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copi
 # Slots of delayed scaling for one product: input, weight, output, and the gradients of output and input
 # (Transformer Engine, pytorch/fp8.py and module/base.py: three a product in forward and two in backward)
 SLOTS = 5
-COLUMN = ".column"  # how a copy is named whose scales lie along the other dim
+ROW, COLUMN = "row", "column"  # along which a copy has its scales: as forward contracts it, or along the other dim
 ALL = (ONE, ONE)  # parts of an operand and of a result's gradient that are quantised here
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What quantising a tensor gives: what forward multiplies and what backward does, each with its scales."""
+    """What quantising a tensor gives: what forward multiplies and what backward does, each with its scales.
 
+    `of` is the name of the tensor.
+    """
+
+    of: str
     forward: tuple[Tensor, ...]
     backward: tuple[Tensor, ...]
 
@@ -49,7 +53,7 @@ class Quantise(Operation):
 
     def traffic(self) -> sympy.Expr:
         """The tensor is read, its copies are written."""
-        turned = [made for made in self.outputs if self.part != ONE and made.name.endswith(COLUMN)]
+        turned = [made for made in self.outputs if self.part != ONE and made.scales == COLUMN]
         own = (made.bytes() for made in self.outputs if made not in turned)
         quantised = total((product(self.reads, self.inputs[0].bytes()), *own))
         return total((product(self.part, quantised), *(product(2, made.bytes()) for made in turned)))
@@ -156,21 +160,21 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
 ) -> Copies:
     """The copies of a tensor; `sides` are the dims that the products of forward and of backward contract."""
     shared = (_scale(tensor, "scale", ONE, recipe.tensor_scale, role),) if recipe.tensor_scale else ()
-    forward = _copy(tensor, "row", dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
+    forward = _copy(tensor, ROW, dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
     if recipe.layouts == "one":
-        return Copies((*forward, *shared), (*forward, *shared))
-    backward = _copy(tensor, "column", dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, role))
-    return Copies((*forward, *shared), (*backward, *shared))
+        return Copies(tensor.name, (*forward, *shared), (*forward, *shared))
+    backward = _copy(tensor, COLUMN, dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, role))
+    return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 
 def read(recipe: Recipe, made: tuple[Tensor, ...]) -> int:
     """How often a tensor is read for these copies of it."""
-    return recipe.reads(frozenset(tensor.name.rpartition(".")[2] for tensor in made))
+    return recipe.reads(frozenset(tensor.scales for tensor in made))
 
 
 def _copy(tensor: Tensor, name: str, dtype: str, scales: sympy.Expr, of: tuple[str, str]) -> tuple[Tensor, Tensor]:
     scale, role = of
-    made = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="")
+    made = replace(tensor, name=f"{tensor.name}.{name}", dtype=dtype, role=role, view_of="", scales=name)
     return made, _scale(tensor, f"{name}.scales", scales, scale, role)
 
 

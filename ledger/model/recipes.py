@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
 from ledger.spec.recipe import Recipe
 
@@ -12,13 +13,15 @@ if TYPE_CHECKING:
     from ledger.model.tape import Tape
 
 
-def recipe_of(tape: Tape, name: str, left: Tensor, right: Tensor) -> Recipe | None:
+def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe | None:
     """How the operands of a contraction are quantised, where they are: those of activations alone never.
 
     Of an operand that backward has to make anew, no copy is kept beside (Megatron-Core, `set_save_original_input`).
     """
     recipe = tape.precision.matmul
-    if recipe is None or right.role != "weight" or recipe.leaves(name, tape.suffix):
+    if recipe is None or right.role != "weight":
+        return None
+    if recipe.leaves(tape.suffix, str(module), module.component, module.name):
         return None
     return replace(recipe, saves="original") if _made_anew(tape, left) else recipe
 

@@ -56,7 +56,7 @@ class RingAttention(FusedAttention):
         reads = (*attention.inputs, self.merged, *blocks)
         return (
             _pass(f"{self.name}.again", self.inputs[1:3], blocks, symbol(AXIS) - 1),
-            RingBackward(attention.name, attention.kernel, reads, parts, of=self),
+            RingBackward(attention.name, attention.kernel, reads, parts, of=self, blocks=blocks),
             Accumulation(f"{self.name}.accumulate", ELEMENTWISE, (*parts, *sums), sums),
             _pass(f"{self.name}.return", sums[1:], home, symbol(AXIS)),
             Pointwise(
@@ -67,11 +67,13 @@ class RingAttention(FusedAttention):
 
 @dataclass(frozen=True)
 class RingBackward(AttentionBackward):
-    """The backward kernel on one block after another."""
+    """The backward kernel on one block after another, of keys and values that have come by again."""
+
+    blocks: tuple[Tensor, ...] = field(kw_only=True)
 
     def traffic(self) -> sympy.Expr:
         """Each block is read with all that was saved, and has gradients of its own."""
-        reads = [tensor for tensor in self.inputs if not tensor.name.endswith(".again")]
+        reads = [tensor for tensor in self.inputs if tensor not in self.blocks]
         return product(self.pieces, total(tensor.bytes() for tensor in (*reads, *self.outputs)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -14,51 +14,62 @@ from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """The names of a rotation, for the steps it is spelt out in, and of its result."""
+
+    name: str
+    result: str
+
+
 def rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """The rotated part of each head turned, the rest as it was; result like `x`, (batch seq heads head_dim)."""
     part = spec.rotary < 1
     wide = "rotary_dim" if part else "head_dim"
     rotating = tape.view(x, f"batch seq {x.dims[2].name} {wide}", f"{name}.part") if part else x
-    turned_part = turned(tape, f"{name}.add" if part else name, rotating, spec)
+    turned_part = turned(tape, name, rotating, spec, "add" if part else "")
     return tape.pointwise(name, turned_part, x, like=x, kernel=COPY, add=True) if part else turned_part
 
 
-def turned(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
-    """Every pair of numbers in the last dim turned by its position's angle; only the shared tables are saved."""
+def turned(tape: Tape, name: str, x: Tensor, spec: Attention, last: str = "") -> Tensor:
+    """Every pair of numbers in the last dim turned by its position's angle; only the shared tables are saved.
+
+    `last`: what the result is called within the operation of this name, if it is not the whole result of that.
+    """
     form = "halves" if tape.kernels.rotary == "fused" else spec.rotary_form
-    return FORMS[form](tape, name, x, spec)
+    return FORMS[form](tape, Rotation(name, f"{name}.{last}" if last else name), x, spec)
 
 
-def _halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+def _halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """x cos + rotate_half(x) sin: the pairs are the two halves of a head."""
     tables = _tables(tape, x.dims[-1], spec)
     if tape.kernels.rotary == "fused":
-        return tape.pointwise(name, x, *tables, dtype=x.dtype, kernel=ROTARY, flops=3, saves=tables)
-    return _added(tape, name, x, tables)
+        return tape.pointwise(rotation.result, x, *tables, dtype=x.dtype, kernel=ROTARY, flops=3, saves=tables)
+    return _added(tape, rotation, x, tables)
 
 
-def _wide_halves(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+def _wide_halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """The same in fp32 (OLMo 2)."""
     tables = [replace(table, dtype="fp32") for table in _tables(tape, x.dims[-1], spec)]
-    return tape.cast(_added(tape, name, x, tables), x.dtype)
+    return tape.cast(_added(tape, rotation, x, tables), x.dtype)
 
 
-def _added(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Tensor:
-    stem = name.removesuffix(".add")
-    even = tape.pointwise(f"{stem}.cos", x, tables[0], saves=[tables[0]])
-    swapped = tape.pointwise(f"{stem}.rotate", x, kernel=COPY)
-    odd = tape.pointwise(f"{stem}.sin", swapped, tables[1], saves=[tables[1]])
-    return tape.pointwise(name, even, odd, add=True)
+def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor]) -> Tensor:
+    name = rotation.name
+    even = tape.pointwise(f"{name}.cos", x, tables[0], saves=[tables[0]])
+    swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY)
+    odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
+    return tape.pointwise(rotation.result, even, odd, add=True)
 
 
-def _pairs(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+def _pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs, each turned at half the width, then laid side by side (DeepSeek-V3)."""
-    return _side_by_side(tape, name, x, _tables(tape, x.dims[-1], spec))
+    return _side_by_side(tape, rotation.result, x, _tables(tape, x.dims[-1], spec))
 
 
-def _half_tables(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+def _half_tables(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """The two halves are the pairs, with tables as wide as one (GPT-OSS)."""
-    return _side_by_side(tape, name, x, _tables(tape, _half(x), spec))
+    return _side_by_side(tape, rotation.result, x, _tables(tape, _half(x), spec))
 
 
 def _half(x: Tensor) -> Dim:
@@ -77,13 +88,13 @@ def _side_by_side(tape: Tape, name: str, x: Tensor, tables: list[Tensor]) -> Ten
     return tape.joined(name, results, x.dims)
 
 
-def _complex(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
+def _complex(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Pairs as complex numbers times a table of unit ones, in fp32 (DeepSeek-V2); a complex number is two of fp32."""
     table = Tensor(
         f"rotary/unit{_base(spec)}.table", (*tape.dims("seq"), x.dims[-1]), "fp32", "table", tape.layout.inputs
     )
     wide = tape.cast(x, "fp32")
-    return tape.cast(tape.pointwise(f"{name}.turn", wide, table, flops=3, saves=[table]), x.dtype)
+    return tape.cast(tape.pointwise(f"{rotation.result}.turn", wide, table, flops=3, saves=[table]), x.dtype)
 
 
 def _tables(tape: Tape, width: Dim, spec: Attention) -> list[Tensor]:
@@ -103,7 +114,7 @@ def _table_dtype(tape: Tape) -> str:
     return tape.precision.weights if tape.precision.autocast else tape.precision.activations
 
 
-FORMS: Mapping[str, Callable[[Tape, str, Tensor, Attention], Tensor]] = {
+FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {
     "halves": _halves,
     "wide_halves": _wide_halves,
     "half_tables": _half_tables,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.model import moves
 from ledger.model.elementwise import Pointwise
+from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION, SOFTMAX
@@ -39,13 +40,14 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
 
     A fused one reads them as they are (Megatron-Core, moe_utils.py, `RouterGatingLinearFunction`).
     """
-    weight = _everywhere(tape, tape.weight("mlp/router.weight", "routes d_model"))
-    bias = _everywhere(tape, tape.weight("mlp/router.bias", "routes")) if router.bias else None
+    module = Module("mlp", "router")
+    weight = _everywhere(tape, tape.weight(module, "routes d_model"))
+    bias = _everywhere(tape, tape.weight(Parameter(module, BIAS), "routes")) if router.bias else None
     wide = router.dtype == "fp32" and not tape.precision.autocast
     einsum = "batch seq d_model, routes d_model -> batch seq routes"
     if wide and tape.kernels.router == "fused":
-        return tape.contract("mlp/router", einsum, x, weight, bias=bias, result_dtype="fp32")
-    return tape.contract("mlp/router", einsum, x, weight, bias=bias, dtype="fp32" if wide else "")
+        return tape.contract(module, einsum, x, weight, bias=bias, result_dtype="fp32")
+    return tape.contract(module, einsum, x, weight, bias=bias, dtype="fp32" if wide else "")
 
 
 def _everywhere(tape: Tape, weight: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ledger.model.dims import Dim
+from ledger.model.modules import Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import REDUCTION, SOFTMAX
@@ -10,7 +11,7 @@ from ledger.spec.kernel_classes import REDUCTION, SOFTMAX
 
 def sinks(tape: Tape) -> Tensor:
     """The logits, one a head."""
-    return tape.weight("attention/sinks", "heads")
+    return tape.weight(Parameter(Module("attention", "sinks"), kind=""), "heads")
 
 
 def shares_beside_sinks(tape: Tape, scores: Tensor) -> Tensor:

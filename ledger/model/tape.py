@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,11 +10,13 @@ import sympy
 
 from ledger.model import dtypes, moves
 from ledger.model.adapters import adapted, adapts
+from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped, terms
-from ledger.model.dims import Dim, dim
+from ledger.model.dims import Dim, dim, listed
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
+from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.narrowing import narrowed
 from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
@@ -29,7 +32,7 @@ class Tape:
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
     of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are. What
-    is `compiled` quantises a tensor once for all products that read it.
+    is `compiled` quantises a tensor once for all products that read it. `of_loss` as in Tensor.
     """
 
     precision: Precision
@@ -44,30 +47,58 @@ class Tape:
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     compiled: bool = False
+    of_loss: bool = False
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
     moved: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    casts: Counter[tuple[str, str]] = field(default_factory=Counter)  # of a tensor to a dtype
 
     # --- tensors ---
 
     def dims(self, names: str) -> tuple[Dim, ...]:
         """The dims of these names in this group."""
-        return tuple(dim(name, self.suffix) for name in names.split())
+        return tuple(dim(name, self.suffix) for name in listed(names))
 
-    def weight(self, name: str, names: str | tuple[Dim, ...], lead: int = 1) -> Tensor:
-        """A weight, cut as the layout says; the same name is the same weight."""
+    def weight(self, of: Module | Parameter, names: str | tuple[Dim, ...], lead: int = 1) -> Tensor:
+        """A parameter, of a module the one that multiplies, cut as the layout says; the same one is the same tensor."""
+        parameter = Parameter(of) if isinstance(of, Module) else of
         dims = self.dims(names) if isinstance(names, str) else names
-        made = Tensor(name, dims, self.precision.weights, "weight", self.layout.of(dims), lead)
-        return self.weights.setdefault(name, made)
+        split, dtype = self.layout.of(dims), self.precision.weights
+        made = Tensor(str(parameter), dims, dtype, "weight", split, lead, parameter=parameter, block=self.block)
+        return self.weights.setdefault(made.name, made)
+
+    def linear(  # noqa: PLR0913 - the arguments are the facts of one module
+        self,
+        module: Module,
+        einsum: str,
+        x: Tensor,
+        *,
+        bias: bool = False,
+        lead: int = 1,
+        sizes: Sequence[Dim] = (),
+        partial: bool = False,
+    ) -> Tensor:
+        """A module's product with its own weight, the second operand of the einsum, and with its bias.
+
+        `lead` as in Tensor; `sizes` are dims of its own. A bias has one dim in frameworks, and here those of the result
+        that the weight has.
+        """
+        _, second, out = terms(einsum)
+        table = {each.name: each for each in sizes}
+        dims = tuple(table.get(name) or dim(name, self.suffix) for name in second)
+        weight, rows = self.weight(module, dims, lead), tuple(each for each in dims if each.name in out)
+        added = self.weight(Parameter(module, BIAS), rows, len(rows)) if bias else None
+        return self.contract(module, einsum, x, weight, bias=added, partial=partial)
 
     def activation(self, name: str, dims: tuple[Dim, ...], dtype: str, split: Split = ()) -> Tensor:
         """A new activation."""
-        return Tensor(name, dims, dtype, "activation", split)
+        return Tensor(name, dims, dtype, "activation", split, of_loss=self.of_loss, block=self.block)
 
     def record(self, operation: Operation) -> Tensor:
-        """Writes an operation and hands on its main result."""
-        marks = {"region": self.region, "block": self.block, "pieces": self.pieces, "times": self.times}
-        self.operations.append(replace(operation, **marks))
+        """Writes an operation and hands on its main result. A transfer is in the block that makes what it moves."""
+        block = operation.block if isinstance(operation, Collective) else self.block
+        written = replace(operation, region=self.region, pieces=self.pieces, times=self.times, block=block)
+        self.operations.append(written)
         return operation.output
 
     def inside(self, region: str) -> Tape:
@@ -100,10 +131,11 @@ class Tape:
         known = self.moved.get((tensor.name, dtype))
         if known and (shared or keep):
             return known
-        count = sum(1 for made in self.moved if made[0].split("#")[0] == tensor.name and made[1] == dtype)
-        name = f"{tensor.name}.{dtype}" + (f".{count + 1}" if count else "")
+        self.casts[tensor.name, dtype] += 1
+        count = self.casts[tensor.name, dtype]
+        name = f"{tensor.name}.{dtype}" + (f".{count}" if count > 1 else "")
         made = replace(tensor, name=name, dtype=dtype, role="cast" if shared else tensor.role, view_of="")
-        self.moved[f"{tensor.name}#{count}" if count else tensor.name, dtype] = made
+        self.moved.setdefault((tensor.name, dtype), made)
         self.record(Pointwise(f"{name}.cast", CAST, (tensor,), (made,), once=shared and not self.precision.autocast))
         return made
 
@@ -111,7 +143,7 @@ class Tape:
 
     def contract(  # noqa: PLR0913 - the keywords are the facts of one contraction
         self,
-        name: str,
+        module: Module,
         einsum: str,
         left: Tensor,
         right: Tensor,
@@ -126,9 +158,12 @@ class Tape:
     ) -> Tensor:
         """An einsum on the matrix units; what the layout makes necessary (gather, reduction) is written with it.
 
+        It has the name of the module that it is part of.
+
         `grouped`: groups of rows, each with a matrix of its own, in one kernel. `partial`: who calls marks what is
         shared and sums the result. `dtype` is of operands and result, `result_dtype` of the result alone.
         """
+        name = str(module)
         first, second, out = terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
         left, held = moves.whole(self, left, set(used.values())), left
@@ -136,7 +171,7 @@ class Tape:
         if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
-        recipe = None if dtype or result_dtype else recipe_of(self, name, left, right)
+        recipe = None if dtype or result_dtype else recipe_of(self, module, left, right)
         left = self.cast(left, compute)
         right = right if recipe else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
@@ -155,7 +190,7 @@ class Tape:
             result = moves.reduced(self, result, axis)
         if bias and contracted:
             result = self.pointwise(f"{name}.bias", result, bias, dtype=result.dtype, add=True)
-        return adapted(self, name, einsum, operands, result) if adapts(self.lora, name) else result
+        return adapted(self, module, einsum, operands, result) if adapts(self.lora, module) else result
 
     def _result(self, name: str, left: Tensor, right: Tensor, out: Sequence[str], dtype: str) -> Tensor:
         """The output of an einsum: cut where the layout cuts its dims, and where its left operand is."""
@@ -187,6 +222,8 @@ class Tape:
             dtype or dtypes.promote(*[t.dtype for t in inputs if t.role not in ("index", "mask")]),
             "activation",
             tuple((n, axis) for n, axis in model.split if dims is None or n in [d.name for d in dims]),
+            of_loss=self.of_loss,
+            block=self.block,
         )
         kept = tuple(result if item == "out" else item for item in saves)
         kind = Addition if add else Pointwise
@@ -208,7 +245,7 @@ class Tape:
     def view(self, tensor: Tensor, names: str, name: str) -> Tensor:
         """The same bytes under other dims."""
         table = {d.name: d for d in (*tensor.dims, *self.dims(names))}
-        dims = tuple(table[n] for n in names.split())
+        dims = tuple(table[n] for n in listed(names))
         return replace(tensor, name=name, dims=dims, view_of=tensor.storage)
 
     def taken(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:

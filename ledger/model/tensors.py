@@ -10,6 +10,7 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.dims import Dim, symbol
+from ledger.model.modules import Parameter
 
 Split = tuple[tuple[str, str], ...]
 
@@ -45,7 +46,10 @@ class Tensor:
     """`split` lists which dims are cut over which mesh axes; `lead` how many dims make up torch's dimension 0.
 
     Two tensors with the same `storage` are one allocation. `role` is weight, cast (of a weight), activation, gradient,
-    statistic, mask, table or index.
+    statistic, mask, table or index. `parameter`: which weight it is, or the gradient or a copy of. `scales`: of a
+    quantised copy, whether the blocks that share one lie along its `row` or its `column`. `earlier`: what was there of
+    a gradient, which it is added to. `of_loss`: what the loss makes of scores of the vocabulary. `block`: the part of a
+    layer that makes it, attention or mlp.
     """
 
     name: str
@@ -56,6 +60,11 @@ class Tensor:
     lead: int = 1
     view_of: str = ""
     frozen: bool = False  # no gradient flows into it
+    parameter: Parameter | None = None
+    scales: str = ""
+    earlier: bool = False
+    of_loss: bool = False
+    block: str = ""
 
     @property
     def storage(self) -> str:

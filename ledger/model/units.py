@@ -30,11 +30,12 @@ from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, 
 class Unit:
     """A stretch of the model that is checkpointed and scheduled as one: an end of the model, or one layer of a group.
 
-    `count` is how often one device holds it, `suffix` what tells the symbols of its group from another's. `hosted`:
-    what it saves waits in host memory.
+    `group` is the layer group, or the end itself. `count` is how often one device holds it, `suffix` what tells the
+    symbols of its group from another's. `hosted`: what it saves waits in host memory.
     """
 
     name: str
+    group: str
     count: sympy.Expr
     forward: tuple[Operation, ...]
     backward: tuple[Operation, ...]
@@ -84,9 +85,9 @@ class Builder:
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
-    def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none") -> Unit:
-        """Closes a tape."""
-        still = fixed(self.train, name)
+    def unit(self, name: str, count: sympy.Expr, tape: Tape, policy: str = "none", group: str = "") -> Unit:
+        """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
+        still = fixed(self.train, group or name)
         operations = frozen(tape.operations, still)
         weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
         rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
@@ -100,7 +101,7 @@ class Builder:
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
-        return Unit(name, count, forward, steps, kept, weights, written)
+        return Unit(name, group or name, count, forward, steps, kept, weights, written)
 
     def entry(self, *, still: bool = False) -> Tensor:
         """The residual stream as a layer receives it; `still`: no gradient flows into it."""
@@ -118,7 +119,7 @@ class Builder:
         one = sympy.Integer(1)
         tape, after = self.tape(), self.tape()
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
-            tape.weight(multi_token.TABLE, "vocab d_model")
+            tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in chunked_loss.KINDS:
             hidden = components.final_norm(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
@@ -139,7 +140,7 @@ class Builder:
         tape, hidden = self.tape(self.suffix(group), self.recompute.policy), self.entry(still=still)
         multi_token.written(tape, hidden, self.model)
         unit = self.unit(multi_token.UNIT, symbol("predictions"), tape)
-        steps = tuple(multi_token.added(unit.backward, hidden, self.model))
+        steps = tuple(multi_token.added(unit, hidden, self.model))
         return replace(unit, backward=steps, weights=multi_token.owned(unit.weights, self.model))
 
     def layers(self, role: Role, *, still: bool) -> Iterator[Unit]:
@@ -165,7 +166,7 @@ class Builder:
     def _layer(self, group: Group, suffix: str, part: Part, *, still: bool) -> Unit:
         tape = self.tape(suffix, part.policy)
         components.layer(tape, self.entry(still=still), group, self.model)
-        unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy)
+        unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
 
 
@@ -214,4 +215,4 @@ def _bare(build: Builder) -> Unit:
     """A count of parameters as one weight, cut over every axis that cuts a model."""
     split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
     weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights, "weight", split)
-    return Unit("model", sympy.Integer(1), (), (), Kept(()), (weight,))
+    return Unit("model", "model", sympy.Integer(1), (), (), Kept(()), (weight,))

@@ -33,6 +33,7 @@ class Wrap:
     count: sympy.Expr
     parts: tuple[tuple[sympy.Expr, tuple[Tensor, ...]], ...]
     used_again: bool = True  # its layers have a backward pass
+    experts: bool = False  # the routed experts of its layers alone
 
     def over(self, sharding: Sharding) -> Iterator[tuple[str, Wrap]]:
         """The axes over which its weights are shared, each with the set of those that are."""

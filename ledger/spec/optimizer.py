@@ -164,3 +164,8 @@ class Optimizer:
         """What `kernels.optimizer` may say: the implementations of this rule, and of the one for the other weights."""
         others = self.otherwise.implementations() if self.otherwise else ()
         return tuple(dict.fromkeys((*self.update, *others)))
+
+    @property
+    def citation(self) -> str:
+        """The publication of the rule itself, without what is said of its implementations."""
+        return self.source.partition(";")[0]

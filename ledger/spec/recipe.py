@@ -107,10 +107,9 @@ class Recipe:
         """Gradients are quantised as the rest is, and scales are kept in fp32, where nothing else is said."""
         return cls(**({"gradient": given["format"], "scale": "fp32"} | given))
 
-    def leaves(self, account: str, group: str = "") -> bool:
-        """Whether a contraction stays as it is: `head`, `mlp/down`, `router`, or all of a layer group."""
-        parts = account.split("/")
-        return any(name in (group, account, parts[0], parts[-1]) for name in self.keep if name)
+    def leaves(self, *names: str) -> bool:
+        """Whether what goes by any of these names stays as it is: a layer group, `head`, `mlp/down`, `router`."""
+        return any(name in names for name in self.keep if name)
 
     @property
     def by_rows(self) -> bool:

@@ -159,8 +159,8 @@ def everything() -> Iterator[Operation]:
         for unit in one.units:
             yield from (*unit.written, *unit.forward, *unit.backward, *unit.kept.again)
         yield from (exchange for *_, exchange in one.exchanges)
-        yield from (send for _, send in one.sends)
-        yield from (step for _, step in update(plan, one.units, one.sharding, value))
+        yield from (send for *_, send in one.sends)
+        yield from (step for *_, step in update(plan, one.units, one.sharding, value))
 
 
 def kinds(base: type[Operation] = Operation) -> set[type[Operation]]:

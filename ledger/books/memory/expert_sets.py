@@ -28,7 +28,7 @@ def apart(sets: Mapping[str, Wrap], sharding: Sharding, layers: int) -> dict[str
     for name, each in sets.items():
         parts = tuple((times, tuple(sharding.cut(weights))) for times, weights in each.parts)
         if layers == 1 and name != ROOT and any(weights for _, weights in parts):
-            experts = replace(each, parts=parts)
+            experts = replace(each, parts=parts, experts=True)
             found |= {name: _without(each, experts), name + INNER: experts}
     return found
 

@@ -66,7 +66,7 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
 
 def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:
     """Gradients that were there before: those that what runs again and again, or another unit, left to be added to."""
-    return (t for op in operations for t in op.inputs if t.role == "gradient" and t.name.endswith(".earlier"))
+    return (t for op in operations for t in op.inputs if t.earlier)
 
 
 def _rebuilding(unit: Unit) -> Iterator[Operation]:

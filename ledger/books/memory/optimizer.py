@@ -34,7 +34,7 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             amount = sized(precision.master, sharding.held("optimizer", one.weight))
             yield Entry(Cause(one.unit, one.weight.name), stock("master"), when, amount, one.count, "master copy")
         for state in states(one, sharding, precision, value):
-            why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.source.partition(';')[0]})"
+            why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.citation})"
             cause = Cause(one.unit, one.weight.name, state=state.name)
             yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
 
@@ -87,7 +87,7 @@ def _registered(program: Program, plan: Plan, weights: Iterable[Owned]) -> tuple
     def place(one: Owned) -> tuple[int, int, bool]:
         if one.unit == ROOT:
             return (0 if one.weight.name in first else 2), 0, False
-        norm = one.weight.name.split("/")[0].endswith("_norm")
+        norm = one.weight.parameter is not None and one.weight.parameter.module.of_layer
         return 1, layers.index(one.unit) if one.unit in layers else 0, norm and plan.model.norm.kind == "rms"
 
     return tuple(sorted(weights, key=place))

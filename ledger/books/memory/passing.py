@@ -21,12 +21,12 @@ def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[Alive, ...]]
 def categories(unit: Unit) -> Callable[[Tensor], str]:
     """What each tensor that is alive while a unit runs counts as: by what it is, wherever it is kept."""
     storage = storages(unit)
-    names = {weight.gradient.name for weight in unit.weights}
+    weights = {weight.parameter for weight in unit.weights}
     summed = {storage(weight.gradient) for weight in unit.weights}
     kept = {tensor.name for tensor in (*unit.kept.saved, *unit.kept.rebuilt)}
 
     def held(tensor: Tensor) -> str:
-        if storage(tensor) in summed or tensor.name.removesuffix(".earlier") in names:
+        if storage(tensor) in summed or (tensor.earlier and tensor.parameter in weights):
             return "gradients"
         if scores(tensor):
             return "logits"
@@ -38,7 +38,7 @@ def categories(unit: Unit) -> Callable[[Tensor], str]:
 def scores(tensor: Tensor) -> bool:
     """Whether a tensor is scores of the vocabulary, or what the loss makes of them."""
     dims = {dim.name for dim in tensor.dims}
-    return ("vocab" in dims and "d_model" not in dims) or tensor.name.startswith("cross_entropy/")
+    return ("vocab" in dims and "d_model" not in dims) or tensor.of_loss
 
 
 def standing(tensor: Tensor) -> bool:

@@ -75,7 +75,7 @@ class Buffers:
 
     def gathered(self, name: str, which: str = "") -> Held:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
-        alone = name.endswith(INNER) and self.program.sharding.scattered
+        alone = self.sets[name].experts and self.program.sharding.scattered
         amount = ZERO if alone else self.whole(name).amount
         return Held(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
 
@@ -207,7 +207,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
     for name, each in buffers.sets.items():
         if name == ROOT:
             continue
-        size, unit = each.parts[0][0], name.removesuffix(INNER)
+        size, unit = each.parts[0][0], each.name
         if not buffers.again(name):
             held, why = buffers.whole(name), "not freed after forward"
             yield from posted(

@@ -56,7 +56,7 @@ def sequence(program: Program, plan: Plan, role: Role, value: Value) -> Iterator
     held: dict[str, list[str]] = {group: [] for group in groups}
     for unit in program.units:
         if unit.name not in (*ENDS, UNIT):
-            held[unit.name.split(".")[0]] += [unit.name] * int(value(unit.count))
+            held[unit.group] += [unit.name] * int(value(unit.count))
     waiting = {group: iter(_in_turn(names, plan)) for group, names in held.items()}
     left = dict(zip(groups, role.layers, strict=True))
     for index in order(plan.model):

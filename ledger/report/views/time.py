@@ -13,19 +13,13 @@ from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Chart, Column, Report, Table, draw_chart, share, total_cell
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled
+    from ledger.books.results import Compiled, Span
 
-COLOURS = (  # how a span's name begins, and its colour
-    ("comm", "network"),
-    ("collective", "network"),
-    ("exposed", "network"),
-    ("bubble", "idle"),
-    ("launch", "launch"),
-    ("restart", "idle"),
-    ("elementwise", "memory"),
-    ("norm", "memory"),
-    ("optimizer", "memory"),
-)
+COLOURS = {  # of spans that are no transfers; others are compute
+    "bubble": "idle",
+    "launch": "launch",
+    "optimizer": "memory",
+}
 BOUNDS = (
     ("time.floor", "floor", "bound", "every resource at its data sheet’s price, perfectly overlapped"),
     ("time.roofline", "roofline", "bound", "each kernel at its data sheet’s limit, communication hidden"),
@@ -103,17 +97,15 @@ def time(report: Report) -> TimeView:
     )
 
 
-def span_colour(name: str) -> str:
-    """The colour of a span, by what its name begins with; compute where nothing else is said."""
-    return next((chosen for start, chosen in COLOURS if name.startswith(start)), "compute")
+def span_colour(span: Span) -> str:
+    """The colour of a span: that of transfers, its own, or compute where nothing else is said."""
+    return "network" if span.transfer else COLOURS.get(span.name, "compute")
 
 
 def waterfall_figure(compiled: Compiled) -> Chart:
     """The parts of a step on the critical path; what takes no time is left out."""
     spans = [
-        charts.TimeBar(span.title, span.seconds, span_colour(span.name))
-        for span in compiled.waterfall
-        if span.seconds > 0
+        charts.TimeBar(span.title, span.seconds, span_colour(span)) for span in compiled.waterfall if span.seconds > 0
     ]
     longest = max(spans, key=lambda span: span.seconds)
     step = sum(span.seconds for span in spans)
