@@ -14,8 +14,10 @@ from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.form_table import FORMS, form_lines
 from ledger.price_forms import PRICE_FORMS, DataSheet, Parameter, PriceForm, seconds
+from ledger.spec.hardware import Curve
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import KERNEL_FAMILIES, KernelFamily, form_of, measured_classes, price_classes
+from ledger.spec.kinds import definition_schema
 from ledger.spec.load import load_accelerator
 from ledger.spec.problems import SpecError
 
@@ -105,7 +107,7 @@ SORTING = PriceForm(
 
 
 def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One row, and a row for the class it prices: both are fitted, read back, held to their ranges and documented."""
+    """One row, and a row for the class it prices: both are fitted, read, held to ranges, documented, in the schema."""
     monkeypatch.setitem(PRICE_FORMS, "sorting", SORTING)
     monkeypatch.setitem(KERNEL_FAMILIES, "sort", KernelFamily("sorting"))
     truth, sheet = {"b": 0.41, "r": 3.1e-9}, DataSheet(bandwidth=load_accelerator("h100-sxm").bandwidth)
@@ -125,3 +127,7 @@ def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(SpecError, match=r"sort: `b` cannot be 1\.41"):
         load_accelerator(spec)
     assert any("`r`" in line and "seconds to order a row" in line for line in form_lines())
+    published = definition_schema(Curve)["properties"]
+    assert "sorting" in published["form"]["enum"]
+    assert "sort" in published["what"]["enum"]
+    assert {"b", "r"} in [set(one["properties"]) for one in published["parameters"]["anyOf"]]

@@ -8,16 +8,15 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 from ledger.spec.kernel_classes import KernelClass, kernel_class
-from ledger.spec.kernel_families import NUMBER_FORMATS
+from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
 from ledger.spec.parts import At, Group, Part
-from ledger.spec.price_lists import PriceOf
+from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
     NEEDED,
     SOURCED,
     Condition,
     ListOf,
     Made,
-    MappingOf,
     Needed,
     Row,
     Sourced,
@@ -40,13 +39,13 @@ class Curve:
 
     what: Annotated[
         KernelClass,
-        Made(Text(), kernel_class),
+        Made(NameOf(noun="kernel class", names=price_classes), kernel_class),
         "The kernel class: `matmul.bf16`, `attention.flash.forward`, `norm`, `all_reduce`.",
     ]
-    form: Annotated[str, "The formula that the parameters belong to."]
+    form: Annotated[str, NameOf(noun="price form", names=priced_forms), "The formula that the parameters belong to."]
     parameters: Annotated[
         Mapping[str, float],
-        MappingOf(Constants(), least=1),
+        PriceParameters(Constants()),
         "The formula's constants; times and bandwidths with units.",
     ]
     error: Annotated[float, quantity("1", zero=True, greatest=10), "Mean absolute relative error of the fit: `5.4 %`."]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.price_forms import PRICE_FORMS, Parameter
+from ledger.price_forms import PRICE_FORMS, Parameter, PriceForm
 from ledger.spec.findings import Finding, Findings, Written
 from ledger.spec.kernel_classes import kernel_class
-from ledger.spec.kernel_families import form_of, price_classes
+from ledger.spec.kernel_families import form_of
 from ledger.spec.near import nearest
 from ledger.spec.parts import PartOf
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import QuantityError, parse, write
 from ledger.spec.reader import Node
+from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
+from ledger.spec.values import Amount, Schema, Text
 
 DIGITS = 4  # of a parameter
 # How a parameter of a unit is written: what it is multiplied by, and the unit behind it.
@@ -27,31 +29,59 @@ def priced_forms() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class NameOf(Text):
+    """A name of a table: what it is a name of, and which there are."""
+
+    noun: str = ""
+    names: Callable[[], tuple[str, ...]] = tuple
+
+    def value(self, written: Written, findings: Findings) -> str:
+        """The name; of one that there is not, the nearest is told."""
+        name = super().value(written, findings)
+        if name not in (known := self.names()):
+            problem = Problem(written.node.where, f"no {self.noun} is named `{name}`", nearest(name, known))
+            findings.append(Finding(written.path, problem, harmless=True))
+        return name
+
+    def bounds(self) -> Schema:
+        """The names there are."""
+        return {"enum": list(self.names())}
+
+
+class PriceParameters(MappingOf):
+    """The parameters of a fitted price; those of which form, and their ranges, `PriceOf` says."""
+
+    def schema(self) -> Schema:
+        """Those of any form."""
+        return {"anyOf": [_parameters(PRICE_FORMS[form]).schema() for form in priced_forms()]}
+
+
+def _parameters(form: PriceForm) -> Fields:
+    """The parameters of a form as fields."""
+    greatest = {one.name: int(one.most) if one.most < float("inf") else None for one in form.parameters}
+    types = {one.name: Amount(one.unit, zero=not one.positive, greatest=greatest[one.name]) for one in form.parameters}
+    return Fields(tuple(Row(one.name, types[one.name], one.meaning, needed=NEEDED) for one in form.parameters))
+
+
+@dataclass(frozen=True)
 class PriceOf(PartOf):
     """A fitted price: a part whose parameters are those of its form, with their units and within their ranges."""
 
     def value(self, written: Written, findings: Findings) -> Any:
         """The price; what is wrong with its class and its parameters is told in the words of its form."""
         before, price = len(findings), written.node
-        findings += (Finding(written.path, problem, harmless=True) for problem in _class_problems(price))
-        what, parameters = _text(price, "what"), price.fields.get("parameters")
-        form = form_of(kernel_class(what)) or _text(price, "form")
+        what, stated, parameters = _text(price, "what"), _text(price, "form"), price.fields.get("parameters")
+        form = form_of(kernel_class(what)) or stated
+        if stated in priced_forms() and stated != form:
+            message = f"{what} is priced by the form {form}, not {stated}"
+            problem = Problem(
+                price.fields["form"].where, message, f"`form: {form}`, which is {PRICE_FORMS[form].formula}"
+            )
+            findings.append(Finding(written.path, problem, harmless=True))
         if parameters is not None and form in priced_forms():
             findings += (Finding(written.path, one) for one in parameter_problems(what, form, parameters))
         value = super().value(written, findings)
         return value if all(finding.harmless for finding in findings[before:]) else None
-
-
-def _class_problems(price: Node) -> Iterator[Problem]:
-    """A class that nothing is priced as, a form that there is not, or another than that of the class."""
-    what, form = _text(price, "what"), _text(price, "form")
-    if what and what not in price_classes():
-        yield Problem(price.fields["what"].where, f"no kernel class is named `{what}`", nearest(what, price_classes()))
-    if form and form not in priced_forms():
-        yield Problem(price.fields["form"].where, f"no price form is named `{form}`", nearest(form, priced_forms()))
-    elif form and form != (due := form_of(kernel_class(what)) or form):
-        message = f"{what} is priced by the form {due}, not {form}"
-        yield Problem(price.fields["form"].where, message, f"`form: {due}`, which is {PRICE_FORMS[due].formula}")
 
 
 def _text(price: Node, key: str) -> str:
