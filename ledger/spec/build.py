@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from ledger.spec.expectations import expectations
@@ -62,14 +63,28 @@ def plan(built: Parts, node: Node, source: Source, places: Places, warnings: Ite
 
 def digest(node: Node) -> str:
     """The sha256 of the content, the same for every order of keys and every layout of the file."""
-    canonical = json.dumps(node.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+    entries = (f"{_canonical(key)}:{_part_content(inner)}" for key, inner in sorted(node.fields.items()))
+    return "sha256:" + hashlib.sha256(f"{{{','.join(entries)}}}".encode()).hexdigest()
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def _part_content(node: Node) -> str:
+    return _canonical(node.plain())
 
 
 def origins(node: Node, named: Mapping[str, Location]) -> Mapping[str, Origin]:
     """Where each dotted path was written, and its source; layer groups go by their names, parts are where `named`."""
-    found = dict(_origins(node, "", {}))
+    found = {path: origin for key, inner in node.fields.items() for path, origin in _part_origins(inner, key)}
     return {**found, **{part: replace(found[part], where=place) for part, place in named.items()}}
+
+
+@lru_cache(maxsize=256)
+def _part_origins(node: Node, path: str) -> tuple[tuple[str, Origin], ...]:
+    return tuple(_origins(node, path, {}))
 
 
 def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
@@ -77,15 +92,14 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
     stated = node.fields.get("source")
     if stated is not None and isinstance(stated.value, str):
         sources = {**sources, stated.where.file: stated.value}
-    if path:
-        where = node.fields["value"].where if "value" in node.fields else node.where
-        yield path, Origin(where, sources.get(where.file, ""))
-    entries: list[tuple[str, Node]] = [(key, inner) for key, inner in node.fields.items() if key != "source"]
+    where = node.fields["value"].where if "value" in node.fields else node.where
+    yield path, Origin(where, sources.get(where.file, ""))
+    for key, inner in node.fields.items():
+        if key != "source":
+            yield from _origins(inner, f"{path}.{key}", sources)
     for index, item in enumerate(node.items):
         group = item.fields.get("group")
-        entries.append((str(group.value) if group is not None else str(index), item))
-    for key, inner in entries:
-        yield from _origins(inner, f"{path}.{key}" if path else key, sources)
+        yield from _origins(item, f"{path}.{index if group is None else group.value}", sources)
 
 
 def _parallelism(given: Values, cluster: Cluster) -> Parallelism:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ledger.spec.library import Library
 from ledger.spec.overrides import FLAG
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import Node, read
+from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
 
 PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
@@ -87,7 +87,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     source = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else beside)
     texts = {source.file: source.text}
     try:
-        below = resolve(read(source.text, source.file), kind, source, library, depth + 1)
+        below = resolve(read_again(source.text, source.file), kind, source, library, depth + 1)
     except SpecError as error:
         raise SpecError(error.problems, {**texts, **error.sources}) from error
     part = replace(below, name=source.name, texts={**texts, **below.texts})

@@ -93,8 +93,8 @@ class Library:
             try:
                 return from_revision(revision, path.resolve().relative_to(top).as_posix())
             except SpecError:
-                return from_file(path, shown(path))
-        return from_file(path, shown(path))
+                return read_once(path).source
+        return read_once(path).source
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,10 @@ def shown(path: Path) -> str:
 
 def read_once(path: Path) -> Read:
     """A library file, read once per state of the file; raises SpecError."""
-    stamp = path.stat()
+    try:
+        stamp = path.stat()
+    except OSError:  # a link that leads nowhere
+        return Read(from_file(path, shown(path)), Node(None, Location(shown(path))))
     return _read(path, shown(path), stamp.st_mtime_ns, stamp.st_size)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -13,7 +14,7 @@ from ledger.spec.findings import Findings, Written
 from ledger.spec.hardware import PEAKS
 from ledger.spec.library import Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
-from ledger.spec.parts import ValuesOf, form, part, rows
+from ledger.spec.parts import Named, ValuesOf, form, part, rows
 from ledger.spec.places import Places
 from ledger.spec.plan import (
     Accelerator,
@@ -25,7 +26,7 @@ from ledger.spec.plan import (
     Stack,
 )
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import Node, read
+from ledger.spec.reader import Node, read, read_again
 from ledger.spec.rules.table import RULES, WARNINGS, broken
 from ledger.spec.sizes import evaluated
 from ledger.spec.sources import Source, exists, open_source
@@ -48,7 +49,7 @@ def load_plan(
     shelf = library or default_library()
     source = _plan_source(path_or_text, stdin, shelf)
     try:
-        node = read(source.text, source.file)
+        node = read_again(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
     other = another_kind(node)
@@ -175,16 +176,13 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
     if "sparse_peak" in fields:
         sparse = PEAKS.value(Written(fields["sparse_peak"]), [])
         yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
-    files = {entry.where.file for entry in fields["peak"].fields.values()}
-    if files <= {shown(library.folder("accelerator") / f"{name}.yaml") for name in library.names("accelerator")}:
+    folder = Path(shown(library.folder("accelerator")))
+    if all(Path(entry.where.file).parent == folder for entry in fields["peak"].fields.values()):
         return
     for name in library.names("accelerator"):
-        try:
-            node = _part(name, "accelerator", library).node
-        except SpecError:
-            continue
-        if known := form(Accelerator).read(Written(node), []):
-            yield build.named(known, name)
+        with suppress(SpecError):
+            if known := Named(Accelerator).read(Written(_part(name, "accelerator", library).node), []):
+                yield build.named(known, name)
 
 
 def _part(given: str | Path, kind: str, library: Library) -> ResolvedPart:

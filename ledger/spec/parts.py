@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -134,9 +134,8 @@ class Named(PartOf):
 
     def value(self, written: Written, findings: Findings) -> Any:
         """The part; where it is not sound, whether a name was meant is a guess."""
-        found: Findings = []
-        value = self.meant(written).read(written, found)
-        findings.extend(replace(finding, harmless=False) for finding in found)
+        value, found = _read_part(self, written)
+        findings.extend(found)
         return value
 
     def meant(self, written: Written) -> ValueType:
@@ -157,6 +156,14 @@ class Named(PartOf):
         """A name, a mapping with the name alone, or the part."""
         alone = [self.name_alone.schema()] if self.name_alone else []
         return {"anyOf": [NAME.schema() | {"description": NAMED}, *alone, super().schema()]}
+
+
+@lru_cache(maxsize=64)
+def _read_part(named: Named, written: Written) -> tuple[Any, Findings]:
+    """A part and what is wrong with it; parts of the library are read with many plans."""
+    found: Findings = []
+    value = named.meant(written).read(written, found)
+    return value, [replace(finding, harmless=False) for finding in found]
 
 
 def definition(cls: type) -> str:

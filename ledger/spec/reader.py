@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import yaml
 
@@ -33,9 +34,9 @@ FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """A value with its place; `keys` holds the place of each key of a mapping."""
+    """A value with its place; `keys` holds the place of each key of a mapping. A node is equal to itself alone."""
 
     value: Scalar | tuple[Node, ...] | Mapping[str, Node]
     where: Location
@@ -70,6 +71,12 @@ def read(text: str, file: str) -> Node:
             [Problem(node.where, "a spec is a mapping", "write `key: value` lines, the first `spec: ledger/1`")]
         )
     return node
+
+
+@lru_cache(maxsize=64)
+def read_again(text: str, file: str) -> Node:
+    """The same of a text that is read with many plans, such as a part of the library; raises SpecError."""
+    return read(text, file)
 
 
 def read_value(text: str, start: Location) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
+from operator import is_
 
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.findings import Finding, Findings, label
@@ -39,8 +40,10 @@ def evaluated(root: Node) -> tuple[Node, Findings]:
 
 
 def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Findings) -> Node:
+    """The same value with numbers for sizes; the very same node where there is nothing to evaluate."""
     if isinstance(node.value, tuple):
-        return Node(tuple(_walk(item, scope, path, problems) for item in node.items), node.where)
+        items = tuple(_walk(item, scope, path, problems) for item in node.items)
+        return node if all(map(is_, items, node.items)) else Node(items, node.where)
     if not isinstance(node.value, Mapping):
         return node
     inner = (node.fields, *scope)
@@ -53,7 +56,7 @@ def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Findings) -
             except ExpressionError as error:
                 problem = Problem(value.where, f"{label((*path, key))}: {error.message}", error.help)
                 problems.append(Finding((*path, key), problem))
-    return Node(fields, node.where, node.keys)
+    return node if all(map(is_, fields.values(), node.fields.values())) else Node(fields, node.where, node.keys)
 
 
 def _named(name: str, scope: Scope, asked: tuple[str, ...]) -> int:
