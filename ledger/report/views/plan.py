@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table, text_cells
+from ledger.spec.paths import row, typed
+from ledger.spec.paths import unit as base_unit
+from ledger.spec.structures import EACH
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Origin, Plan
@@ -18,53 +21,16 @@ if TYPE_CHECKING:
 TINY = Decimal("0.001")  # below this a bare number is written with its power of ten
 DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
 PRINTED = 16  # values on paper, which has the plan as written attached
-UNITS = (  # first match wins: how a path ends, and its unit
-    ("parameters", "1"),
-    ("scaleup_bandwidth", "B/s"),
-    ("scaleout_bandwidth", "B/s"),
-    ("host_bandwidth", "B/s"),
-    ("bandwidth", "B/s"),
-    ("vector", "FLOP/s"),
-    ("memory", "B"),
-    ("memory_labelled", "B"),
-    ("l2", "B"),
-    ("power", "W"),
-    ("latency", "s"),
-    ("tokens", "token"),
-    ("launch", "s"),
-    ("check", "s"),
-    ("call", "s"),
-    ("context_size", "B"),
-    ("per_device_hour", "USD"),
-    ("mfu", "%"),
-    ("efficiency", "%"),
-    ("checkpoint_interval", "s"),
-    ("checkpoint_cost", "s"),
-    ("restart_time", "s"),
-)
-
-
-SPELT = (  # how a path of the spec begins, and what the typed plan calls it
-    ("accelerator.memory.driver", "accelerator.memory"),
-    ("accelerator.memory.labelled", "accelerator.memory_labelled"),
-    ("accelerator.scaleup.", "accelerator.scaleup_"),
-    ("accelerator.host_link", "accelerator.host_bandwidth"),
-    ("cluster.scaleout.", "cluster.scaleout_"),
-    ("model.layers.", "model.groups."),
-    ("model.embedding.tied", "model.tied"),
-    ("model.embedding.learned_positions", "model.learned_positions"),
-    ("model.head.", "model.head_"),
-    ("stack.launch.per_operation", "stack.launch"),
-    ("stack.launch.check", "stack.check"),
-    ("stack.launch.beside.each", "stack.call"),
-    ("stack.allocator.", "stack."),
-)
+# How a value is written whose unit in the table of fields is not what people read.
+UNITS = {"tokens": "token", "parameters": "1", "1": "", "/s": ""}
+PERCENT = ("assumptions.mfu", "cluster.scaleout.efficiency")  # shares that people know as percentages
 PARTS = (
     *("run", "parallelism", "recompute", "optimizer", "assumptions", "cluster", "precision", "kernels"),
     *("accelerator", "model", "stack"),
 )
 # Shown with the evidence or with the checks, or no part of the plan.
-ELSEWHERE = ("accelerator.calibration", "accelerator.aliases", "expect.")
+UNSHOWN = ("", EACH, "name")  # what the plan keeps nowhere, keeps entry by entry, or has in its paths
+ELSEWHERE = ("plan", "accelerator.calibration", "accelerator.aliases", "expect.")
 
 
 @dataclass(frozen=True)
@@ -129,20 +95,22 @@ def value_at(whole: object, path: str) -> object:
 
 def typed_value(path: str, chosen: Plan) -> str:
     """A value of the plan as a person would type it; empty for what is no single value."""
-    field = next((path.replace(start, name, 1) for start, name in SPELT if path.startswith(start)), path)
-    value = value_at(chosen, field)
+    stated = row(path)
+    if stated is not None and stated.attribute in UNSHOWN:
+        return ""
+    value = value_at(chosen, typed(path))
     if is_dataclass(value):
         return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float | Fraction):
-        return typed_quantity(field, value)
+        return typed_quantity(path, value)
     return value if isinstance(value, str) else ""
 
 
 def typed_quantity(path: str, value: float | Fraction) -> str:
-    """A number of the plan in the unit that its path implies."""
-    unit = "FLOP/s" if ".peak." in path else next((unit for end, unit in UNITS if path.endswith(end)), "")
+    """A number of the plan in the unit of its field."""
+    unit = "%" if path in PERCENT else UNITS.get(base_unit(path), base_unit(path))
     if unit in {"B/s", "FLOP/s", "B", "W"}:
         return numbers.trimmed(numbers.si(value, unit, DIGITS))
     if unit:
