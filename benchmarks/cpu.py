@@ -22,15 +22,14 @@ import yaml
 
 from ledger.books import compile_plan
 from ledger.lab.bench import plans, steps
-from ledger.lab.bench.cases import Case
-from ledger.lab.bench.load import Load
-from ledger.lab.bench.machine import Machine, machine
-from ledger.lab.bench.records import Book, add, opened
+from ledger.lab.bench.cases import BenchCase, MeasuredDevice
+from ledger.lab.bench.host import ProcessorLoad
+from ledger.lab.bench.machine import find_device
+from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence
 from ledger.lab.bench.rig import Rig
-from ledger.lab.bench.runner import fields
-from ledger.lab.bench.table import portions, suite
+from ledger.lab.bench.runner import CPU_ENVIRONMENT, file_head
+from ledger.lab.bench.table import by_kind, suite
 from ledger.lab.bench.timing import host_clock
-from ledger.lab.bench.worker import KEPT
 from ledger.lab.calibration.calibrate import fit_all, read_all
 from ledger.spec.load import load_plan
 
@@ -52,7 +51,7 @@ class Model:
     wall: list[float] = field(default_factory=list)
 
 
-def near(case: Case) -> bool:
+def near(case: BenchCase) -> bool:
     """Whether a case is of a kernel that small GPTs run in eager PyTorch, on about as many tokens."""
     keys = case.keys
     if case.kind == "matmul":
@@ -77,55 +76,55 @@ def trained(model: Model, threads: int) -> None:
     model.wall.append(time.perf_counter() - wall)
 
 
-def run(models: list[Model], found: Machine, rig: Rig, path: Path) -> Iterator[tuple[Model, float]]:
+def run(models: list[Model], device: MeasuredDevice, rig: Rig, path: Path) -> Iterator[tuple[Model, float]]:
     """Each model with the seconds that the kernels of this run predict for its step."""
-    book = opened(path, fields(found, datetime.now(UTC)))
-    cases = [case for case in suite(found.limits) if near(case)]
+    file = open_evidence(path, file_head(device, datetime.now(UTC)))
+    cases = [case for case in suite(device.limits) if near(case)]
     random.Random(len(path.name)).shuffle(cases)  # noqa: S311 - an order, no secret
     slots = ROUNDS * len(models)
     for slot in range(slots):
         trained(models[slot % len(models)], rig.threads)
-        measure(sorted(cases[slot::slots], key=lambda case: case.kind), rig, book)
+        measure(sorted(cases[slot::slots], key=lambda case: case.kind), rig, file)
     (fitted,) = fit_all(read_all([path]))
     prices = path.with_suffix(".accelerator.yaml")
     prices.write_text(fitted.spec, encoding="utf-8")
     launch = next(record for record in read_all([path])[0].microbenchmarks if record["what"] == "launch")
     for model in models:
-        document = plans.plan("cpu", str(prices))
+        document = plans.step_records_plan("cpu", str(prices))
         changes = {**model.changes, LAUNCH: f"{launch['value']} {launch['unit']}"}
         plan = load_plan(yaml.safe_dump(document), [f"{key}={value}" for key, value in changes.items()])
         yield model, float(compile_plan(plan).totals["time.step"])
 
 
-def measure(cases: list[Case], rig: Rig, book: Book) -> None:
+def measure(cases: list[BenchCase], rig: Rig, file: EvidenceFile) -> None:
     """These kernels, into the file."""
-    for kind, some in portions(cases):
+    for kind, some in by_kind(cases):
         for one in kind.measure(some, rig):
-            add(book, one)
+            append_record(file, one)
 
 
 def main(runs: int, threads: int) -> None:
     """Prints a line for each run and model, then how many lie within the bounds."""
-    found = machine("cpu", threads, quick=False)
-    rig = Rig(found.place, found.limits, SECONDS, SECONDS, threads)
+    device = find_device("cpu", threads, quick=False)
+    rig = Rig(device.place, device.limits, SECONDS, SECONDS, threads)
     models = []
-    for case in plans.cases(found.limits):
-        step = steps.trainer(steps.of(case, "cpu"), "cpu")
+    for case in plans.cases(device.limits):
+        step = steps.training_step(steps.step_plan(case, "cpu"), "cpu")
         models.append(Model(str(case.keys["id"]), case.keys["set"], step))
-        steps.warm(step, rig)
-    print(f"{found.title}; {found.origin['method']}\n")
+        steps.warm_up(step, rig)
+    print(f"{device.title}; {device.origin['method']}\n")
     print("run  model             predicted   measured      ratio   on the wall  others")
     ratios: dict[str, list[float]] = {model.name: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1, runs + 1):
-            load = Load.now()
-            for model, predicted in list(run(models, found, rig, Path(folder) / f"run-{number}.yaml")):
+            load = ProcessorLoad.now()
+            for model, predicted in list(run(models, device, rig, Path(folder) / f"run-{number}.yaml")):
                 seconds, wall = median(model.seconds), median(model.wall)
                 ratios[model.name].append(predicted / seconds)
                 model.seconds.clear()
                 model.wall.clear()
                 figures = f"{predicted:9.3f} s {seconds:8.3f} s {predicted / seconds:10.3f} {wall:10.3f} s"
-                print(f"{number:3d}  {model.name:16s} {figures} {load.others():7.0%}", flush=True)
+                print(f"{number:3d}  {model.name:16s} {figures} {load.share_of_others():7.0%}", flush=True)
     conclude(ratios, runs)
 
 
@@ -145,6 +144,8 @@ def within(ratio: float) -> bool:
 
 
 if __name__ == "__main__":
-    if any(os.environ.get(name) != value for name, value in KEPT.items()):  # the allocator reads them at its start
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEPT})  # noqa: S606
+    if any(
+        os.environ.get(name) != value for name, value in CPU_ENVIRONMENT.items()
+    ):  # the allocator reads them at its start
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **CPU_ENVIRONMENT})  # noqa: S606
     main(*(int(text) for text in (*sys.argv[1:3], *("10", "1")[len(sys.argv[1:3]) :])))

@@ -18,8 +18,8 @@ from ledger.cli.options import json_option
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from ledger.lab.bench.cases import Case, Measured
-    from ledger.lab.bench.records import Book
+    from ledger.lab.bench.cases import BenchCase, BenchResult
+    from ledger.lab.bench.records import EvidenceFile
 
 KINDS = ("launch", "matmul", "attention", "step", "stream", "optimizer", "host_link", "collective", "grouped")
 SHORTER = {"seconds": 0.05, "hold": 0.2}  # of a quick suite
@@ -62,13 +62,13 @@ def command(
     from ledger.cli.verify import installed
 
     installed("this runs PyTorch on the device, on plans of the library", NEEDED)
-    from ledger.lab.bench.runner import DeviceError, Settings, bench
+    from ledger.lab.bench.runner import BenchSettings, DeviceError, bench
 
     chosen = _device() if device == "auto" else device
     times: dict[str, float] = dict(SHORTER) if quick else {}
     if seconds is not None:
         times["seconds"] = seconds
-    settings = Settings(chosen, threads or 0, quick, only=only, **times)
+    settings = BenchSettings(chosen, threads or 0, quick, only=only, **times)
     folder = _folder()
     log = Log()
     until = time.monotonic() + 60 * minutes if minutes else math.inf
@@ -100,9 +100,9 @@ def _folder() -> Path:
 
 def _device() -> str:
     """The first GPU, or the CPU."""
-    from ledger.lab.bench.gpu import present
+    from ledger.lab.bench.gpu import has_gpu
 
-    return "cuda" if present() else "cpu"
+    return "cuda" if has_gpu() else "cpu"
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Log:
 
     path: Path | None = None
     made: Counter[str] = field(default_factory=Counter)
-    failed: list[Measured] = field(default_factory=list)
+    failed: list[BenchResult] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
     before: int = 0
     count: int = 0
@@ -129,12 +129,12 @@ class Log:
         """The bar is left as it stands."""
         self.stack.close()
 
-    def begin(self, book: Book, count: int) -> None:
+    def begin(self, file: EvidenceFile, count: int) -> None:
         """The file is open, and so many cases are to come."""
-        self.path, self.before, self.count = book.path, len(book.records), count
+        self.path, self.before, self.count = file.path, len(file.records), count
         again = f", which has {self.before} records" if self.before else ""
-        click.echo(f"{book.fields['evidence']}: {count} measurements into {book.path}{again}", err=True)
-        if book.fields["hardware"].get("devices") == 1:
+        click.echo(f"{file.head['evidence']}: {count} measurements into {file.path}{again}", err=True)
+        if file.head["hardware"].get("devices") == 1:
             click.echo("no collectives: there is one GPU", err=True)
         if sys.stderr.isatty():
             self.bar = self._bar(count)
@@ -147,7 +147,7 @@ class Log:
         progress = self.stack.enter_context(Progress(*columns, console=Console(stderr=True)))
         return progress, progress.add_task("", total=count)
 
-    def note(self, case: Case, measured: Measured | None) -> None:
+    def note(self, case: BenchCase, measured: BenchResult | None) -> None:
         """A case begins, or is kept."""
         if measured is None:
             if self.bar:
@@ -165,7 +165,7 @@ class Log:
             self.bar[0].advance(self.bar[1])
 
 
-def described(case: Case) -> str:
+def described(case: BenchCase) -> str:
     """A case in a line."""
     named = [f"{value}" for key, value in case.keys.items() if key not in ("set", "dtype") and value is not None]
     return " ".join([case.what, *named])

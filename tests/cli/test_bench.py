@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,12 @@ TINY = ("bench", "--device", "cpu", "--threads", "1", "--quick", "--seconds", "0
 def test_the_kinds_that_can_be_asked_for_are_those_of_the_table() -> None:
     """The verb names them without loading what measures."""
     assert set(KINDS) == set(BY_NAME)
+
+
+def test_what_keeps_records_knows_no_torch() -> None:
+    """PyTorch and the device it may lose are the worker's; the process that writes the file imports neither."""
+    program = "import sys, ledger.lab.bench.gpu, ledger.lab.bench.runner; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_device_is_measured_into_a_file(tmp_path: Path) -> None:
@@ -61,9 +68,10 @@ def pretend(monkeypatch: pytest.MonkeyPatch, result: str) -> None:
     lines = [
         "import json, sys",
         "sys.stdin.readline()",
-        "limits = dict(sort='cpu', memory=2**32, cache=2**20, devices=2, dtypes=['fp32'], quick=True)",
+        "limits = dict(type='cpu', memory=2**32, cache=2**20, devices=2, dtypes=['fp32'], quick=True)",
         "known = dict(name='d', title='D', place='cpu', origin=dict(torch='2'), hardware=dict(kind='cpu'))",
-        "print(json.dumps(dict(machine=dict(known, limits=limits))), flush=True)",
+        "cases = [dict(kind='launch', what='launch', keys=dict(operation=name)) for name in ('host', *'abc')]",
+        "print(json.dumps(dict(device=dict(known, limits=limits), cases=cases)), flush=True)",
         "count = len(json.loads(sys.stdin.readline()))",
         f"result = {result}",
         "[print(json.dumps(dict(done=i, result=result)), flush=True) for i in range(count)]",
@@ -76,7 +84,7 @@ def test_what_could_not_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pretend(monkeypatch, "dict(error='out of memory: 9 GiB')")
     result = CliRunner().invoke(main, [*TINY, "--out", str(tmp_path / "d.yaml")])
     assert result.exit_code == 0, result.output
-    assert "launch host 100: out of memory: 9 GiB" in result.stderr
+    assert "launch host: out of memory: 9 GiB" in result.stderr
     assert "4 could not be measured; --retry tries them again" in result.stderr
     assert result.stdout.splitlines()[1].split() == ["launch", "4", "4"]
     assert len(read_evidence(tmp_path / "d.yaml").failed) == 4

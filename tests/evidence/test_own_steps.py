@@ -15,7 +15,7 @@ from ledger.evidence.documents import read_evidence
 from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
 from ledger.evidence.near_runs import nearest_runs
 from ledger.evidence.writing import head_text
-from ledger.lab.bench.plans import plan
+from ledger.lab.bench.plans import step_records_plan
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.report.views.basis import basis_sentence, no_microbenchmarks_sentence
 
@@ -43,7 +43,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     (fitted,) = fit_all([read_evidence(folder / "own.yaml")])
     spec = fitted.spec.replace(str(folder / "own.yaml"), "own.yaml")
     (folder / "my-device.yaml").write_text(spec, encoding="utf-8")
-    (folder / "plan.yaml").write_text(yaml.safe_dump(plan("cpu", "my-device.yaml")), encoding="utf-8")
+    (folder / "plan.yaml").write_text(yaml.safe_dump(step_records_plan("cpu", "my-device.yaml")), encoding="utf-8")
     return ledger.compile(folder / "plan.yaml", [f"{key}={value}" for key, value in NARROW.items()])
 
 
@@ -57,7 +57,7 @@ def measurements() -> str:
         "source": "a test",
         "origin": {"a": "b"},
     }
-    text = head_text({**top, "hardware": said, "plan": plan("cpu", "a-cpu")})
+    text = head_text({**top, "hardware": said, "plan": step_records_plan("cpu", "a-cpu")})
     rows = [
         f"what: matmul.fp32, m: {m}, n: {n}, k: {n}, dtype: fp32, value: {2 * m * n * n / 1e11 * 1e6:.6g}, unit: us"
         for m in (128, 256, 512)

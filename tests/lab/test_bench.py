@@ -17,18 +17,18 @@ from ledger.cli.bench import SHORTER
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench import collectives, gpu, machine, matmuls, runner, steps, streams, timing, worker
 from ledger.lab.bench.attention import ATTENTION
-from ledger.lab.bench.cases import Case, Kind, Limits
+from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, MeasuredDevice
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.matmuls import MATMUL
-from ledger.lab.bench.plans import NO_DROPOUT
+from ledger.lab.bench.plans import NO_DROPOUT, step_records_plan
 from ledger.lab.bench.rig import Rig
 from ledger.lab.bench.steps import STEP
-from ledger.lab.bench.streaming import STREAM
+from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.table import KINDS, suite
 from ledger.lab.bench.updates import OPTIMIZER
 
-CPU = Limits("cpu", 4 * 2**30, 2**20, 2, ("fp32",), quick=True)
-H100 = Limits("cuda", 81559 * 2**20, 50 * 2**20, 1, ("bf16", "fp8", "tf32"))
+CPU = DeviceLimits("cpu", 4 * 2**30, 2**20, 2, ("fp32",), quick=True)
+H100 = DeviceLimits("cuda", 81559 * 2**20, 50 * 2**20, 1, ("bf16", "fp8", "tf32"))
 RIG = Rig("cpu", CPU, seconds=0.002, hold=0.002)
 LARGE = (4e7, 1e9)  # bytes of kernels, and of updates, that take too long for a test
 MINUTES, QUICK_MINUTES = 9, 2
@@ -38,8 +38,8 @@ STEP_SECONDS = 7.0  # s for building and running one model, on a GPU: twelve ste
 COMPILING = 45.0  # s the same, where a layer is compiled first, forward and backward
 
 
-@pytest.mark.parametrize("limits", [CPU, H100, Limits("cuda", 24 * 2**30, 72 * 2**20, 8, ("bf16",))])
-def test_no_case_is_measured_twice(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [CPU, H100, DeviceLimits("cuda", 24 * 2**30, 72 * 2**20, 8, ("bf16",))])
+def test_no_case_is_measured_twice(limits: DeviceLimits) -> None:
     """A suite that held one case twice could never be resumed without doubling it."""
     counts = Counter(identity(case.record) for case in suite(limits))
     assert max(counts.values()) == 1
@@ -59,7 +59,7 @@ def test_a_gpu_is_measured_in_all_that_a_step_runs() -> None:
     assert {name for name, _ in kernels} == {"flash", "efficient", "cudnn", "math"}
     assert {name for _, name in kernels} == {"forward", "backward"}
     assert {
-        case.keys["ranks"] for case in suite(Limits("cuda", 2**36, 2**25, 8, ("bf16",))) if "ranks" in case.keys
+        case.keys["ranks"] for case in suite(DeviceLimits("cuda", 2**36, 2**25, 8, ("bf16",))) if "ranks" in case.keys
     } == {
         2,
         4,
@@ -70,7 +70,7 @@ def test_a_gpu_is_measured_in_all_that_a_step_runs() -> None:
 @pytest.mark.parametrize(("quick", "minutes"), [(False, MINUTES), (True, QUICK_MINUTES)])
 def test_a_suite_of_one_gpu_is_planned_for_its_minutes(*, quick: bool, minutes: float) -> None:
     """Seconds for each case, as the settings give them, and what stands around them: compiling above all."""
-    settings = runner.Settings("cuda", **(SHORTER if quick else {}))
+    settings = runner.BenchSettings("cuda", **(SHORTER if quick else {}))
     cases = suite(replace(H100, quick=quick))
     spent = START + len({case.kind for case in cases}) * (1 if quick else 2) * machine.IDLE
     for case in cases:
@@ -122,8 +122,9 @@ VECTORS = 3  # as long as a row, that a norm has beside its operands
 
 def test_bytes_are_those_that_the_books_post() -> None:
     """A price is seconds for the bytes that the books count, so a record must count the same (but weights of norms)."""
-    plan = steps.of(
-        Case("step", "step", {"id": "gpt2", "set": {**NO_DROPOUT, "run.micro_batch": 2, "run.global_batch": 2}}), "cpu"
+    plan = steps.step_plan(
+        BenchCase("step", "step", {"id": "gpt2", "set": {**NO_DROPOUT, "run.micro_batch": 2, "run.global_batch": 2}}),
+        "cpu",
     )
     from ledger.books import compile_plan
 
@@ -143,7 +144,7 @@ def test_an_update_moves_the_bytes_that_the_books_post() -> None:
 
 
 @pytest.mark.parametrize("kind", [LAUNCH, MATMUL, ATTENTION, STREAM, OPTIMIZER], ids=lambda kind: kind.name)
-def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: Kind) -> None:
+def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: BenchKind) -> None:
     """Each gives a median between its quartiles, above zero, of five samples at least."""
     import torch
 
@@ -166,11 +167,11 @@ def test_a_measured_step_trains_the_plan_that_is_priced() -> None:
     small = {"model.d_model": 64, "model.vocab": 512, "model.layers.0.repeat": 2, "run.seq_len": 32}
     heads = {f"model.layers.0.attention.{key}": 2 for key in ("heads", "kv_heads")}
     changes = {**small, **heads, "model.layers.0.attention.head_dim": 32, **NO_DROPOUT}
-    plan = steps.of(Case("step", "step", {"id": "tiny", "set": changes}), "cpu")
-    step = steps.trainer(plan, "cpu")
+    plan = steps.step_plan(BenchCase("step", "step", {"id": "tiny", "set": changes}), "cpu")
+    step = steps.training_step(plan, "cpu")
     losses = [float(step()) for _ in range(8)]
     assert losses[-1] < losses[0] < 10
-    (found,) = STEP.measure([Case("step", "step", {"id": "tiny", "set": changes})], RIG)
+    (found,) = STEP.measure([BenchCase("step", "step", {"id": "tiny", "set": changes})], RIG)
     assert not found.failed, found
     assert found.result["measured"]["time.step"].endswith(" s")
 
@@ -178,7 +179,7 @@ def test_a_measured_step_trains_the_plan_that_is_priced() -> None:
 def test_what_cannot_run_is_a_record_with_its_reason() -> None:
     """A kernel that a build lacks fails alone; the case after it is measured."""
     shape = {"batch": 1, "heads": 2, "kv_heads": 2, "seq": 16, "head_dim": 32, "causal": True, "dtype": "fp32"}
-    cases = [Case("attention", f"attention.{kernel}.forward", shape) for kernel in ("cudnn", "flash")]
+    cases = [BenchCase("attention", f"attention.{kernel}.forward", shape) for kernel in ("cudnn", "flash")]
     first, second = ATTENTION.measure(cases, RIG)
     assert first.result["error"].startswith("RuntimeError")
     assert not second.failed
@@ -187,7 +188,7 @@ def test_what_cannot_run_is_a_record_with_its_reason() -> None:
 def test_gloo_measures_two_ranks() -> None:
     """One world makes all of its collectives, in order."""
     keys = {"ranks": 2, "nodes": 1, "bytes": 4096, "backend": "gloo", "dtype": "fp32"}
-    cases = [Case("collective", name, keys) for name in collectives.NAMES]
+    cases = [BenchCase("collective", name, keys) for name in collectives.NAMES]
     found = list(collectives.measure(cases, RIG))
     assert [one.case.what for one in found] == list(collectives.NAMES)
     assert all(one.result["value"] > 0 for one in found), found
@@ -218,9 +219,10 @@ asked = json.loads(sys.stdin.readline())
 if starts >= {lives}:
     print(json.dumps(dict(no_device="no CUDA device is left")), flush=True)
     sys.exit()
-limits = dict(sort="cpu", memory=2**32, cache=2**20, devices=2, dtypes=["fp32"], quick=True)
+limits = dict(type="cpu", memory=2**32, cache=2**20, devices=2, dtypes=["fp32"], quick=True)
 known = dict(name="a-device", title="A device", place="cpu", origin=dict(torch="2"), hardware=dict(kind="cpu"))
-print(json.dumps(dict(machine=dict(known, limits=limits))), flush=True)
+every = [dict(kind="launch", what="launch", keys=dict(operation=name)) for name in {names!r}]
+print(json.dumps(dict(device=dict(known, limits=limits), cases=every)), flush=True)
 cases = json.loads(sys.stdin.readline())
 for index, case in enumerate(cases):
     print(json.dumps(dict(begun=index)), flush=True)
@@ -235,7 +237,13 @@ LOST += "; sys.exit()"
 
 
 def _worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deadly: tuple[str, ...], death: str, lives: int) -> None:
-    program = WORKER.format(path=str(tmp_path / "starts"), deadly=deadly, death=death, lives=lives)
+    program = WORKER.format(
+        names=("host", "autograd", "module", "training"),
+        path=str(tmp_path / "starts"),
+        deadly=deadly,
+        death=death,
+        lives=lives,
+    )
     monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program))
 
 
@@ -248,7 +256,7 @@ def test_a_worker_that_dies_costs_one_case(
 ) -> None:
     """The case it died in is kept with the reason, or with what the worker said of it; another makes the rest."""
     _worker(monkeypatch, tmp_path, ("autograd",), death, lives=9)
-    settings, begun = runner.Settings("cpu", only=("launch",)), []
+    settings, begun = runner.BenchSettings("cpu", only=("launch",)), []
     run = runner.bench(settings, lambda name: tmp_path / name, begin=lambda _, count: begun.append(count))
     found = {one.case.keys["operation"]: one.result for _, one in run if one}
     assert begun == [4]
@@ -261,7 +269,7 @@ def test_a_device_that_disappears_ends_the_suite_and_keeps_what_there_is(
 ) -> None:
     """What was measured is on disk, the message says how much, and the same call goes on from there."""
     _worker(monkeypatch, tmp_path, ("autograd",), KILLED, lives=1)
-    settings = runner.Settings("cpu", only=("launch",))
+    settings = runner.BenchSettings("cpu", only=("launch",))
     path = tmp_path / "device.yaml"
     run = runner.bench(settings, lambda _: path, begin=lambda *_: None)
     with pytest.raises(runner.DeviceError, match="no CUDA device is left; 2 of 4 are kept"):
@@ -282,9 +290,9 @@ def test_a_busy_device_is_a_record_and_no_measurement(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("About", (), {"uuid": "1-2"}))
     monkeypatch.setattr(machine, "IDLE", 0.0)
     monkeypatch.setattr(gpu, "utilisation", lambda *_: 0.87)
-    found = machine.Machine("h100-sxm", "H100", "cuda:0", {}, {}, H100)
+    found = MeasuredDevice("h100-sxm", "H100", "cuda:0", {}, {}, H100)
     cases = list(LAUNCH.cases(CPU))[:2]
-    assert list(worker.measured(cases, RIG, found)) == [
+    assert list(worker.measure_cases(cases, RIG, found)) == [
         (index, {"error": "the device is busy: 87% used by others"}) for index in range(2)
     ]
 
@@ -292,7 +300,7 @@ def test_a_busy_device_is_a_record_and_no_measurement(monkeypatch: pytest.Monkey
 def test_a_device_that_is_not_there_is_named() -> None:
     """No traceback of PyTorch's: what was asked for, and what there is."""
     with pytest.raises(machine.NoDeviceError, match="there is no device `tpu`: give `cpu`, `cuda` or `cuda:1`"):
-        machine.machine("tpu", 1, quick=True)
+        machine.find_device("tpu", 1, quick=True)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +315,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
 )
 def test_a_gpu_is_recognised(name: str, multiprocessors: int, mebibytes: int, watts: str, known: str) -> None:
     """By what its driver calls it, or by its name, size and power limit."""
-    assert machine._known(name, multiprocessors, mebibytes * 2**20, watts) == known
+    assert machine.library_accelerator(name, multiprocessors, mebibytes * 2**20, watts) == known
 
 
 def test_what_the_driver_does_not_say_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +328,7 @@ def test_what_the_driver_does_not_say_is_left_out(monkeypatch: pytest.MonkeyPatc
         return type("Done", (), {"stdout": ", ".join(answers[name] for name in query.split(",")) + "\n"})
 
     monkeypatch.setattr(gpu.subprocess, "run", run)
-    assert gpu.origin("GPU-1") == {
+    assert gpu.driver_origin("GPU-1") == {
         "driver": "580.159.03",
         "power_limit": "700.00 W",
         "graphics_clock": "1980 MHz",
@@ -334,19 +342,17 @@ def test_a_single_thread_is_timed_by_what_it_ran() -> None:
     """Work that sleeps takes no processor time, and would take all of it by the clock on the wall."""
     import time
 
-    work = timing.Work(lambda _: time.sleep(0.01))
-    assert timing.on_cpu(work, 0.01, threads=1).value < 0.005
-    assert timing.on_cpu(work, 0.01, threads=2).value >= 0.01
+    work = timing.TimedWork(lambda _: time.sleep(0.01))
+    assert timing.time_on_cpu(work, 0.01, threads=1).value < 0.005
+    assert timing.time_on_cpu(work, 0.01, threads=2).value >= 0.01
 
 
 def test_the_plan_of_a_file_compiles_on_a_published_accelerator(tmp_path: Path) -> None:
     """`ledger score` reads the step records of a measured file: the plan in its head must be whole."""
     import yaml
 
-    from ledger.lab.bench.plans import plan
-
     path = tmp_path / "steps.yaml"
-    path.write_text(yaml.safe_dump(plan("cuda", "h100-sxm")), encoding="utf-8")
+    path.write_text(yaml.safe_dump(step_records_plan("cuda", "h100-sxm")), encoding="utf-8")
     for case in STEP.cases(H100):
         assert (
             compiled(str(path), [f"{key}={value}" for key, value in case.keys["set"].items()]).totals["time.step"] > 0
@@ -403,7 +409,7 @@ def test_short_kernels_are_replayed_from_a_graph(monkeypatch: pytest.MonkeyPatch
     """A kernel of 5 us ends before the host has sent the next."""
     device = Events(5e-6, 10**9)
     device.install(monkeypatch)
-    found = timing.on_cuda(timing.Work(device.launch), 0.0)
+    found = timing.time_on_cuda(timing.TimedWork(device.launch), 0.0)
     assert found.value == pytest.approx(5e-6)
     assert (found.timer, device.graphs) == ("device events, CUDA graph", 1)
 
@@ -412,6 +418,6 @@ def test_long_kernels_are_launched_and_the_settled_half_counts(monkeypatch: pyte
     """A kernel of 3 ms needs no graph; what it takes once the device is at its limit is what is written."""
     device = Events(3e-3, 8)  # as many as the warm-up and the estimate take
     device.install(monkeypatch)
-    found = timing.on_cuda(timing.Work(device.launch), 0.05)
+    found = timing.time_on_cuda(timing.TimedWork(device.launch), 0.05)
     assert found.value == found.low == found.high == pytest.approx(6e-3)
     assert device.graphs == 0

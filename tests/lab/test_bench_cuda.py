@@ -31,16 +31,15 @@ from ledger.lab.bench import (
     plans,
     runner,
     steps,
-    streaming,
     streams,
     table,
     timing,
     updates,
     worker,
 )
-from ledger.lab.bench.cases import Case, Limits, Measured
-from ledger.lab.bench.records import add, opened
-from ledger.lab.bench.rig import Rig, attempt
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
+from ledger.lab.bench.records import append_record, open_evidence
+from ledger.lab.bench.rig import Rig, run_case
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.curves import choose
 from ledger.lab.reference.cuda_guard import install_cuda_guard
@@ -49,11 +48,11 @@ from ledger.lab.reference.optimizers import FakeScalars
 from tests.lab.cuda_on_cpu import GIB, Device
 
 install_cuda_guard()  # before the first backward pass of this process, which starts a thread for each device there is
-H200 = Limits("cuda", 143771 * 2**20, 60 * 2**20, 1, ("bf16", "fp8", "tf32"))
+H200 = DeviceLimits("cuda", 143771 * 2**20, 60 * 2**20, 1, ("bf16", "fp8", "tf32"))
 BUILDS = {
     "matmul": matmuls.build,
     "attention": attention.build,
-    "stream": streaming.build,
+    "stream": streams.build,
     "optimizer": updates.build,
     "host_link": links.build,
     "grouped": grouped.build,
@@ -83,7 +82,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     found.install(monkeypatch)
     monkeypatch.setattr(gpu, "_nvml", lambda _, keys: {key: SAID[key] for key in keys if key in SAID})
     monkeypatch.setattr(machine, "IDLE", 0.0)
-    monkeypatch.setattr(gpu, "PAUSE", 0.001)
+    monkeypatch.setattr(gpu, "INTERVAL", 0.001)
     torch.set_num_threads(1)
     yield found
     gc.unfreeze()
@@ -109,7 +108,7 @@ def test_whole_steps_run_on_fake_cuda_tensors(name: str) -> None:
     for case in plans.cases(H200):
         if case.keys["id"] in (f"{name}-eager", f"{name}-recompute"):
             with FakeTensorMode(), imaginary_gpu(), FakeScalars():
-                step = steps.trainer(steps.of(case, "cuda"), "cuda:0")
+                step = steps.training_step(steps.step_plan(case, "cuda"), "cuda:0")
                 step()
                 assert step().device.type == "cuda"
 
@@ -126,7 +125,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
             "SHARED_KEYS": (1, 4, 2, 32, 32),
             "UNMASKED": (1, 2, 2, 32, 32),
         },
-        streaming: {"SHAPES": {("cuda", False): ((8, 32), (16, 64)), ("cuda", True): ((8, 128), (16, 256))}},
+        streams: {"SHAPES": {("cuda", False): ((8, 32), (16, 64)), ("cuda", True): ((8, 128), (16, 256))}},
         updates: {"CUDA_WIDTHS": ((16, 1), (16, 2))},
         links: {"SIZES": (1024, 4096)},
         grouped: {"EXPERTS": ((2, 32, 48),), "ROWS": (16, 32)},
@@ -138,9 +137,9 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "CUDA_SAMPLE", 1e-4)
 
 
-def _one_of_each(limits: Limits, kinds: tuple[str, ...] = ()) -> list[Case]:
+def _one_of_each(limits: DeviceLimits, kinds: tuple[str, ...] = ()) -> list[BenchCase]:
     """A case of every sort: those that differ in more than their sizes."""
-    found: dict[str, Case] = {}
+    found: dict[str, BenchCase] = {}
     for case in table.suite(limits, kinds):
         sort = {key: value for key, value in case.keys.items() if isinstance(value, str | bool)}
         found.setdefault(f"{case.what} {sort}", case)
@@ -153,9 +152,9 @@ def _rig(found: machine.Machine) -> Rig:
 
 def test_every_kind_is_measured_on_a_gpu(device: Device, shrunk: None) -> None:
     """Events, graphs and the driver's answers become records; attention that a CPU has not, one with the reason."""
-    found = machine.machine("cuda", 0, quick=False)
+    found = machine.find_device("cuda", 0, quick=False)
     cases = [case for case in _one_of_each(found.limits) if case.kind != "step"]
-    results = {index: result for index, result in worker.measured(cases, _rig(found), found) if result is not None}
+    results = {index: result for index, result in worker.measure_cases(cases, _rig(found), found) if result is not None}
     assert sorted(results) == list(range(len(cases)))
     kinds, drawn = set(), set()
     for case, result in zip(cases, (results[index] for index in range(len(cases))), strict=True):
@@ -176,9 +175,9 @@ def test_every_kind_is_measured_on_a_gpu(device: Device, shrunk: None) -> None:
 @pytest.mark.parametrize("variant", ["eager", "recompute"])
 def test_a_step_is_measured_on_a_gpu(device: Device, variant: str) -> None:
     """Seconds, and the bytes over what other cases left: 3 GiB at most, of which 1 GiB was there before."""
-    found = machine.machine("cuda:0", 0, quick=True)
+    found = machine.find_device("cuda:0", 0, quick=True)
     changes = {"model": "gpt2", **plans.CUDA_VARIANTS[variant], **plans.ALLOCATOR, **SMALL}
-    (one,) = steps.measure([Case("step", "step", {"id": "tiny", "set": changes})], _rig(found))
+    (one,) = steps.STEP.measure([BenchCase("step", "step", {"id": "tiny", "set": changes})], _rig(found))
     assert not one.failed, one
     assert one.result["measured"]["memory.peak"] == f"{2 * GIB} B"
     assert one.result["measured"]["memory.reserved"] == f"{4 * GIB} B"
@@ -197,7 +196,9 @@ def test_compiled_layers_are_one_graph_for_all(monkeypatch: pytest.MonkeyPatch, 
     traced = partialmethod(torch.nn.Module.compile, backend="aot_eager")  # the same graphs, not made into machine code
     monkeypatch.setattr(torch.nn.Module, "compile", traced)
     changes = {"model": "gpt2", **plans.CUDA_VARIANTS[variant], **SMALL, "model.layers.0.repeat": 10}
-    step = steps.trainer(steps.of(Case("step", "step", {"id": "tiny", "set": changes}), "cuda"), "cpu")
+    step = steps.training_step(
+        steps.step_plan(BenchCase("step", "step", {"id": "tiny", "set": changes}), "cuda"), "cpu"
+    )
     assert float(step()) > float(step())
     assert (counters["stats"]["unique_graphs"], dict(counters["frames"])) == (1, {"total": 1, "ok": 1})
     assert not counters["graph_break"]
@@ -206,7 +207,7 @@ def test_compiled_layers_are_one_graph_for_all(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_gpu_says_what_it_is(device: Device) -> None:
     """The head of a file has the accelerator of the library, the driver, its limits, and what memory was free."""
-    found = machine.machine("cuda", 0, quick=False)
+    found = machine.find_device("cuda", 0, quick=False)
     assert (found.name, found.place, found.uuid) == ("h200-sxm", "cuda:0", f"GPU-{device.about.uuid}")
     assert found.limits.dtypes == ("bf16", "fp8", "tf32")
     assert found.hardware["devices"] == 1
@@ -214,7 +215,7 @@ def test_a_gpu_says_what_it_is(device: Device) -> None:
     assert found.origin["free_memory"] == "142097 MiB of 143051 MiB"
 
 
-def _invented(case: Case) -> dict[str, Any]:
+def _invented(case: BenchCase) -> dict[str, Any]:
     """A result that a device could give: matmuls at 600 TFLOP/s, all else at 3 TB/s and 5 us."""
     if case.kind == "step":
         return {
@@ -236,17 +237,17 @@ def _invented(case: Case) -> dict[str, Any]:
 
 def test_what_a_gpu_gives_is_read_fitted_and_scored(device: Device, tmp_path: Path) -> None:
     """Every record of a full suite is one that `calibrate` and `score` take; variants of fp8 are no price of it."""
-    found = machine.machine("cuda", 0, quick=False)
-    book = opened(tmp_path / "h200.yaml", runner.fields(found, datetime(2026, 1, 2, tzinfo=UTC)))
+    found = machine.find_device("cuda", 0, quick=False)
+    file = open_evidence(tmp_path / "h200.yaml", runner.file_head(found, datetime(2026, 1, 2, tzinfo=UTC)))
     for case in table.suite(found.limits):
-        add(book, Measured(case, _invented(case)))
-    evidence = read_evidence(book.path)
+        append_record(file, BenchResult(case, _invented(case)))
+    evidence = read_evidence(file.path)
     (fitted,) = fit_all([evidence])
     kernels = {one.kind.kernel for one in fitted.sets if str(one.kind.what) == "matmul.fp8"}
     assert kernels == {"", matmuls.SLOW, matmuls.ROWS}
     (price,) = (one for one in choose(fitted.sets) if str(one.kind.what) == "matmul.fp8")
     assert price.kind.kernel == ""
-    assert [run.id for run in read_evidence(book.path).runs] == [case.keys["id"] for case in plans.cases(found.limits)]
+    assert [run.id for run in read_evidence(file.path).runs] == [case.keys["id"] for case in plans.cases(found.limits)]
 
 
 def test_a_gpu_that_another_process_has_for_itself_is_named(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,17 +258,17 @@ def test_a_gpu_that_another_process_has_for_itself_is_named(device: Device, monk
 
     monkeypatch.setattr(torch.cuda, "set_device", refused)
     with pytest.raises(machine.NoDeviceError, match="cuda cannot be used: RuntimeError: CUDA error: CUDA-capable"):
-        machine.machine("cuda", 0, quick=False)
+        machine.find_device("cuda", 0, quick=False)
 
 
 def test_without_a_driver_to_ask_memory_tells_of_others(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither NVML nor nvidia-smi: what others hold is known to CUDA itself."""
-    monkeypatch.setattr(gpu, "said", lambda *_: {})
-    found = machine.machine("cuda", 0, quick=False)
+    monkeypatch.setattr(gpu, "ask_driver", lambda *_: {})
+    found = machine.find_device("cuda", 0, quick=False)
     assert found.origin.keys().isdisjoint({"driver", "power_limit"})
-    assert machine.busy(found) == ""
+    assert machine.busy_reason(found) == ""
     device.free = device.about.total_memory // 2
-    assert machine.busy(found) == "the device may be busy: others hold 50% of its memory"
+    assert machine.busy_reason(found) == "the device may be busy: others hold 50% of its memory"
 
 
 @pytest.mark.parametrize(("shares", "reason"), [((0.9, 0.0), ""), ((0.9, 0.8, 0.5), "50% used by others")])
@@ -275,9 +276,9 @@ def test_a_device_is_busy_when_it_stays_so(
     device: Device, monkeypatch: pytest.MonkeyPatch, shares: tuple[float, ...], reason: str
 ) -> None:
     """What a driver says first may be about the kernels that we ran before."""
-    found, answers = machine.machine("cuda", 0, quick=False), iter(shares)
+    found, answers = machine.find_device("cuda", 0, quick=False), iter(shares)
     monkeypatch.setattr(gpu, "utilisation", lambda _: next(answers))
-    assert machine.busy(found) == (f"the device is busy: {reason}" if reason else "")
+    assert machine.busy_reason(found) == (f"the device is busy: {reason}" if reason else "")
 
 
 class Buffer:
@@ -295,7 +296,7 @@ def test_a_case_out_of_memory_leaves_nothing_behind(device: Device) -> None:
         held.append(weakref.ref(buffer))
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
 
-    one = attempt(Case("stream", "copy", {}), _rig(machine.machine("cuda", 0, quick=False)), run)
+    one = run_case(BenchCase("stream", "copy", {}), _rig(machine.find_device("cuda", 0, quick=False)), run)
     assert one.result == {"error": "out of memory: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."}
     assert alive == [False]
 
@@ -306,17 +307,17 @@ ILLEGAL = "CUDA error: an illegal memory access was encountered\nCUDA kernel err
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_device_that_a_case_breaks_is_not_used_again(device: Device, shrunk: None, *, asynchronous: bool) -> None:
     """The case has the error, whether it was raised where it happened or later; the cases after it are not touched."""
-    found = machine.machine("cuda", 0, quick=False)
+    found = machine.find_device("cuda", 0, quick=False)
     cases = _one_of_each(found.limits, ("optimizer",))
     answers: list[tuple[int, Any]] = []
 
     def break_off() -> None:
-        for answer in worker.measured(cases, _rig(found), found):
+        for answer in worker.measure_cases(cases, _rig(found), found):
             answers.append(answer)
             if answer == (1, None):
                 device.broken = ILLEGAL
 
-    with pytest.raises(timing.LostError):
+    with pytest.raises(timing.DeviceLostError):
         break_off()
     assert [index for index, _ in answers] == [0, 0, 1, 1]
     assert answers[-1][1] == {"error": f"RuntimeError: {ILLEGAL.splitlines()[0]}"}
@@ -326,7 +327,7 @@ def test_a_suite_goes_on_behind_a_broken_device(monkeypatch: pytest.MonkeyPatch,
     """Processes to file: the case that broke it has CUDA's words, and another process made the rest."""
     program = "import sys; from tests.lab.cuda_on_cpu import serve; serve(*sys.argv[1:])"
     monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", program, str(tmp_path / "broken"), ILLEGAL))
-    settings = runner.Settings("cuda", quick=True, seconds=0.001, hold=0.001, only=("launch",))
+    settings = runner.BenchSettings("cuda", quick=True, seconds=0.001, hold=0.001, only=("launch",))
     run = runner.bench(settings, lambda name: tmp_path / name, begin=lambda *_: None)
     results = {one.case.keys["operation"]: one.result for _, one in run if one}
     errors = {name: result["error"] for name, result in results.items() if "error" in result}
@@ -340,17 +341,19 @@ def test_a_suite_goes_on_behind_a_broken_device(monkeypatch: pytest.MonkeyPatch,
 
 def test_what_a_graph_cannot_hold_spoils_the_process(device: Device, shrunk: None) -> None:
     """PyTorch stays in a capture that failed, so the case has the reason and the next worker goes on."""
-    rig = _rig(machine.machine("cuda", 0, quick=False))
-    waiting = timing.Work(lambda _: torch.ones(()).item())
-    with pytest.raises(timing.LostError, match="cannot be recorded into a CUDA graph: RuntimeError: CUDA error: oper"):
-        attempt(Case("stream", "copy", {}), rig, lambda: rig.timed(waiting))
+    rig = _rig(machine.find_device("cuda", 0, quick=False))
+    waiting = timing.TimedWork(lambda _: torch.ones(()).item())
+    with pytest.raises(
+        timing.DeviceLostError, match="cannot be recorded into a CUDA graph: RuntimeError: CUDA error: oper"
+    ):
+        run_case(BenchCase("stream", "copy", {}), rig, lambda: rig.time_work(waiting))
 
 
 def test_an_error_of_several_lines_says_its_cause() -> None:
     """Inductor's first line only names itself."""
-    told = timing.first_line(ValueError("backend='inductor' raised:\n  gcc is not there\nSet TORCHDYNAMO_VERBOSE=1"))
+    told = timing.error_line(ValueError("backend='inductor' raised:\n  gcc is not there\nSet TORCHDYNAMO_VERBOSE=1"))
     assert told == "ValueError: backend='inductor' raised: gcc is not there"
-    assert timing.first_line(ValueError()) == "ValueError"
+    assert timing.error_line(ValueError()) == "ValueError"
 
 
 def test_kernels_that_wait_are_not_recorded(device: Device) -> None:
@@ -361,11 +364,11 @@ def test_kernels_that_wait_are_not_recorded(device: Device) -> None:
 
 def test_clock_and_power_are_those_of_the_samples_that_count() -> None:
     """Medians between two moments; what a driver does not say is left out."""
-    watch = gpu.Watch(dict)
+    watch = gpu.PowerMonitor(dict)
     said = [(1.0, "300"), (2.0, "690"), (2.5, "700"), (3.0, "[N/A]"), (3.5, "695"), (9.0, "90")]
-    watch.heard.extend((moment, {"power": value}) for moment, value in said)
-    assert watch.between(1.5, 4.0) == {"power": "695 W"}
-    assert watch.between(4.0, 8.0) == {}
+    watch.readings.extend((moment, {"power": value}) for moment, value in said)
+    assert watch.medians(1.5, 4.0) == {"power": "695 W"}
+    assert watch.medians(4.0, 8.0) == {}
 
 
 @pytest.mark.parametrize(("visible", "node", "found"), [(None, True, True), ("", True, False), (None, False, False)])
@@ -380,7 +383,7 @@ def test_auto_takes_a_gpu_that_may_be_used(
         (tmp_path / "nvidia0").touch()
     monkeypatch.setattr(gpu, "NODES", tmp_path)
     monkeypatch.setattr(gpu, "_smi", lambda *_: {})
-    assert gpu.present() is found
+    assert gpu.has_gpu() is found
 
 
 class Nvml:
@@ -407,8 +410,11 @@ class Nvml:
 def test_nvml_leaves_out_what_a_part_of_a_gpu_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """One field that is not supported must not cost the others; old bindings answer in bytes."""
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    assert gpu.said("GPU-1", ("driver", "power", "graphics_clock")) == {"driver": "580.1", "graphics_clock": "1980"}
-    assert gpu.origin("GPU-1")["graphics_clock"] == "1980 MHz"
+    assert gpu.ask_driver("GPU-1", ("driver", "power", "graphics_clock")) == {
+        "driver": "580.1",
+        "graphics_clock": "1980",
+    }
+    assert gpu.driver_origin("GPU-1")["graphics_clock"] == "1980 MHz"
     assert gpu.utilisation("GPU-1") is None
 
 
@@ -428,7 +434,7 @@ def test_ranks_of_nccl_make_every_collective(
 
     monkeypatch.setattr(collective_rank.distributed, "init_process_group", begin)
     monkeypatch.setenv("LOCAL_RANK", "0")
-    wide = Limits("cuda", 2**36, 2**25, 2, ("bf16",))
+    wide = DeviceLimits("cuda", 2**36, 2**25, 2, ("bf16",))
     records = [case.record for case in table.suite(wide, ("collective",))]
     (tmp_path / "tasks.json").write_text(json.dumps(records), encoding="utf-8")
     with FakeTensorMode(), FakeScalars():

@@ -16,8 +16,8 @@ import yaml
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.writing import head_text, record_line
-from ledger.lab.bench.cases import Case, Limits, Measured
-from ledger.lab.bench.records import add, opened
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits
+from ledger.lab.bench.records import append_record, open_evidence
 from ledger.lab.bench.table import suite
 from ledger.spec.problems import SpecError
 
@@ -30,7 +30,7 @@ FIELDS = {
     "hardware": {"kind": "cpu"},
     "plan": {"plan": "steps"},
 }
-CASES = [Case("stream", "copy", {"operation": "clone", "bytes": size, "dtype": "fp32"}) for size in (1, 2, 3)]
+CASES = [BenchCase("stream", "copy", {"operation": "clone", "bytes": size, "dtype": "fp32"}) for size in (1, 2, 3)]
 FOUND = {"value": 1.5, "unit": "us", "low": 1.4, "high": 1.6, "count": 5}
 KILLED = 5  # records after which the process is killed
 COMMAND = (sys.executable, "-m", "ledger", "bench", "--device", "cpu", "--threads", "1", "--quick")
@@ -39,9 +39,9 @@ TINY = ("--only", "launch", "--only", "attention", "--seconds", "0.01")
 
 def _written(path: Path, count: int = 3) -> bytes:
     """A file with so many records."""
-    book = opened(path, FIELDS)
+    file = open_evidence(path, FIELDS)
     for case in CASES[:count]:
-        add(book, Measured(case, FOUND))
+        append_record(file, BenchResult(case, FOUND))
     return path.read_bytes()
 
 
@@ -52,10 +52,10 @@ def _identities(path: Path) -> Counter[str]:
 def test_each_record_is_in_the_file_when_it_is_made(tmp_path: Path) -> None:
     """Nothing waits in a buffer, and what is read is what was written."""
     path = tmp_path / "device.yaml"
-    book = opened(path, FIELDS)
-    add(book, Measured(CASES[0], FOUND))
+    file = open_evidence(path, FIELDS)
+    append_record(file, BenchResult(CASES[0], FOUND))
     assert path.read_text(encoding="utf-8") == head_text(FIELDS) + record_line({**CASES[0].record, **FOUND})
-    assert opened(path, FIELDS).records == ({**CASES[0].record, **FOUND},)
+    assert open_evidence(path, FIELDS).records == ({**CASES[0].record, **FOUND},)
 
 
 @pytest.mark.parametrize("left", range(1, 40, 7))
@@ -65,7 +65,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, left: int) -> None:
     whole = _written(path, 2)
     more = record_line({**CASES[2].record, **FOUND}).encode()
     path.write_bytes(whole + more[:left])
-    assert len(opened(path, FIELDS).records) == 2
+    assert len(open_evidence(path, FIELDS).records) == 2
     assert path.read_bytes() == whole
 
 
@@ -74,7 +74,7 @@ def test_a_line_of_zeros_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "device.yaml"
     whole = _written(path, 2)
     path.write_bytes(whole + b"\0" * 100 + b"\n")
-    assert len(opened(path, FIELDS).records) == 2
+    assert len(open_evidence(path, FIELDS).records) == 2
     assert path.read_bytes() == whole
 
 
@@ -83,9 +83,9 @@ def test_a_file_of_another_device_is_not_added_to(tmp_path: Path) -> None:
     path = tmp_path / "device.yaml"
     before = _written(path)
     with pytest.raises(SpecError, match="device was a-device, is another"):
-        opened(path, {**FIELDS, "device": "another"})
+        open_evidence(path, {**FIELDS, "device": "another"})
     with pytest.raises(SpecError, match=r"torch was 2\.13\.0, is 2\.14\.0"):
-        opened(path, {**FIELDS, "origin": {"torch": "2.14.0"}})
+        open_evidence(path, {**FIELDS, "origin": {"torch": "2.14.0"}})
     assert path.read_bytes() == before
 
 
@@ -95,7 +95,7 @@ def test_a_file_of_something_else_is_let_be(tmp_path: Path, text: str) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SpecError):
-        opened(path, FIELDS)
+        open_evidence(path, FIELDS)
     assert path.read_text(encoding="utf-8") == text
 
 
@@ -104,19 +104,19 @@ def test_a_record_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "device.yaml"
     path.write_bytes(_written(path) + record_line({**CASES[0].record, **FOUND}).encode())
     with pytest.raises(SpecError, match="has records twice"):
-        opened(path, FIELDS)
+        open_evidence(path, FIELDS)
 
 
 def test_what_failed_is_kept_and_tried_again_on_demand(tmp_path: Path) -> None:
     """A case that ran out of memory is not tried at every resumption; `retry` forgets it."""
     path = tmp_path / "device.yaml"
-    book = opened(path, FIELDS)
-    add(book, Measured(CASES[0], FOUND))
-    add(book, Measured(CASES[1], {"error": "out of memory"}))
-    assert len(opened(path, FIELDS).known) == 2
-    again = opened(path, FIELDS, retry=True)
-    assert again.known == {identity(CASES[0].record)}
-    assert len(opened(path, FIELDS).records) == 1
+    file = open_evidence(path, FIELDS)
+    append_record(file, BenchResult(CASES[0], FOUND))
+    append_record(file, BenchResult(CASES[1], {"error": "out of memory"}))
+    assert len(open_evidence(path, FIELDS).identities) == 2
+    again = open_evidence(path, FIELDS, retry=True)
+    assert again.identities == {identity(CASES[0].record)}
+    assert len(open_evidence(path, FIELDS).records) == 1
 
 
 def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
@@ -141,6 +141,6 @@ def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> Non
     )
     assert path.read_bytes().startswith(kept)
     memory = next(iter(yaml.safe_load(path.read_text(encoding="utf-8"))["hardware"]["memory"].split()))
-    cases = suite(Limits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ("launch", "attention"))
+    cases = suite(DeviceLimits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ("launch", "attention"))
     assert _identities(path) == Counter(identity(case.record) for case in cases)
     assert len(read_evidence(path).microbenchmarks) == len(cases)

@@ -14,7 +14,7 @@ from ledger.cli import main
 from ledger.cli.score_input import find_runs
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.writing import head_text
-from ledger.lab.bench.plans import plan
+from ledger.lab.bench.plans import step_records_plan
 from ledger.lab.score.contract import published
 from ledger.lab.score.predictions import predict_runs
 from ledger.lab.score.rows import Score, ScoreRow
@@ -77,7 +77,7 @@ def test_measured_steps_of_a_device_are_scored(tmp_path: Path) -> None:
     text = head_text(
         {"spec": "ledger/1", "evidence": "a GPU", "device": "h100-sxm", "source": "a test", "origin": {"a": "b"}}
     )
-    text = text.replace("records:", yaml.safe_dump({"plan": plan("cuda", "h100-sxm")}) + "records:")
+    text = text.replace("records:", yaml.safe_dump({"plan": step_records_plan("cuda", "h100-sxm")}) + "records:")
     text += f"  - {{what: step, id: small, set: {{{sizes}}}, measured: {{time.step: 20 ms, memory.peak: 2 GB}}}}\n"
     text += f"  - {{what: step, id: large, set: {{{sizes}}}, error: out of memory}}\n"
     path = tmp_path / "steps.yaml"

@@ -1,4 +1,5 @@
 """Measuring a device: what a training step runs, case by case, kept as evidence the moment it is measured.
 
-Only `worker` and what it calls import torch, in a process of their own: a device that fails takes no record with it.
+`worker` and what it calls run torch, in a process of their own: a device that fails takes no record with it. `runner`,
+which keeps the records, knows no torch.
 """

@@ -1,4 +1,4 @@
-"""What is to be measured: cases, the sizes a device allows, and how long a case may take. Data alone."""
+"""What is measured: a device, its limits, cases and their results. Knows no torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What decides which cases there are: the sort of device, its memory and last cache in bytes, how many there are.
+class DeviceLimits:
+    """What decides which cases there are: the type of device, its memory and last cache in bytes, how many there are.
 
     `dtypes` are those it multiplies in, `quick` a suite for a first look.
     """
 
-    sort: str  # cpu | cuda
+    type: str  # cpu | cuda
     memory: int
     cache: int
     devices: int
@@ -28,8 +28,21 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Case:
-    """One measurement: the row of the table that makes it, the kernel class, and what tells it from its like."""
+class MeasuredDevice:
+    """A device: its name as a spec, its title, what the head of an evidence file says of it, and its limits."""
+
+    name: str
+    title: str
+    place: str  # as torch names it
+    origin: Mapping[str, Any]  # versions, and how it is measured
+    hardware: Mapping[str, Any]
+    limits: DeviceLimits
+    uuid: str = ""  # as the driver names a GPU
+
+
+@dataclass(frozen=True)
+class BenchCase:
+    """One measurement: the kind that makes it, the kernel class, and sizes and choices that tell it from its like."""
 
     kind: str
     what: str
@@ -40,12 +53,16 @@ class Case:
         """The record of this case before anything is measured."""
         return {"what": self.what, **self.keys}
 
+    def sizes(self, *names: str) -> tuple[int, ...]:
+        """The whole numbers under these keys."""
+        return tuple(int(self.keys[name]) for name in names)
+
 
 @dataclass(frozen=True)
-class Measured:
-    """A case with what was found, or with the `error` that it could not run."""
+class BenchResult:
+    """A case with what was measured, or with the `error` that it could not run."""
 
-    case: Case
+    case: BenchCase
     result: Result
 
     @property
@@ -55,9 +72,9 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of measurement: which cases a device is given, and how a number of them is measured, one by one."""
+class BenchKind:
+    """One kind of measurement: which cases a device is given, and how they are measured, one by one."""
 
     name: str
-    cases: Callable[[Limits], Iterator[Case]]
-    measure: Callable[[Sequence[Case], Rig], Iterator[Measured]]
+    cases: Callable[[DeviceLimits], Iterator[BenchCase]]
+    measure: Callable[[Sequence[BenchCase], Rig], Iterator[BenchResult]]

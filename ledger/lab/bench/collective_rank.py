@@ -1,6 +1,6 @@
 """One rank of a world that measures collectives; torchrun starts it. Rank 0 prints a line of JSON for each case.
 
-Payloads as the books count them: the output of an all-gather, what the others are given. Imports torch at its top.
+Payloads as the books count them: the output of an all-gather, what the others are given.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from ledger.lab.bench.rig import SUSTAINED, written
-from ledger.lab.bench.timing import spread
+from ledger.lab.bench.rig import SUSTAINED, timing_record
+from ledger.lab.bench.timing import Timing, error_line, quartiles
 
 START = timedelta(seconds=60)
 SAMPLE = 500e-6  # seconds of one sample, at least
@@ -50,17 +50,17 @@ def _there_and_back(tensor: torch.Tensor) -> None:
             distributed.recv(tensor, source)
 
 
-def timed(run: Callable[[], object], place: str, seconds: float) -> Any:
-    """The spread of one call, all ranks making equally many."""
+def time_calls(run: Callable[[], object], place: str, seconds: float) -> Timing:
+    """Seconds of one call, all ranks making equally many."""
     here = None if place == "cpu" else [torch.cuda.current_device()]
 
     def sample(inner: int) -> float:
         distributed.barrier(device_ids=here)
-        _settled(place)
+        _synchronize(place)
         begun = time.perf_counter()
         for _ in range(inner):
             run()
-        _settled(place)
+        _synchronize(place)
         return (time.perf_counter() - begun) / inner
 
     sample(2)
@@ -69,24 +69,21 @@ def timed(run: Callable[[], object], place: str, seconds: float) -> Any:
     estimate = max(float(agreed), 1e-7)
     inner = ceil(SAMPLE / estimate)
     count = max(FEWEST, min(MOST, int(seconds / (inner * estimate))))
-    return spread([sample(inner) for _ in range(count)], "host clock around synchronised ranks")
+    return quartiles([sample(inner) for _ in range(count)], "host clock around synchronised ranks")
 
 
-def _settled(place: str) -> None:
+def _synchronize(place: str) -> None:
     if place != "cpu":
         torch.cuda.synchronize()
 
 
-def measured(record: Mapping[str, Any], place: str, seconds: float) -> dict[str, Any]:
+def measure_collective(record: Mapping[str, Any], place: str, seconds: float) -> dict[str, Any]:
     """The result of a case, or its error, which every rank meets alike."""
     try:
-        found = timed(operation(str(record["what"]), int(record["bytes"]), place), place, seconds)
+        timing = time_calls(operation(str(record["what"]), int(record["bytes"]), place), place, seconds)
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        return {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"}
-    result = written(found, SUSTAINED)
-    if record["what"] == "send":
-        result |= {name: result[name] / 2 for name in ("value", "low", "high")}
-    return result
+        return {"error": error_line(error)}
+    return timing_record(timing.divided(2 if record["what"] == "send" else 1), SUSTAINED)
 
 
 def main(tasks: str, seconds: float) -> None:
@@ -101,7 +98,7 @@ def main(tasks: str, seconds: float) -> None:
         torch.cuda.set_device(device)
     distributed.init_process_group(backend, timeout=START, device_id=device)
     for record in records:
-        result = measured(record, place, seconds)
+        result = measure_collective(record, place, seconds)
         if distributed.get_rank() == 0:
             sys.stdout.write(json.dumps(result) + "\n")
             sys.stdout.flush()

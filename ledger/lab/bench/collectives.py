@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import IO
 
-from ledger.lab.bench.cases import Case, Kind, Limits, Measured
+from ledger.lab.bench.cases import BenchCase, BenchKind, BenchResult, DeviceLimits
+from ledger.lab.bench.processes import read_answer
 from ledger.lab.bench.rig import Rig
 
 NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
@@ -30,34 +29,28 @@ class WorldError(RuntimeError):
     """A world that did not start, or broke off."""
 
 
-def cases(limits: Limits) -> Iterator[Case]:
+def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Collectives x sizes x ranks: as many as there are GPUs, over NCCL; two or four processes of a CPU, over gloo."""
-    cuda = limits.sort == "cuda"
+    cuda = limits.type == "cuda"
     backend, sizes = ("nccl", CUDA_SIZES) if cuda else ("gloo", CPU_SIZES)
     for ranks in RANKS:
         if ranks > limits.devices or (limits.quick and ranks > 2):
             continue
-        for name in NAMES:
-            if name == "send" and ranks > 2:
-                continue
+        for name in NAMES if ranks == 2 else NAMES[:-1]:  # a send is between two
             for size in sizes[1:2] if limits.quick else sizes:
-                yield Case(
-                    "collective", name, {"ranks": ranks, "nodes": 1, "bytes": size, "backend": backend, "dtype": "fp32"}
-                )
+                keys = {"ranks": ranks, "nodes": 1, "bytes": size, "backend": backend, "dtype": "fp32"}
+                yield BenchCase("collective", name, keys)
 
 
-def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
+def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
     """One world for each number of ranks; where it fails, its cases say why."""
     for ranks, some in groupby(cases, key=lambda case: int(case.keys["ranks"])):
-        mine = list(some)
-        done = 0
+        left = list(some)
         try:
-            for found in _world(ranks, mine, rig):
-                yield Measured(mine[done], found)
-                done += 1
+            for result in _world(ranks, tuple(left), rig):
+                yield BenchResult(left.pop(0), result)
         except WorldError as error:
-            for case in mine[done:]:
-                yield Measured(case, {"error": str(error)})
+            yield from (BenchResult(case, {"error": str(error)}) for case in left)
 
 
 def command(ranks: int, tasks: str, seconds: float) -> list[str]:
@@ -66,21 +59,21 @@ def command(ranks: int, tasks: str, seconds: float) -> list[str]:
     return [*torchrun, "-m", "ledger.lab.bench.collective_rank", tasks, str(seconds)]
 
 
-def _world(ranks: int, cases: Sequence[Case], rig: Rig) -> Iterator[dict[str, object]]:
+def _world(ranks: int, cases: Sequence[BenchCase], rig: Rig) -> Iterator[dict[str, object]]:
     """The result of each case, as rank 0 prints it; raises WorldError."""
-    with tempfile.TemporaryDirectory() as folder, _started(ranks, cases, rig, folder) as (process, errors):
+    with tempfile.TemporaryDirectory() as folder, _launched(ranks, cases, rig, folder) as (process, errors):
         if process.stdout is None:
             raise WorldError(f"the world of {ranks} ranks has no output")
         for _ in cases:
-            line = _line(process.stdout, time.monotonic() + PATIENCE)
-            if line is None:
-                raise WorldError(f"the world of {ranks} ranks {_end(process)}{_last(errors)}")
-            yield json.loads(line)
+            answer = read_answer(process.stdout, PATIENCE)
+            if answer is None:
+                raise WorldError(f"the world of {ranks} ranks {_exit_reason(process)}{_last_error(errors)}")
+            yield answer
 
 
 @contextmanager
-def _started(
-    ranks: int, cases: Sequence[Case], rig: Rig, folder: str
+def _launched(
+    ranks: int, cases: Sequence[BenchCase], rig: Rig, folder: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """The processes of a world, none of which outlives the block."""
     tasks = f"{folder}/tasks.json"
@@ -107,22 +100,7 @@ def _started(
                 process.stdout.close()
 
 
-def _line(stream: IO[bytes], until: float) -> bytes | None:
-    """The next line of results; None where none comes in time, or no more."""
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(stream, selectors.EVENT_READ)
-        while (left := until - time.monotonic()) > 0:
-            if not waiting.select(left):
-                return None
-            line = stream.readline()
-            if not line:
-                return None
-            if line.startswith(b"{"):
-                return line
-    return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> str:
+def _exit_reason(process: subprocess.Popen[bytes]) -> str:
     """How a world ended that says no more, or that it has not."""
     try:
         return f"ended with {process.wait(GRACE)}"
@@ -130,11 +108,11 @@ def _end(process: subprocess.Popen[bytes]) -> str:
         return f"gave no answer in {PATIENCE:.0f} s"
 
 
-def _last(errors: IO[bytes]) -> str:
+def _last_error(errors: IO[bytes]) -> str:
     """The last thing that a world said of its errors."""
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if "Error" in line]
     return f": {lines[-1][:200]}" if lines else ""
 
 
-COLLECTIVE = Kind("collective", cases, measure)
+COLLECTIVE = BenchKind("collective", cases, measure)

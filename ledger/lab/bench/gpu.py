@@ -35,14 +35,14 @@ ASKED: Mapping[str, Asked] = {
     "power": ("power.draw", lambda nvml, one: nvml.nvmlDeviceGetPowerUsage(one) / 1000, "W"),
     "utilisation": ("utilization.gpu", lambda nvml, one: nvml.nvmlDeviceGetUtilizationRates(one).gpu, ""),
 }
-STANDING = ("driver", "power_limit", "graphics_clock", "graphics_clock_limit", "memory_clock", "temperature")
-AT_WORK = ("graphics_clock", "power")
-PAUSE = 0.05  # seconds between two questions to a device at work
+HEAD_KEYS = ("driver", "power_limit", "graphics_clock", "graphics_clock_limit", "memory_clock", "temperature")
+LOAD_KEYS = ("graphics_clock", "power")
+INTERVAL = 0.05  # seconds between two questions to a device at work
 HIDDEN = ("", "-1")  # values of CUDA_VISIBLE_DEVICES that leave no device
 NODES = Path("/dev")
 
 
-def said(uuid: str, keys: Iterable[str]) -> dict[str, str]:
+def ask_driver(uuid: str, keys: Iterable[str]) -> dict[str, str]:
     """What the driver says of the device, by the keys of ASKED; empty where it cannot be asked."""
     wanted = tuple(keys)
     return _nvml(uuid, wanted) or _smi(uuid, wanted)
@@ -79,18 +79,18 @@ def _smi(uuid: str, keys: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in zip(keys, values, strict=False) if value and not value.startswith("[")}
 
 
-def origin(uuid: str) -> dict[str, str]:
+def driver_origin(uuid: str) -> dict[str, str]:
     """What stands in the head of a file, with units."""
-    return {key: f"{value} {ASKED[key][2]}".strip() for key, value in said(uuid, STANDING).items()}
+    return {key: f"{value} {ASKED[key][2]}".strip() for key, value in ask_driver(uuid, HEAD_KEYS).items()}
 
 
 def utilisation(uuid: str) -> float | None:
     """The share of the last moments in which the device had work; None where it cannot be asked."""
-    found = _number(said(uuid, ("utilisation",)).get("utilisation", ""))
+    found = _number(ask_driver(uuid, ("utilisation",)).get("utilisation", ""))
     return None if found is None else found / 100
 
 
-def present() -> bool:
+def has_gpu() -> bool:
     """Whether this machine has a CUDA device that may be used, without loading PyTorch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in HIDDEN:
         return False
@@ -105,11 +105,11 @@ def _number(text: str) -> float | None:
 
 
 @dataclass
-class Watch:
+class PowerMonitor:
     """Asks, within its block, what a device draws at work, from a thread of its own."""
 
     ask: Callable[[], Mapping[str, str]]
-    heard: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
+    readings: list[tuple[float, Mapping[str, str]]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread = field(init=False)
 
@@ -129,14 +129,14 @@ class Watch:
             answer = self.ask()
             if not answer:
                 return
-            self.heard.append((time.perf_counter(), answer))
-            self.over.wait(PAUSE)
+            self.readings.append((time.perf_counter(), answer))
+            self.over.wait(INTERVAL)
 
-    def between(self, begin: float, end: float) -> dict[str, str]:
-        """Medians of what was said between two moments of `time.perf_counter`, with units."""
+    def medians(self, begin: float, end: float) -> dict[str, str]:
+        """Medians of readings between two moments of `time.perf_counter`, with units."""
         found = {}
-        for key in AT_WORK:
-            values = [_number(answer.get(key, "")) for moment, answer in self.heard if begin <= moment <= end]
+        for key in LOAD_KEYS:
+            values = [_number(answer.get(key, "")) for moment, answer in self.readings if begin <= moment <= end]
             known = [value for value in values if value is not None]
             if known:
                 found[key] = f"{median(known):.4g} {ASKED[key][2]}"

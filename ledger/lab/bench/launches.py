@@ -1,20 +1,19 @@
-"""What it costs to launch an operation, however small: on the host, on the device, in a graph, with autograd.
-
-Imports torch inside functions only.
-"""
+"""What it costs to launch an operation, however small: on the host, on the device, in a graph, with autograd."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
-from ledger.lab.bench.cases import Case, Kind, Limits, Measured, Result
+import torch
+
+from ledger.books import compile_plan
+from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits, Result
 from ledger.lab.bench.plans import NO_DROPOUT, STEP
-from ledger.lab.bench.rig import SUSTAINED, Rig, attempt, written
-from ledger.lab.bench.timing import FEWEST, Spread, Work, spread
+from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, timing_record
+from ledger.lab.bench.steps import step_plan, time_step, training_step, warm_up
+from ledger.lab.bench.timing import FEWEST, TimedWork, Timing, quartiles
 
 CHAIN = 100  # operations in a row, each on the result of the one before
 ROUNDS = 50
@@ -34,19 +33,19 @@ NOTHING = {
 }
 
 
-def cases(limits: Limits) -> Iterator[Case]:
+def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """A chain of additions of a few numbers, and one with its backward pass; on a GPU, by who sets the pace.
 
     `training` is a step of a transformer too small to compute anything, for each kernel that the books post for it.
     """
-    names = ("host", "device", "graph", "autograd") if limits.sort == "cuda" else ("host", "autograd", "module")
+    names = ("host", "device", "graph", "autograd") if limits.type == "cuda" else ("host", "autograd", "module")
     for name in names:
-        yield Case("launch", "launch", {"operation": name, "operations": CHAIN})
-    yield Case("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
+        yield BenchCase("launch", "launch", {"operation": name, "operations": CHAIN})
+    yield BenchCase("launch", "launch", {"operation": TRAINING, "layers": LAYERS})
 
 
-def _chain(rig: Rig) -> Any:
-    one = rig.random(TINY)
+def _additions(rig: Rig) -> Any:
+    one = rig.random_tensor(TINY)
 
     def run(_: int) -> Any:
         x = one
@@ -57,9 +56,9 @@ def _chain(rig: Rig) -> Any:
     return run
 
 
-def _differentiated(rig: Rig) -> Any:
-    """Forward and backward of the chain; a multiplication saves both operands, as most operations save something."""
-    one, leaf = rig.random(TINY), rig.random(TINY, grad=True)
+def _products_with_backward(rig: Rig) -> Any:
+    """A chain of multiplications, each of which saves both operands, as most operations save something."""
+    one, leaf = rig.random_tensor(TINY), rig.random_tensor(TINY, grad=True)
 
     def run(_: int) -> None:
         x = leaf
@@ -71,12 +70,10 @@ def _differentiated(rig: Rig) -> Any:
     return run
 
 
-def _modules(rig: Rig) -> Any:
+def _linear_layers(rig: Rig) -> Any:
     """Forward and backward of as many linear layers, as modules."""
-    import torch
-
     layers = torch.nn.Sequential(*(torch.nn.Linear(TINY, TINY) for _ in range(CHAIN))).to(rig.place)
-    one = rig.random(TINY, TINY)
+    one = rig.random_tensor(TINY, TINY)
 
     def run(_: int) -> None:
         layers(one).backward(one)
@@ -85,49 +82,39 @@ def _modules(rig: Rig) -> Any:
     return run
 
 
-def _sent(rig: Rig) -> Spread:
+def _time_host(rig: Rig) -> Timing:
     """Seconds until the host has sent one operation: the device works meanwhile, and the queue never fills."""
-    import torch
-
-    run, samples = _chain(rig), []
+    run, samples = _additions(rig), []
     for _ in range(ROUNDS):
-        torch.cuda.synchronize()
+        rig.synchronize()
         begun = time.perf_counter()
         run(0)
         samples.append((time.perf_counter() - begun) / CHAIN)
-    return spread(samples[ROUNDS // 5 :], "host clock")
+    return quartiles(samples[ROUNDS // 5 :], "host clock")
 
 
-def _training(rig: Rig) -> Spread:
+def _time_training(rig: Rig) -> Timing:
     """Seconds of a step that has nothing to compute, for each of its kernels: what the host takes for one of them."""
-    from ledger.books import compile_plan
-    from ledger.lab.bench.steps import of, timed, trainer, warm
-
-    chosen = of(Case(STEP, STEP, {"set": NOTHING}), rig.limits.sort)
-    kernels = sum(row.times for role in compile_plan(chosen).roles for row in role.kernels)
-    step = trainer(chosen, rig.place)
-    warm(step, rig)
-    found = timed(step, rig, FEWEST)
-    return replace(found, **{name: getattr(found, name) / kernels for name in ("value", "low", "high")})
+    plan = step_plan(BenchCase(STEP, STEP, {"set": NOTHING}), rig.limits.type)
+    kernels = sum(row.times for role in compile_plan(plan).roles for row in role.kernels)
+    step = training_step(plan, rig.place)
+    warm_up(step, rig)
+    return time_step(step, rig, FEWEST).divided(kernels)
 
 
-def _found(case: Case, rig: Rig) -> Result:
+def _time_chain(name: str, rig: Rig) -> Timing:
+    chain = {"autograd": _products_with_backward, "module": _linear_layers}.get(name, _additions)
+    count = CHAIN if chain is _additions else 2 * CHAIN  # forward and backward are an operation each
+    return rig.time_work(TimedWork(chain(rig), operations=count, capturable=name == "graph"))
+
+
+def measure_launch(case: BenchCase, rig: Rig) -> Result:
+    """What an operation of a chain, or a kernel of a step, costs."""
     name = str(case.keys["operation"])
     if name == TRAINING:
-        return written(_training(rig), SUSTAINED)
-    if rig.cuda and name == "host":
-        return written(_sent(rig), SUSTAINED)
-    chain = {"autograd": _differentiated, "module": _modules}.get(name, _chain)
-    # forward and backward are an operation each
-    count = CHAIN if name in ("host", "device", "graph") else 2 * CHAIN
-    work = Work(chain(rig), operations=count, capturable=name == "graph")
-    return written(rig.timed(work), SUSTAINED)
+        return timing_record(_time_training(rig), SUSTAINED)
+    timing = _time_host(rig) if rig.cuda and name == "host" else _time_chain(name, rig)
+    return timing_record(timing, SUSTAINED)
 
 
-def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
-    """Cases one by one."""
-    for case in cases:
-        yield attempt(case, rig, partial(_found, case, rig))
-
-
-LAUNCH = Kind("launch", cases, measure)
+LAUNCH = BenchKind("launch", cases, one_by_one(measure_launch))

@@ -1,23 +1,19 @@
-"""The device that is measured, in full: what it is, what runs on it, how it is measured.
-
-Imports torch inside functions only.
-"""
+"""The device that is measured: what it is, what runs on it, how it is measured, and whether others use it."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
-from typing import Any
+
+import torch
 
 from ledger import __version__
 from ledger.lab.bench import gpu
-from ledger.lab.bench.cases import Limits
-from ledger.lab.bench.host import host
-from ledger.lab.bench.timing import first_line
+from ledger.lab.bench.cases import DeviceLimits, MeasuredDevice
+from ledger.lab.bench.host import this_processor
+from ledger.lab.bench.timing import error_line
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
 from ledger.spec.plan import Accelerator
@@ -26,7 +22,7 @@ from ledger.spec.problems import SpecError
 SAME = 0.05  # of memory, between what two drivers report of one device
 ASKED = 3  # times before a device counts as busy: the first answer may still be about ourselves
 IDLE = 1.2  # seconds after which a device that nobody uses reports no work
-HELD = 0.1  # the share of memory from which others are taken to work, where nobody says so; a context is 1 %
+TAKEN = 0.1  # the share of memory from which others are taken to work, where nobody says so; a context is 1 %
 BUSY = 0.2  # the share of work by others from which measurements would be of them
 FP8_SINCE = (8, 9)  # compute capability of the first devices with fp8 matmuls
 BF16_SINCE = (8, 0)
@@ -40,23 +36,8 @@ class NoDeviceError(RuntimeError):
     """There is no such device, or it cannot be used."""
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A device: its name as a spec, its title, what an evidence file says of it, and its limits."""
-
-    name: str
-    title: str
-    place: str  # as torch names it
-    origin: Mapping[str, Any]
-    hardware: Mapping[str, Any]
-    limits: Limits
-    uuid: str = ""  # as the driver names a GPU
-
-
-def machine(device: str, threads: int, *, quick: bool) -> Machine:
+def find_device(device: str, threads: int, *, quick: bool) -> MeasuredDevice:
     """The device `cpu`, `cuda` or `cuda:N` of this machine; raises NoDeviceError."""
-    import torch
-
     if device == "cpu":
         return _cpu(threads, quick=quick)
     if not re.fullmatch(r"cuda(:\d+)?", device):
@@ -72,7 +53,7 @@ def machine(device: str, threads: int, *, quick: bool) -> Machine:
         torch.cuda.set_device(index)
         return _cuda(index, quick=quick)
     except RuntimeError as error:  # another process has it for itself, or the driver has lost it
-        raise NoDeviceError(f"{device} cannot be used: {first_line(error)}") from error
+        raise NoDeviceError(f"{device} cannot be used: {error_line(error)}") from error
 
 
 def slug(name: str) -> str:
@@ -80,13 +61,11 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _cpu(threads: int, *, quick: bool) -> Machine:
-    import torch
-
-    found = host()
-    torch.set_num_threads(threads or found.cores)
+def _cpu(threads: int, *, quick: bool) -> MeasuredDevice:
+    processor = this_processor()
+    torch.set_num_threads(threads or processor.cores)
     used = torch.get_num_threads()
-    title = f"{found.name}, {used} {'thread' if used == 1 else 'threads'}"
+    title = f"{processor.name}, {used} {'thread' if used == 1 else 'threads'}"
     clock = "seconds that the thread ran" if used == 1 else "the clock on the wall"
     origin = {
         **_software(),
@@ -97,26 +76,24 @@ def _cpu(threads: int, *, quick: bool) -> Machine:
     }
     hardware = {
         "kind": "cpu",
-        "name": found.name,
-        "cores": found.cores,
+        "name": processor.name,
+        "cores": processor.cores,
         "threads": used,
-        "isa": found.vectors or "unknown",
-        "memory": f"{found.memory // 2**20} MiB",
-        "cache": f"{found.cache // 2**10} KiB",
+        "isa": processor.vectors or "unknown",
+        "memory": f"{processor.memory // 2**20} MiB",
+        "cache": f"{processor.cache // 2**10} KiB",
     }
-    if found.frequency:
-        hardware["frequency"] = f"{found.frequency / 1e9:.3g} GHz"
-    limits = Limits("cpu", found.memory, found.cache, found.cores, ("fp32",), quick)
-    return Machine(slug(title), title, "cpu", origin, hardware, limits)
+    if processor.frequency:
+        hardware["frequency"] = f"{processor.frequency / 1e9:.3g} GHz"
+    limits = DeviceLimits("cpu", processor.memory, processor.cache, processor.cores, ("fp32",), quick)
+    return MeasuredDevice(slug(title), title, "cpu", origin, hardware, limits)
 
 
-def _cuda(index: int, *, quick: bool) -> Machine:
-    import torch
-
+def _cuda(index: int, *, quick: bool) -> MeasuredDevice:
     about = torch.cuda.get_device_properties(index)
     uuid = f"GPU-{about.uuid}"
     cache = int(getattr(about, "L2_cache_size", 0)) or 32 * 2**20
-    said = gpu.origin(uuid)
+    said = gpu.driver_origin(uuid)
     runs = torch.cuda.get_device_capability(index)
     dtypes = (
         *(("bf16",) if runs >= BF16_SINCE else ("fp16",)),
@@ -142,16 +119,16 @@ def _cuda(index: int, *, quick: bool) -> Machine:
         "devices": torch.cuda.device_count(),
         **({"power_limit": said["power_limit"]} if "power_limit" in said else {}),
     }
-    limits = Limits("cuda", about.total_memory, cache, torch.cuda.device_count(), dtypes, quick)
+    limits = DeviceLimits("cuda", about.total_memory, cache, torch.cuda.device_count(), dtypes, quick)
     origin = {**_software(), **versions, **said, "method": f"{METHOD}; device events, CUDA graphs of short kernels"}
-    known = _known(about.name, about.multi_processor_count, about.total_memory, said.get("power_limit", ""))
-    return Machine(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits, uuid)
+    known = library_accelerator(
+        about.name, about.multi_processor_count, about.total_memory, said.get("power_limit", "")
+    )
+    return MeasuredDevice(known or slug(about.name), about.name, f"cuda:{index}", origin, hardware, limits, uuid)
 
 
 def _software() -> dict[str, str]:
     """Versions; transformers is asked for by whole steps alone, and may be missing."""
-    import torch
-
     known = {"ledger": __version__, "python": python_version(), "torch": str(torch.__version__)}
     try:
         return {**known, "transformers": version("transformers")}
@@ -160,12 +137,10 @@ def _software() -> dict[str, str]:
 
 
 def _blas() -> str:
-    import torch
-
     return "MKL" if torch.backends.mkl.is_available() else "OpenBLAS or another"
 
 
-def _known(name: str, multiprocessors: int, memory: int, power: str) -> str:
+def library_accelerator(name: str, multiprocessors: int, memory: int, power: str) -> str:
     """The accelerator of the library that this is: by alias, else by name, multiprocessors, memory and power limit."""
     library = default_library()
     for spelling in (name, name.removeprefix("NVIDIA ")):
@@ -190,30 +165,26 @@ def _away(one: Accelerator, watts: float) -> float:
     return abs(one.power - watts) if watts else 0.0
 
 
-def busy(found: Machine) -> str:
+def busy_reason(device: MeasuredDevice) -> str:
     """Why a CUDA device cannot be measured now: others work on it; empty where nobody is known to.
 
     Where the driver does not say how busy it is, memory that others hold stands for their work.
     """
-    if found.limits.sort != "cuda":
+    if device.limits.type != "cuda":
         return ""
-    import torch
-
     torch.cuda.synchronize()
     for _ in range(ASKED):
         time.sleep(IDLE)
-        share = gpu.utilisation(found.uuid)
+        share = gpu.utilisation(device.uuid)
         if share is None:
-            return _held()
+            return _memory_reason()
         if share <= BUSY:
             return ""
     return f"the device is busy: {share:.0%} used by others"
 
 
-def _held() -> str:
+def _memory_reason() -> str:
     """Why a device may be busy, by the memory that is taken; empty where little is."""
-    import torch
-
     free, total = torch.cuda.mem_get_info()
     held = (total - free - torch.cuda.memory_reserved()) / total
-    return f"the device may be busy: others hold {held:.0%} of its memory" if held > HELD else ""
+    return f"the device may be busy: others hold {held:.0%} of its memory" if held > TAKEN else ""

@@ -1,24 +1,19 @@
-"""Matrix products in the three layouts that a linear layer needs: forward, input gradient, weight gradient.
-
-Imports torch inside functions only.
-"""
+"""Matrix products in the three layouts that a linear layer needs: forward, input gradient, weight gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ledger.lab.bench.cases import Case, Kind, Limits
-from ledger.lab.bench.rig import SIZES, Rig, each
-from ledger.lab.bench.timing import Work
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
+from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.timing import TimedWork
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperandLayout:
     """How the operands of an m x n product over k lie: their shapes as stored, and what multiplies them.
 
     `of` gives m, n, k for a layer with so many inputs and outputs on so many tokens.
@@ -31,20 +26,20 @@ class Layout:
 
 
 # y = x W^T; dx = dy W; dW = dy^T x, with W of outputs x inputs as torch.nn.Linear keeps it.
-LAYOUTS: Mapping[str, Layout] = {
-    "forward": Layout(
+LAYOUTS: Mapping[str, OperandLayout] = {
+    "forward": OperandLayout(
         lambda tokens, wide, out: (tokens, out, wide),
         lambda m, _, k: (m, k),
         lambda _, n, k: (n, k),
         lambda x, weight: x @ weight.t(),
     ),
-    "input_gradient": Layout(
+    "input_gradient": OperandLayout(
         lambda tokens, wide, out: (tokens, wide, out),
         lambda m, _, k: (m, k),
         lambda _, n, k: (k, n),
         lambda upstream, weight: upstream @ weight,
     ),
-    "weight_gradient": Layout(
+    "weight_gradient": OperandLayout(
         lambda tokens, wide, out: (out, wide, tokens),
         lambda m, _, k: (k, m),
         lambda _, n, k: (k, n),
@@ -88,12 +83,12 @@ SHARE = 0.5  # of memory that one case may take
 SLOW, ROWS = "slow accumulation", "scaled by rows"
 
 
-def cases(limits: Limits) -> Iterator[Case]:
+def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Layers x tokens x layouts in the first dtype, fewest tokens forward only; at most tokens, others forward.
 
     fp8 as it trains, of every third layer: each layout with scales of whole operands and of rows.
     """
-    cuda = limits.sort == "cuda"
+    cuda = limits.type == "cuda"
     layers: Sequence[tuple[int, int]] = CUDA_LAYERS if cuda else CPU_LAYERS
     tokens: Sequence[int] = CUDA_TOKENS if cuda else CPU_TOKENS
     few = layers[1::QUICK]
@@ -114,39 +109,41 @@ def cases(limits: Limits) -> Iterator[Case]:
                 yield from _case("fp8", layout, (tokens[-1], wide, out), limits, kernel)
 
 
-def _case(dtype: str, layout: str, sizes: tuple[int, int, int], limits: Limits, kernel: str = "") -> Iterator[Case]:
+def _case(
+    dtype: str, layout: str, sizes: tuple[int, int, int], limits: DeviceLimits, kernel: str = ""
+) -> Iterator[BenchCase]:
     m, n, k = LAYOUTS[layout].of(*sizes)
-    if SIZES[dtype] * (m * k + k * n + m * n) <= SHARE * limits.memory:
+    if fits(bytes_of(dtype, (m, k), (k, n), (m, n)), SHARE, limits):
         keys = {"layout": layout, "m": m, "n": n, "k": k, "dtype": dtype, **({"kernel": kernel} if kernel else {})}
-        yield Case("matmul", f"matmul.{dtype}", keys)
+        yield BenchCase("matmul", f"matmul.{dtype}", keys)
 
 
-def build(case: Case, rig: Rig) -> Work:
+def build(case: BenchCase, rig: Rig) -> TimedWork:
     """The product of a case over rotated operands."""
-    import torch
-
     dtype, layout = str(case.keys["dtype"]), LAYOUTS[str(case.keys["layout"])]
-    m, n, k = (int(case.keys[name]) for name in ("m", "n", "k"))
-    size = SIZES[dtype] * (m * k + k * n + m * n)
+    m, n, k = case.sizes("m", "n", "k")
+    size = bytes_of(dtype, (m, k), (k, n), (m, n))
     if dtype == "fp8":
         return _fp8(rig, (m, n, k), size, str(case.keys.get("kernel", "")))
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-    sets = rig.rotated(
-        lambda: (rig.random(*layout.left(m, n, k), dtype=dtype), rig.random(*layout.right(m, n, k), dtype=dtype)), size
+    sets = rig.rotated_buffers(
+        lambda: (
+            rig.random_tensor(*layout.left(m, n, k), dtype=dtype),
+            rig.random_tensor(*layout.right(m, n, k), dtype=dtype),
+        ),
+        size,
     )
-    return Work(lambda index: layout.multiply(*sets[index]), len(sets))
+    return TimedWork(lambda index: layout.multiply(*sets[index]), len(sets))
 
 
-def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> Work:
+def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> TimedWork:
     """Rows of the left and columns of the right lie together, whatever the layout: cuBLAS has fp8 no other way."""
-    import torch
-
     m, n, k = shape
     scales = ((m, 1), (1, n)) if kernel == ROWS else ((), ())
     of_left, of_right = (torch.ones(sizes, device=rig.place) for sizes in scales)
 
-    def made() -> tuple[torch.Tensor, torch.Tensor]:
-        left, right = rig.random(m, k, dtype="bf16"), rig.random(n, k, dtype="bf16")
+    def make() -> tuple[torch.Tensor, torch.Tensor]:
+        left, right = rig.random_tensor(m, k, dtype="bf16"), rig.random_tensor(n, k, dtype="bf16")
         return left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
 
     def multiply(index: int) -> torch.Tensor:
@@ -160,8 +157,8 @@ def _fp8(rig: Rig, shape: tuple[int, int, int], size: int, kernel: str) -> Work:
             use_fast_accum=kernel != SLOW,
         )
 
-    sets = rig.rotated(made, size)
-    return Work(multiply, len(sets))
+    sets = rig.rotated_buffers(make, size)
+    return TimedWork(multiply, len(sets))
 
 
-MATMUL = Kind("matmul", cases, each(build, power=True))
+MATMUL = BenchKind("matmul", cases, timed_builds(build, power=True))

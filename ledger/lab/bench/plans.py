@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ledger.lab.bench.cases import Case, Limits
+from ledger.lab.bench.cases import BenchCase, DeviceLimits
 
 STEP = "step"
 NO_DROPOUT = {"model.embedding.dropout": 0, "model.residual_dropout": 0, "model.layers.0.attention.dropout": 0}
@@ -41,9 +41,9 @@ ALLOCATOR = {"stack.allocator.expandable": False}
 CPU_STACK, CUDA_STACK = "pytorch-eager-cpu-2026", "pytorch-fsdp2-2025"
 
 
-def plan(sort: str, device: str) -> dict[str, Any]:
+def step_records_plan(device_type: str, device: str) -> dict[str, Any]:
     """The plan that the step records of a file share: one device, AdamW, no dropout."""
-    cpu = sort == "cpu"
+    cpu = device_type == "cpu"
     return {
         "spec": "ledger/1",
         "plan": f"Training steps of small models on one {device}",
@@ -59,13 +59,13 @@ def plan(sort: str, device: str) -> dict[str, Any]:
     }
 
 
-def cases(limits: Limits) -> Iterator[Case]:
+def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """Models x lengths on a CPU; models x software on a GPU."""
-    for name, changes in (_on_cpu if limits.sort == "cpu" else _on_cuda)(limits):
-        yield Case("step", STEP, {"id": name, "set": changes})
+    for name, changes in (_on_cpu if limits.type == "cpu" else _on_cuda)(limits):
+        yield BenchCase("step", STEP, {"id": name, "set": changes})
 
 
-def _on_cpu(limits: Limits) -> Iterator[tuple[str, dict[str, Any]]]:
+def _on_cpu(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, (width, heads, layers, vocab) in list(CPU_MODELS.items())[: 1 if limits.quick else None]:
         for seq in CPU_LENGTHS:
             sizes = {"model.d_model": width, "model.vocab": vocab, "model.layers.0.repeat": layers}
@@ -74,7 +74,7 @@ def _on_cpu(limits: Limits) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name}-{seq}", {**sizes, **shape, **NO_DROPOUT, **_batch(TOKENS // seq, seq)}
 
 
-def _on_cuda(limits: Limits) -> Iterator[tuple[str, dict[str, Any]]]:
+def _on_cuda(limits: DeviceLimits) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, variant in CUDA_STEPS[: len(CUDA_MODELS) if limits.quick else None]:
         model, batch, seq, layers = CUDA_MODELS[name]
         dropout = NO_DROPOUT if model == "gpt2" else {}

@@ -6,6 +6,7 @@ A process that is killed leaves whole lines and at most one torn one, which the 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from ledger.evidence.documents import read_document
 from ledger.evidence.microbenchmarks.records import RESULTS, identity
 from ledger.evidence.writing import RECORDS, head_text, record_line
-from ledger.lab.bench.cases import Measured
+from ledger.lab.bench.cases import BenchResult
 from ledger.spec.problems import Location, Problem, SpecError
 
 LEAD, END = "  - {", "}\n"
@@ -24,48 +25,48 @@ SAME_ORIGIN = ("torch", "cuda", "driver", "threads")
 
 
 @dataclass(frozen=True)
-class Book:
+class EvidenceFile:
     """A file of evidence that is being written: what its head says, and the records that it has."""
 
     path: Path
-    fields: Mapping[str, Any]
+    head: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def known(self) -> frozenset[str]:
-        """The cases that it has, with what they gave or why they could not run."""
+    def identities(self) -> frozenset[str]:
+        """The cases that it has, with their results or why they could not run."""
         return frozenset(identity(record) for record in self.records)
 
 
-def opened(path: Path, fields: Mapping[str, Any], *, retry: bool = False) -> Book:
+def open_evidence(path: Path, head: Mapping[str, Any], *, retry: bool = False) -> EvidenceFile:
     """The file at a path, begun where there is none, else mended and gone on with.
 
     `retry` leaves out the cases that could not run. Raises SpecError for a file that is of something else.
     """
     if not path.exists():
-        _replace(path, head_text(fields))
-        return Book(path, fields)
-    _cut(path)
-    book = _read(path)
-    _agree(book, fields)
-    if retry and any("error" in record for record in book.records):
-        kept = tuple(record for record in book.records if "error" not in record)
-        _replace(path, head_text(book.fields) + "".join(map(record_line, kept)))
-        return Book(path, book.fields, kept)
-    return book
+        _replace(path, head_text(head))
+        return EvidenceFile(path, head)
+    _cut_torn_line(path)
+    file = _read(path)
+    _check_same_device(file, head)
+    if retry and any("error" in record for record in file.records):
+        kept = tuple(record for record in file.records if "error" not in record)
+        _replace(path, head_text(file.head) + "".join(map(record_line, kept)))
+        return EvidenceFile(path, file.head, kept)
+    return file
 
 
-def add(book: Book, measured: Measured) -> None:
+def append_record(file: EvidenceFile, measured: BenchResult) -> None:
     """Appends a record; it is on disk when this returns."""
     known = {key: measured.result[key] for key in RESULTS if key in measured.result}
     written = record_line({**measured.case.record, **known}).encode()
-    with book.path.open("ab") as file:
-        file.write(written)
-        file.flush()
-        os.fsync(file.fileno())
+    with file.path.open("ab") as stream:
+        stream.write(written)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
-def _cut(path: Path) -> None:
+def _cut_torn_line(path: Path) -> None:
     """Cuts off what was not written to its end: a last line without a line end, or one that is no record."""
     content = path.read_bytes()
     begun = content.find(b"\n" + RECORDS.encode())
@@ -76,9 +77,9 @@ def _cut(path: Path) -> None:
     if last > begun + len(RECORDS) and not _is_record(content[last:whole]):
         whole = last
     if whole < len(content):
-        with path.open("r+b") as file:
-            file.truncate(whole)
-            os.fsync(file.fileno())
+        with path.open("r+b") as stream:
+            stream.truncate(whole)
+            os.fsync(stream.fileno())
 
 
 def _is_record(content: bytes) -> bool:
@@ -86,62 +87,53 @@ def _is_record(content: bytes) -> bool:
     return text.startswith(LEAD) and text.endswith(END)
 
 
-def _read(path: Path) -> Book:
+def _read(path: Path) -> EvidenceFile:
     """The head and the records of a file; raises SpecError where it is none of ours."""
     try:
         document = read_document(path)
     except SpecError as error:
-        raise SpecError([_other(path, "is no YAML")]) from error
+        raise SpecError([_not_ours(path, "is no YAML")]) from error
     if "evidence" not in document.node.fields or RECORDS not in document.text:
-        raise SpecError([_other(path, "is no file of `ledger bench`")])
+        raise SpecError([_not_ours(path, "is no file of `ledger bench`")])
     records = document.records()
-    doubled = _doubled(records)
-    if doubled:
-        raise SpecError([_other(path, f"has records twice: {doubled[0]}")])
-    return Book(path, document.header(), tuple(records))
+    counts = Counter(map(identity, records))
+    if doubled := [key for key, count in counts.items() if count > 1]:
+        raise SpecError([_not_ours(path, f"has records twice: {doubled[0]}")])
+    return EvidenceFile(path, document.header(), tuple(records))
 
 
-def _doubled(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    seen: set[str] = set()
-    found = []
-    for record in records:
-        key = identity(record)
-        if key in seen:
-            found.append(key)
-        seen.add(key)
-    return found
-
-
-def _agree(book: Book, fields: Mapping[str, Any]) -> None:
+def _check_same_device(file: EvidenceFile, head: Mapping[str, Any]) -> None:
     """What is added must have been measured on the same device, with the same software."""
-    differences = [*_different(book.fields, fields, SAME)]
-    differences += _different(book.fields.get("origin", {}), fields["origin"], SAME_ORIGIN)
+    differences = [*_differences(file.head, head, SAME)]
+    differences += _differences(file.head.get("origin", {}), head["origin"], SAME_ORIGIN)
     if differences:
         names = "; ".join(f"{name} was {was}, is {now}" for name, was, now in differences)
         help_text = "give another file with --out, or remove this one"
-        raise SpecError([Problem(Location(str(book.path)), f"was measured on something else: {names}", help_text)])
+        raise SpecError([Problem(Location(str(file.path)), f"was measured on something else: {names}", help_text)])
 
 
-def _different(old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
     for name in names:
         was, now = old.get(name), new.get(name)
         if isinstance(was, dict) and isinstance(now, dict):
             changing = ("frequency", "memory")  # what a machine reports of these differs from boot to boot
-            yield from _different(was, now, [key for key in {**was, **now} if key not in changing])
+            yield from _differences(was, now, [key for key in {**was, **now} if key not in changing])
         elif was != now:
             yield name, str(was), str(now)
 
 
-def _other(path: Path, what: str) -> Problem:
+def _not_ours(path: Path, what: str) -> Problem:
     return Problem(Location(str(path)), what, "give another file with --out")
 
 
 def _replace(path: Path, text: str) -> None:
     """The file holds the text, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as stream:
+        stream.write(text.encode())
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(path)

@@ -1,23 +1,20 @@
-"""The device that is measured and how: buffers on it, past its caches, and the time that a case may take.
-
-Imports torch inside functions only.
-"""
+"""The device that is measured and how: buffers on it, past its caches, and the time that a case may take."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
-from typing import TYPE_CHECKING, Any
+from math import ceil, prod
+from typing import Any
 
-from ledger.lab.bench.cases import Case, Limits, Measured, Result
-from ledger.lab.bench.gpu import AT_WORK, Watch, said
-from ledger.lab.bench.load import Load
-from ledger.lab.bench.timing import LostError, Spread, Work, first_line, on_cpu, on_cuda
+import torch
 
-if TYPE_CHECKING:
-    import torch
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, Result
+from ledger.lab.bench.gpu import LOAD_KEYS, PowerMonitor, ask_driver
+from ledger.lab.bench.host import ProcessorLoad
+from ledger.lab.bench.timing import DeviceLostError, TimedWork, Timing, error_line, time_on_cpu, time_on_cuda
 
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 SIZES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
@@ -36,113 +33,124 @@ class Rig:
     """
 
     place: str
-    limits: Limits
+    limits: DeviceLimits
     seconds: float
     hold: float
     threads: int = 1
     uuid: str = ""
 
-    def watched(self) -> Mapping[str, str]:
-        """What the driver says of the device at this moment."""
-        return said(self.uuid, AT_WORK)
+    def driver_readings(self) -> Mapping[str, str]:
+        """Clock and power of the device at this moment, as the driver says them."""
+        return ask_driver(self.uuid, LOAD_KEYS)
 
     @property
     def cuda(self) -> bool:
         """Whether it is a CUDA device."""
-        return self.limits.sort == "cuda"
+        return self.limits.type == "cuda"
 
-    def random(self, *shape: int, dtype: str = "fp32", grad: bool = False) -> torch.Tensor:
+    def random_tensor(self, *shape: int, dtype: str = "fp32", grad: bool = False) -> torch.Tensor:
         """Normal random numbers: zeros would draw less power and run faster."""
-        import torch
-
         made = torch.randn(*shape, device=self.place, dtype=getattr(torch, DTYPES[dtype]))
         return made.requires_grad_(grad)
 
-    def rotated(self, make: Callable[[], Any], size: int) -> list[Any]:
+    def rotated_buffers(self, make: Callable[[], Any], size: int) -> list[Any]:
         """Sets of buffers of `size` bytes each, so many that no set is still in a cache when its turn comes."""
         wanted = ceil(PAST_CACHE * self.limits.cache / max(size, 1))
         room = int(SHARE * self.limits.memory / max(size, 1))
         return [make() for _ in range(max(1, min(wanted, room, MOST_SETS)))]
 
-    def timed(self, work: Work, seconds: float | None = None, fewest: int = 5) -> Spread:
+    def time_work(self, work: TimedWork, seconds: float | None = None, fewest: int = 5) -> Timing:
         """Seconds of one operation of the work."""
         wanted = self.seconds if seconds is None else seconds
-        return on_cuda(work, wanted, fewest) if self.cuda else on_cpu(work, wanted, self.threads, fewest)
+        return time_on_cuda(work, wanted, fewest) if self.cuda else time_on_cpu(work, wanted, self.threads, fewest)
+
+    def synchronize(self) -> None:
+        """Returns when nothing is left to do on the device."""
+        if self.cuda:
+            torch.cuda.synchronize()
 
 
-Build = Callable[[Case, Rig], Work]
+def bytes_of(dtype: str, *shapes: Sequence[int]) -> int:
+    """Bytes of tensors of these shapes."""
+    return SIZES[dtype] * sum(map(prod, shapes))
 
 
-def each(build: Build, *, power: bool = False) -> Callable[[Sequence[Case], Rig], Iterator[Measured]]:
-    """Measures cases one by one; `power`: long enough to reach the power limit."""
+def fits(size: int, share: float, limits: DeviceLimits) -> bool:
+    """Whether so many bytes are at most this share of a device's memory."""
+    return size <= share * limits.memory
 
-    def measure(cases: Sequence[Case], rig: Rig) -> Iterator[Measured]:
+
+Build = Callable[[BenchCase, Rig], TimedWork]
+Measure = Callable[[Sequence[BenchCase], Rig], Iterator[BenchResult]]
+
+
+def timed_builds(build: Build, *, power: bool = False) -> Measure:
+    """Times the work that is built of each case; `power`: long enough to reach the power limit."""
+    return one_by_one(partial(_time_build, build, power=power))
+
+
+def one_by_one(measure_case: Callable[[BenchCase, Rig], Result]) -> Measure:
+    """Measures cases one by one, each with the device's memory to itself."""
+
+    def measure(cases: Sequence[BenchCase], rig: Rig) -> Iterator[BenchResult]:
         for case in cases:
-            yield attempt(case, rig, partial(_built, build, case, rig, power=power))
+            yield run_case(case, rig, partial(measure_case, case, rig))
 
     return measure
 
 
-def attempt(case: Case, rig: Rig, run: Callable[[], Result]) -> Measured:
-    """The case with its result; what it raises is its error. Raises LostError where the device can be used no more."""
-    load = Load.now()
-    found = _outcome(run)  # an exception that lived on would keep the buffers of the frames it passed
+def run_case(case: BenchCase, rig: Rig, run: Callable[[], Result]) -> BenchResult:
+    """The case with its result; what it raises is its error. Raises DeviceLostError where the device is lost."""
+    load = ProcessorLoad.now()
+    result = _result_or_error(run)  # an exception that lived on would keep the buffers of the frames it passed
     if rig.cuda:
-        _settled(str(found.get("error", "")))
-    release(rig)
-    return Measured(case, found if rig.cuda or "error" in found else {**found, "others": load.others()})
+        _check_device(rig, str(result.get("error", "")))
+    release_memory(rig)
+    shared = {} if rig.cuda or "error" in result else {"others": load.share_of_others()}
+    return BenchResult(case, {**result, **shared})
 
 
-def _outcome(run: Callable[[], Result]) -> Result:
-    """What is found, or the error."""
-    import torch
-
+def _result_or_error(run: Callable[[], Result]) -> Result:
     torch.backends.cuda.matmul.allow_tf32 = False  # a case that wants it says so
     try:
         return run()
-    except LostError:
+    except DeviceLostError:
         raise
     except torch.cuda.OutOfMemoryError as error:
-        return {"error": f"out of memory: {first_line(error)}"}
+        return {"error": f"out of memory: {error_line(error)}"}
     except Exception as error:  # noqa: BLE001 - whatever a case dies of is its record, and the next one is measured
-        return {"error": first_line(error)}
+        return {"error": error_line(error)}
 
 
-def _settled(error: str) -> None:
-    """Nothing is left to do on the device; an error that stays, as an illegal address does, is raised as LostError."""
-    import torch
-
+def _check_device(rig: Rig, error: str) -> None:
+    """Raises DeviceLostError for an error that stays with the device, as an illegal address does."""
     try:
-        torch.cuda.synchronize()
+        rig.synchronize()
     except RuntimeError as stays:
-        raise LostError(error or first_line(stays)) from stays
+        raise DeviceLostError(error or error_line(stays)) from stays
 
 
-def release(rig: Rig) -> None:
+def release_memory(rig: Rig) -> None:
     """Buffers that nobody holds go back to the device, and so do the workspaces that cuBLAS has for each stream."""
-    import gc
-
-    import torch
-
     gc.collect()
     if rig.cuda:
         torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - its only name; every graph was recorded in a stream
         torch.cuda.empty_cache()
 
 
-def written(found: Spread, regime: str) -> dict[str, Any]:
-    """A spread as fields of a record, in microseconds."""
-    value, low, high = (float(f"{seconds * 1e6:.5g}") for seconds in (found.value, found.low, found.high))
-    fields: dict[str, Any] = {"value": value, "unit": "us", "low": low, "high": high, "count": found.count}
-    return {**fields, "regime": regime, "timer": found.timer}
+def timing_record(timing: Timing, regime: str) -> dict[str, Any]:
+    """Fields of a record, in microseconds."""
+    value, low, high = (float(f"{seconds * 1e6:.5g}") for seconds in (timing.value, timing.low, timing.high))
+    fields: dict[str, Any] = {"value": value, "unit": "us", "low": low, "high": high, "count": timing.count}
+    return {**fields, "regime": regime, "timer": timing.timer}
 
 
-def _built(build: Build, case: Case, rig: Rig, *, power: bool) -> Result:
+def _time_build(build: Build, case: BenchCase, rig: Rig, *, power: bool) -> Result:
     """Where there is no power limit to reach, as on a CPU or at the pace of memory, every run is a sustained one."""
     work = build(case, rig)
     if not (power and rig.cuda):
-        return written(rig.timed(work, rig.hold if power else rig.seconds), SUSTAINED)
-    with Watch(rig.watched) as watch:
-        found = rig.timed(work, rig.hold)
+        return timing_record(rig.time_work(work, rig.hold if power else rig.seconds), SUSTAINED)
+    with PowerMonitor(rig.driver_readings) as monitor:
+        timing = rig.time_work(work, rig.hold)
     regime = BURST if rig.hold < SETTLED else SUSTAINED
-    return {**written(found, regime), **watch.between(found.begin, found.end)}
+    return {**timing_record(timing, regime), **monitor.medians(timing.begin, timing.end)}

@@ -8,33 +8,38 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 from ledger import __version__
 from ledger.evidence.microbenchmarks.records import identity
-from ledger.lab.bench.cases import Case, Limits, Measured
-from ledger.lab.bench.plans import plan
-from ledger.lab.bench.records import Book, add, opened
-from ledger.lab.bench.table import suite
-from ledger.lab.bench.worker import COMMAND, KEPT
+from ledger.lab.bench.cases import BenchCase, BenchResult, DeviceLimits, MeasuredDevice
+from ledger.lab.bench.plans import step_records_plan
+from ledger.lab.bench.processes import read_answer
+from ledger.lab.bench.records import EvidenceFile, append_record, open_evidence
 
-START = 120.0  # seconds for a worker to import torch and find its device
-PATIENCE = 300.0  # seconds without a sign of a case after which its worker is ended
+COMMAND = (sys.executable, "-m", "ledger.lab.bench.worker")
+START_TIMEOUT = 120.0  # seconds for a worker to import torch and find its device
+CASE_TIMEOUT = 300.0  # seconds without a sign of a case after which its worker is ended
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b")  # how the last line of a traceback begins; CUDA's goes on for several
 TRIES = 5  # workers in a row that fail before they have measured anything
+# A heap that is given back and asked for again would cost a page fault for every 4 KiB of it, in every operation.
+CPU_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(64 * 2**20)}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What was asked for: the device, threads of a CPU (0: all), a quick suite, seconds for a case."""
+class BenchSettings:
+    """What was asked for: the device, threads of a CPU (0: all), a quick suite, seconds for a case, kinds (none: all).
+
+    A worker gets them as its first line.
+    """
 
     device: str
     threads: int = 0
@@ -44,43 +49,8 @@ class Settings:
     only: tuple[str, ...] = ()
 
 
-class Described(Protocol):
-    """What the head of a file says of a device."""
-
-    @property
-    def name(self) -> str:
-        """Its name as a spec."""
-
-    @property
-    def title(self) -> str:
-        """What it calls itself."""
-
-    @property
-    def origin(self) -> Mapping[str, Any]:
-        """With what it was measured."""
-
-    @property
-    def hardware(self) -> Mapping[str, Any]:
-        """What it says of itself."""
-
-    @property
-    def limits(self) -> Limits:
-        """What decides its cases."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a worker says of its device, as an evidence file has it."""
-
-    name: str
-    title: str
-    origin: dict[str, Any]
-    hardware: dict[str, Any]
-    limits: Limits
-
-
 # What would change how fast a GPU is, or how much memory a plan is said to reserve, is not taken from a shell.
-UNWANTED = (
+IGNORED_VARIABLES = (
     *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
     *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING"),
 )
@@ -94,7 +64,7 @@ class DeviceError(RuntimeError):
 class Worker:
     """A process that measures. It is ended with the block that it is used in."""
 
-    settings: Settings
+    settings: BenchSettings
     errors: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     process: subprocess.Popen[bytes] = field(init=False)
 
@@ -105,7 +75,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=environment(self.settings.device),
+            env=worker_environment(self.settings.device),
         )
 
     def __enter__(self) -> Self:
@@ -119,31 +89,23 @@ class Worker:
             if stream:
                 stream.close()
 
-    def tell(self, what: Any) -> None:
+    def send(self, message: Any) -> None:
         """One line to the worker; a worker that is gone is noticed when it should answer."""
         if self.process.stdin:
             with suppress(BrokenPipeError):
-                self.process.stdin.write((json.dumps(what) + "\n").encode())
+                self.process.stdin.write((json.dumps(message) + "\n").encode())
 
-    def answer(self, seconds: float) -> dict[str, Any] | None:
+    def receive(self, seconds: float) -> dict[str, Any] | None:
         """The next answer; None where the worker is gone, or gives none in time."""
-        stream = self.process.stdout
-        if stream is None:
-            return None
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(stream, selectors.EVENT_READ)
-            if not waiting.select(seconds):
-                return None
-        text = stream.readline()
-        return json.loads(text) if text.endswith(b"\n") else None
+        return read_answer(self.process.stdout, seconds) if self.process.stdout else None
 
-    def end(self) -> str:
+    def failure(self) -> str:
         """How it ended, in words: the last error it printed, or the signal; it is killed where it still runs."""
         try:
             code = self.process.wait(1.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return f"no answer in {PATIENCE:.0f} s"
+            return f"no answer in {CASE_TIMEOUT:.0f} s"
         if code == -9:
             return "the process was killed (signal 9), as a machine out of memory does"
         self.errors.seek(0)
@@ -152,90 +114,92 @@ class Worker:
         how = f"the process ended by signal {-code}" if code < 0 else f"the process ended with {code}"
         return errors[-1][:200] if errors else how
 
-    def found(self) -> Found:
-        """What its device is; raises DeviceError."""
-        told = {"device": self.settings.device, "threads": self.settings.threads, "quick": self.settings.quick}
-        self.tell({**told, "seconds": self.settings.seconds, "hold": self.settings.hold})
-        answer = self.answer(START)
+    def device(self) -> tuple[MeasuredDevice, tuple[BenchCase, ...]]:
+        """Its device, and all cases that there are for it; raises DeviceError."""
+        self.send(asdict(self.settings))
+        answer = self.receive(START_TIMEOUT)
         if answer is None:
-            raise DeviceError(f"the device cannot be used: {self.end()}")
+            raise DeviceError(f"the device cannot be used: {self.failure()}")
         if "no_device" in answer:
             raise DeviceError(answer["no_device"])
-        known = answer["machine"]
-        limits = Limits(**{**known["limits"], "dtypes": tuple(known["limits"]["dtypes"])})
-        return Found(known["name"], known["title"], known["origin"], known["hardware"], limits)
+        facts = answer["device"]
+        limits = DeviceLimits(**{**facts["limits"], "dtypes": tuple(facts["limits"]["dtypes"])})
+        return MeasuredDevice(**{**facts, "limits": limits}), tuple(BenchCase(**case) for case in answer["cases"])
 
 
-def fields(found: Described, when: datetime) -> dict[str, Any]:
+def file_head(device: MeasuredDevice, when: datetime) -> dict[str, Any]:
     """The head of an evidence file."""
     return {
         "spec": "ledger/1",
-        "evidence": f"{found.title}, measured by ledger bench",
-        "device": found.name,
+        "evidence": f"{device.title}, measured by ledger bench",
+        "device": device.name,
         "source": f"`ledger bench` {__version__} on the device itself, {when.date().isoformat()}",
-        "origin": {**found.origin, "date": when.date().isoformat()},
-        "hardware": found.hardware,
-        "plan": plan(found.limits.sort, found.name),
+        "origin": {**device.origin, "date": when.date().isoformat()},
+        "hardware": device.hardware,
+        "plan": step_records_plan(device.limits.type, device.name),
     }
 
 
-def file_name(found: Found, when: datetime) -> str:
-    """The name under which the library keeps a measurement."""
-    return f"{found.name}-{when.date().isoformat()}.yaml"
-
-
 def bench(
-    settings: Settings, where: Callable[[str], Path], *, retry: bool = False, begin: Callable[[Book, int], None]
-) -> Iterator[tuple[Case, Measured | None]]:
+    settings: BenchSettings,
+    where: Callable[[str], Path],
+    *,
+    retry: bool = False,
+    begin: Callable[[EvidenceFile, int], None],
+) -> Iterator[tuple[BenchCase, BenchResult | None]]:
     """Every case that the file at `where(name)` has not: with None when it begins, and when it is kept.
 
     `begin` is told the file and how many are to come. Raises DeviceError, and SpecError for a file of something else.
     """
     now = datetime.now(UTC)
-    with Worker(settings) as first:
-        found = first.found()
-        book = opened(where(file_name(found, now)), fields(found, now), retry=retry)
-        todo = [case for case in suite(found.limits, settings.only) if identity(case.record) not in book.known]
-        begin(book, len(todo))
-        left = yield from _portion(first, todo, book)
+    with Worker(settings) as worker:
+        device, cases = worker.device()
+        name = f"{device.name}-{now.date().isoformat()}.yaml"
+        file = open_evidence(where(name), file_head(device, now), retry=retry)
+        todo = [case for case in cases if identity(case.record) not in file.identities]
+        begin(file, len(todo))
+        left = yield from _run_cases(worker, todo, file)
     failures = 0
     while left:
+        kept = f"{len(todo) - len(left)} of {len(todo)} are kept"
+        if failures >= TRIES:
+            raise DeviceError(f"the device fails in every case; {kept}")
         with Worker(settings) as worker:
             try:
-                worker.found()
+                worker.device()
             except DeviceError as error:
-                raise DeviceError(f"{error}; {len(todo) - len(left)} of {len(todo)} are kept") from error
+                raise DeviceError(f"{error}; {kept}") from error
             before = len(left)
-            left = yield from _portion(worker, left, book)
+            left = yield from _run_cases(worker, left, file)
             failures = failures + 1 if len(left) >= before - 1 else 0
-        if failures >= TRIES and left:
-            raise DeviceError(f"the device fails in every case; {len(todo) - len(left)} of {len(todo)} are kept")
 
 
-def _portion(worker: Worker, todo: Sequence[Case], book: Book) -> Any:
+def _run_cases(
+    worker: Worker, todo: Sequence[BenchCase], file: EvidenceFile
+) -> Generator[tuple[BenchCase, BenchResult | None], None, list[BenchCase]]:
     """What one worker makes of the cases; returns those that are left where it fails.
 
     The case that it failed in is kept with the reason; where it failed between two, none is.
     """
     if not todo:
         return []
-    worker.tell([asdict(case) for case in todo])
+    worker.send([asdict(case) for case in todo])
     done, begun = 0, -1
     while done < len(todo):
-        answer = worker.answer(PATIENCE)
+        answer = worker.receive(CASE_TIMEOUT)
         if answer is None and begun < done:
             break
         if answer is None:
-            measured = Measured(todo[done], {"error": worker.end()})
+            measured = BenchResult(todo[done], {"error": worker.failure()})
         elif "begun" in answer:
             begun = answer["begun"]
             yield todo[begun], None
             continue
         elif "done" in answer:
-            measured = Measured(todo[answer["done"]], answer["result"])
+            measured = BenchResult(todo[answer["done"]], answer["result"])
         else:  # finished, or lost
             break
-        add(book, measured)
+        append_record(file, measured)
         done += 1
         yield measured.case, measured
         if answer is None:
@@ -243,7 +207,7 @@ def _portion(worker: Worker, todo: Sequence[Case], book: Book) -> Any:
     return list(todo[done:])
 
 
-def environment(device: str) -> dict[str, str]:
+def worker_environment(device: str) -> dict[str, str]:
     """What a worker is started with."""
-    kept = {name: value for name, value in os.environ.items() if name not in UNWANTED}
-    return {**kept, **(KEPT if device == "cpu" else {})}
+    kept = {name: value for name, value in os.environ.items() if name not in IGNORED_VARIABLES}
+    return {**kept, **(CPU_ENVIRONMENT if device == "cpu" else {})}

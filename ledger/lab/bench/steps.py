@@ -1,24 +1,20 @@
-"""Whole training steps of plans: the model that PyTorch's own modules make of a plan, trained on real numbers.
-
-Imports torch inside functions only.
-"""
+"""Whole training steps of plans: the model that PyTorch's own modules make of a plan, trained on real numbers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
 
+import torch
 import yaml
 
-from ledger.lab.bench.cases import Case, Kind, Measured, Result
-from ledger.lab.bench.gpu import Watch
-from ledger.lab.bench.plans import cases, plan
-from ledger.lab.bench.rig import SUSTAINED, Rig, attempt, release
-from ledger.lab.bench.timing import Spread, host_clock, spread
+from ledger.lab.bench.cases import BenchCase, BenchKind, Result
+from ledger.lab.bench.gpu import PowerMonitor
+from ledger.lab.bench.plans import cases, step_records_plan
+from ledger.lab.bench.rig import SUSTAINED, Rig, one_by_one, release_memory
+from ledger.lab.bench.timing import Timing, host_clock, quartiles
 from ledger.lab.reference.model import (
     checkpoint_layers,
     freeze,
@@ -27,12 +23,10 @@ from ledger.lab.reference.model import (
     training_loss,
     workload,
 )
+from ledger.lab.reference.optimizers import reference_optimizer
 from ledger.lab.transformers.config import NoReferenceError, family
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
-
-if TYPE_CHECKING:
-    import torch
 
 WARM_UP = 3
 FEWEST = 3
@@ -53,19 +47,16 @@ STAND_IN = {  # a plan needs an accelerator, and what is trained does not depend
 }
 
 
-def of(case: Case, sort: str) -> Plan:
+def step_plan(case: BenchCase, device_type: str) -> Plan:
     """The plan of a case; raises SpecError."""
-    document = plan(sort, "device") | {"accelerator": {**STAND_IN, "kind": "cpu" if sort == "cpu" else "gpu"}}
+    stand_in = {**STAND_IN, "kind": "cpu" if device_type == "cpu" else "gpu"}
+    document = step_records_plan(device_type, "device") | {"accelerator": stand_in}
     changes = [f"{key}={value}" for key, value in case.keys["set"].items()]
     return load_plan(yaml.safe_dump(document, sort_keys=False), changes)
 
 
-def trainer(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
+def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
-    import torch
-
-    from ledger.lab.reference.optimizers import reference_optimizer
-
     work = workload(chosen)
     built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights))
     freeze(built, work.train)
@@ -87,14 +78,14 @@ def trainer(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     return step
 
 
-def warm(step: Callable[[], object], rig: Rig) -> None:
+def warm_up(step: Callable[[], object], rig: Rig) -> None:
     """Steps that are not timed: compiling, choosing kernels, growing the allocator's pool."""
     for _ in range(WARM_UP):
         step()
-    settled(rig)
+    rig.synchronize()
 
 
-def timed(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Spread:
+def time_step(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Timing:
     """Seconds of a step; on a GPU of several in a row, since a training loop need not wait for each."""
     clock, name = host_clock(0 if rig.cuda else rig.threads)
     row = IN_A_ROW if rig.cuda else 1
@@ -105,64 +96,46 @@ def timed(step: Callable[[], object], rig: Rig, fewest: int = FEWEST) -> Spread:
         begun = clock()
         for _ in range(row):
             step()
-        settled(rig)
+        rig.synchronize()
         samples.append((clock() - begun) / row)
-    return replace(spread(samples, f"{name} around synchronised steps"), begin=begin, end=time.perf_counter())
+    return replace(quartiles(samples, f"{name} around synchronised steps"), begin=begin, end=time.perf_counter())
 
 
-def settled(rig: Rig) -> None:
-    """Nothing is left to do on the device."""
-    if rig.cuda:
-        import torch
-
-        torch.cuda.synchronize()
-
-
-def found(case: Case, rig: Rig) -> Result:
+def measure_step(case: BenchCase, rig: Rig) -> Result:
     """Seconds of a step, and on a GPU the bytes it held at most. Raises SpecError."""
-    chosen = of(case, rig.limits.sort)
+    release_memory(rig)
+    plan = step_plan(case, rig.limits.type)
     try:
-        return _run(chosen, rig)
+        return _run_step(plan, rig)
     except NoReferenceError as error:
         return {"error": str(error)}
     finally:
-        if chosen.stack.compiled:
-            import torch
-
+        if plan.stack.compiled:
             torch.compiler.reset()  # it would hold the model, and counts how often the code of a layer is compiled
 
 
-def _run(chosen: Plan, rig: Rig) -> Result:
+def _run_step(plan: Plan, rig: Rig) -> Result:
     """The bytes are those over what was there before."""
-    import torch
-
     before = torch.cuda.memory_allocated() if rig.cuda else 0
-    step = trainer(chosen, rig.place)
-    warm(step, rig)
+    step = training_step(plan, rig.place)
+    warm_up(step, rig)
     if not rig.cuda:
-        return _written(timed(step, rig), {})
+        return _step_record(time_step(step, rig), {})
     torch.cuda.reset_peak_memory_stats()
-    with Watch(rig.watched) as watch:
-        spent = timed(step, rig)
+    with PowerMonitor(rig.driver_readings) as monitor:
+        timing = time_step(step, rig)
     peaks = {
         "memory.peak": f"{torch.cuda.max_memory_allocated() - before} B",
         "memory.reserved": f"{torch.cuda.max_memory_reserved()} B",
     }
-    return {**_written(spent, peaks), **watch.between(spent.begin, spent.end)}
+    return {**_step_record(timing, peaks), **monitor.medians(timing.begin, timing.end)}
 
 
-def _written(spent: Spread, peaks: Mapping[str, str]) -> dict[str, Any]:
+def _step_record(timing: Timing, peaks: Mapping[str, str]) -> Result:
     """Fields of a record, with units."""
-    times = {"low": f"{spent.low:.6g} s", "high": f"{spent.high:.6g} s"}
-    measured = {"time.step": f"{spent.value:.6g} s", **peaks}
-    return {"measured": measured, **times, "count": spent.count, "regime": SUSTAINED, "timer": spent.timer}
+    quartile = {"low": f"{timing.low:.6g} s", "high": f"{timing.high:.6g} s"}
+    measured = {"time.step": f"{timing.value:.6g} s", **peaks}
+    return {"measured": measured, **quartile, "count": timing.count, "regime": SUSTAINED, "timer": timing.timer}
 
 
-def measure(some: Sequence[Case], rig: Rig) -> Iterator[Measured]:
-    """Cases one by one, each with the device's memory to itself."""
-    for case in some:
-        release(rig)
-        yield attempt(case, rig, partial(found, case, rig))
-
-
-STEP = Kind("step", cases, measure)
+STEP = BenchKind("step", cases, one_by_one(measure_step))

@@ -8,21 +8,21 @@ from itertools import groupby
 
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.lab.bench.attention import ATTENTION
-from ledger.lab.bench.cases import Case, Kind, Limits
+from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
 from ledger.lab.bench.collectives import COLLECTIVE
 from ledger.lab.bench.grouped import GROUPED
 from ledger.lab.bench.launches import LAUNCH
 from ledger.lab.bench.links import HOST_LINK
 from ledger.lab.bench.matmuls import MATMUL
 from ledger.lab.bench.steps import STEP
-from ledger.lab.bench.streaming import STREAM
+from ledger.lab.bench.streams import STREAM
 from ledger.lab.bench.updates import OPTIMIZER
 
-KINDS: tuple[Kind, ...] = (LAUNCH, MATMUL, ATTENTION, STEP, STREAM, OPTIMIZER, HOST_LINK, COLLECTIVE, GROUPED)
+KINDS: tuple[BenchKind, ...] = (LAUNCH, MATMUL, ATTENTION, STEP, STREAM, OPTIMIZER, HOST_LINK, COLLECTIVE, GROUPED)
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def suite(limits: Limits, only: Sequence[str] = ()) -> tuple[Case, ...]:
+def suite(limits: DeviceLimits, only: Sequence[str] = ()) -> tuple[BenchCase, ...]:
     """The cases of a device, those of some kinds alone where these are named.
 
     What a first look has comes first, of every kind, so that a run which is cut short has something of everything.
@@ -32,11 +32,11 @@ def suite(limits: Limits, only: Sequence[str] = ()) -> tuple[Case, ...]:
     return tuple(sorted(found, key=lambda case: identity(case.record) not in early))
 
 
-def _cases(limits: Limits, only: Sequence[str]) -> list[Case]:
+def _cases(limits: DeviceLimits, only: Sequence[str]) -> list[BenchCase]:
     return [case for kind in KINDS if not only or kind.name in only for case in kind.cases(limits)]
 
 
-def portions(cases: Sequence[Case]) -> Iterator[tuple[Kind, list[Case]]]:
+def by_kind(cases: Sequence[BenchCase]) -> Iterator[tuple[BenchKind, list[BenchCase]]]:
     """The same by kind."""
     for name, some in groupby(cases, key=lambda case: case.kind):
         yield BY_NAME[name], list(some)

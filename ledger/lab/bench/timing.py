@@ -1,7 +1,4 @@
-"""Seconds of repeated work: warm-up, many samples, the median and the quartiles.
-
-Imports torch inside functions only.
-"""
+"""Seconds of repeated work: warm-up, many samples, the median and the quartiles."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from statistics import median, quantiles
-from typing import Any
+
+import torch
 
 FEWEST = 5  # samples, however long one takes; fewer say nothing of the spread
 MOST = 2000
@@ -24,7 +22,7 @@ QUEUED = 5  # samples the host may be ahead of the device
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedWork:
     """What is repeated: `run(i)` works on the i-th of `sets` equal sets of buffers, and is so many `operations`."""
 
     run: Callable[[int], object]
@@ -34,8 +32,8 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Seconds of one piece of work: the median, the quartiles, how many samples, and what told the time.
+class Timing:
+    """Seconds of one piece of work: the median, the quartiles, how many samples, and which clock told them.
 
     `begin` and `end`: when the samples that count were taken, by `time.perf_counter`.
     """
@@ -48,17 +46,21 @@ class Spread:
     begin: float = 0.0
     end: float = 0.0
 
+    def divided(self, count: int) -> Timing:
+        """Seconds of one of `count` equal operations."""
+        return replace(self, value=self.value / count, low=self.low / count, high=self.high / count)
 
-class LostError(RuntimeError):
+
+class DeviceLostError(RuntimeError):
     """The device, or what this process knows of it, can no longer be used; another process may."""
 
 
-def spread(samples: Sequence[float], timer: str) -> Spread:
-    """Median and quartiles."""
+def quartiles(samples: Sequence[float], timer: str) -> Timing:
+    """Median and quartiles of samples in seconds."""
     if len(samples) < 2:
-        return Spread(samples[0], samples[0], samples[0], len(samples), timer)
+        return Timing(samples[0], samples[0], samples[0], len(samples), timer)
     low, _, high = quantiles(samples, n=4, method="inclusive")
-    return Spread(median(samples), low, high, len(samples), timer)
+    return Timing(median(samples), low, high, len(samples), timer)
 
 
 def host_clock(threads: int) -> tuple[Callable[[], float], str]:
@@ -70,7 +72,7 @@ def host_clock(threads: int) -> tuple[Callable[[], float], str]:
     return (time.process_time, "processor clock") if threads == 1 else (time.perf_counter, "host clock")
 
 
-def on_cpu(work: Work, seconds: float, threads: int, fewest: int = FEWEST) -> Spread:
+def time_on_cpu(work: TimedWork, seconds: float, threads: int, fewest: int = FEWEST) -> Timing:
     """Work of so many threads timed by the host for at least so many seconds, after warming up."""
     clock, name = host_clock(threads)
     for index in range(max(WARM, 2 * work.sets)):  # until results lie where memory was used before
@@ -86,62 +88,56 @@ def on_cpu(work: Work, seconds: float, threads: int, fewest: int = FEWEST) -> Sp
             work.run(turn % work.sets)
             turn += 1
         samples.append((clock() - begun) / inner)
-    return _each(spread(samples, name), work)
+    return quartiles(samples, name).divided(work.operations)
 
 
-def on_cuda(work: Work, seconds: float, fewest: int = FEWEST) -> Spread:
+def time_on_cuda(work: TimedWork, seconds: float, fewest: int = FEWEST) -> Timing:
     """Work timed by events of the device for at least so many seconds; of a long run the second half counts.
 
     By then a device that has to save power does so, as it does in a training run.
     """
-    import torch
-
-    plain = partial(_repeated, work, max(WARM, 2 * work.sets))
+    plain = partial(_run_repeatedly, work, max(WARM, 2 * work.sets))
     plain()  # loads kernels, chooses among them, makes handles and workspaces
     torch.cuda.synchronize()
-    estimate = _between([plain])[0] / max(WARM, 2 * work.sets)
+    estimate = _event_seconds([plain])[0] / max(WARM, 2 * work.sets)
     inner = max(1, ceil(CUDA_SAMPLE / max(estimate, 1e-7)))
     short = work.capturable and estimate < SHORT * work.operations
-    piece, timer = (_recorded(work, inner), GRAPH) if short else (partial(_repeated, work, inner), EVENTS)
+    piece, timer = (_as_graph(work, inner), GRAPH) if short else (partial(_run_repeatedly, work, inner), EVENTS)
     samples: list[tuple[float, float]] = []
     until = time.perf_counter() + seconds
     while len(samples) < fewest or (time.perf_counter() < until and len(samples) < MOST):
         begun = time.perf_counter()
-        samples += [(begun, found / inner) for found in _between([piece] * QUEUED)]
+        samples += [(begun, seconds_of_piece / inner) for seconds_of_piece in _event_seconds([piece] * QUEUED)]
     counted = samples[len(samples) // 2 :] if len(samples) >= 2 * fewest else samples
-    found = spread([value for _, value in counted], timer)
-    return _each(replace(found, begin=counted[0][0], end=time.perf_counter()), work)
+    timing = quartiles([value for _, value in counted], timer)
+    return replace(timing, begin=counted[0][0], end=time.perf_counter()).divided(work.operations)
 
 
-def _repeated(work: Work, times: int) -> None:
+def _run_repeatedly(work: TimedWork, times: int) -> None:
     """So many pieces of work in a row, over the sets in turn."""
     for index in range(times):
         work.run(index % work.sets)
 
 
-def _recorded(work: Work, times: int) -> Callable[[], object]:
+def _as_graph(work: TimedWork, times: int) -> Callable[[], object]:
     """The same as a CUDA graph, where launching the pieces one by one would be what is measured.
 
-    Raises LostError where something in it cannot be recorded: PyTorch then keeps the stream and the pool of the
+    Raises DeviceLostError where something in it cannot be recorded: PyTorch then keeps the stream and the pool of the
     recording (torch.cuda.graph leaves its block before it restores them), so nothing else is right in this process.
     """
-    import torch
-
     graph = torch.cuda.CUDAGraph()
     replay: Callable[[], object] = graph.replay
     try:
         with torch.cuda.graph(graph):
-            _repeated(work, times)
+            _run_repeatedly(work, times)
     except RuntimeError as error:
-        raise LostError(f"cannot be recorded into a CUDA graph: {first_line(error)}") from error
+        raise DeviceLostError(f"cannot be recorded into a CUDA graph: {error_line(error)}") from error
     return replay
 
 
-def _between(pieces: Sequence[Callable[[], object]]) -> list[float]:
+def _event_seconds(pieces: Sequence[Callable[[], object]]) -> list[float]:
     """Seconds of each piece between two events on the device, all sent before the first is waited for."""
-    import torch
-
-    marks: list[tuple[Any, Any]] = []
+    marks = []
     for piece in pieces:
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
@@ -152,12 +148,7 @@ def _between(pieces: Sequence[Callable[[], object]]) -> list[float]:
     return [begin.elapsed_time(end) * 1e-3 for begin, end in marks]
 
 
-def _each(found: Spread, work: Work) -> Spread:
-    """The same of one operation."""
-    return replace(found, **{name: getattr(found, name) / work.operations for name in ("value", "low", "high")})
-
-
-def first_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """What went wrong in a line of at most 200 characters; one that ends in a colon goes on, as Inductor's do."""
     first, *more = str(error).strip().splitlines() or [""]
     text = f"{first} {more[0].strip()}" if first.endswith(":") and more else first

@@ -1,35 +1,34 @@
-"""The optimizer's update by implementation, over tensors as a transformer has them.
-
-Imports torch inside functions only.
-"""
+"""The optimizer's update by implementation, over tensors as a transformer has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.lab.bench.cases import Case, Kind, Limits
-from ledger.lab.bench.rig import Rig, each
-from ledger.lab.bench.timing import Work
+import torch
+
+from ledger.lab.bench.cases import BenchCase, BenchKind, DeviceLimits
+from ledger.lab.bench.rig import Rig, bytes_of, fits, timed_builds
+from ledger.lab.bench.timing import TimedWork
 from ledger.spec.load import load_optimizer
 
 KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False, "fused": False}}
 OPERANDS = 7  # AdamW in one pass reads gradient, weight and two moments, and writes all but the gradient
-BYTES = 4
+SHARE = 0.5  # of memory that weights, gradients, states and what an update allocates may take
 CUDA_WIDTHS, CPU_WIDTHS = ((2048, 8), (4096, 4)), ((256, 4), (512, 6), (768, 4))  # width and layers of a transformer
 
 
-def cases(limits: Limits) -> Iterator[Case]:
+def cases(limits: DeviceLimits) -> Iterator[BenchCase]:
     """AdamW's implementations x sizes, fp32."""
-    widths = CUDA_WIDTHS if limits.sort == "cuda" else CPU_WIDTHS
+    widths = CUDA_WIDTHS if limits.type == "cuda" else CPU_WIDTHS
     for kernel in KERNELS:
         passes = load_optimizer("adamw").update[kernel].passes or OPERANDS
         for width, layers in widths[-1:] if limits.quick else widths:
             shapes = _shapes(width, layers)
-            elements = sum(rows * columns for rows, columns in shapes)
-            if 6 * BYTES * elements <= limits.memory / 2:
-                sizes = {"elements": elements, "tensors": len(shapes), "bytes": passes * BYTES * elements}
+            size = bytes_of("fp32", *shapes)
+            if fits(6 * size, SHARE, limits):
+                sizes = {"elements": size // 4, "tensors": len(shapes), "bytes": passes * size}
                 keys = {"operation": "adamw", "kernel": kernel, "width": width, "layers": layers, **sizes}
-                yield Case("optimizer", "optimizer", {**keys, "dtype": "fp32"})
+                yield BenchCase("optimizer", "optimizer", {**keys, "dtype": "fp32"})
 
 
 def _shapes(width: int, layers: int) -> list[tuple[int, int]]:
@@ -39,17 +38,14 @@ def _shapes(width: int, layers: int) -> list[tuple[int, int]]:
     return [*matrices, *vectors] * layers
 
 
-def build(case: Case, rig: Rig) -> Work:
+def build(case: BenchCase, rig: Rig) -> TimedWork:
     """One update of all weights by gradients of their own."""
-    import torch
-
-    weights = [
-        torch.nn.Parameter(rig.random(*shape)) for shape in _shapes(int(case.keys["width"]), int(case.keys["layers"]))
-    ]
+    shapes = _shapes(*case.sizes("width", "layers"))
+    weights = [torch.nn.Parameter(rig.random_tensor(*shape)) for shape in shapes]
     for weight in weights:
-        weight.grad = rig.random(*weight.shape)
+        weight.grad = rig.random_tensor(*weight.shape)
     optimizer = torch.optim.AdamW(weights, lr=1e-6, **KERNELS[str(case.keys["kernel"])])
-    return Work(lambda _: optimizer.step(), capturable=False)
+    return TimedWork(lambda _: optimizer.step(), capturable=False)
 
 
-OPTIMIZER = Kind("optimizer", cases, each(build))
+OPTIMIZER = BenchKind("optimizer", cases, timed_builds(build))

@@ -13,19 +13,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ledger.lab.bench.cases import Case
-from ledger.lab.bench.machine import Machine, NoDeviceError, busy, machine
-from ledger.lab.bench.rig import Rig
-from ledger.lab.bench.table import portions
-from ledger.lab.bench.timing import LostError
+import torch
 
-COMMAND = (sys.executable, "-m", "ledger.lab.bench.worker")
-# A heap that is given back and asked for again would cost a page fault for every 4 KiB of it, in every operation.
-KEPT = {"MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(64 * 2**20)}
+from ledger.lab.bench.cases import BenchCase, MeasuredDevice
+from ledger.lab.bench.machine import NoDeviceError, busy_reason, find_device
+from ledger.lab.bench.rig import Rig
+from ledger.lab.bench.table import by_kind, suite
+from ledger.lab.bench.timing import DeviceLostError
 
 
 def main() -> None:
-    """Says what the device is, then measures the cases that it is given, each announced before it begins."""
+    """Says what the device is and which cases there are for it, then measures those it is given, each announced."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
 
@@ -34,37 +32,39 @@ def main() -> None:
 
     asked = json.loads(sys.stdin.readline())
     try:
-        found = machine(asked["device"], asked["threads"], quick=asked["quick"])
+        device = find_device(asked["device"], asked["threads"], quick=asked["quick"])
     except NoDeviceError as error:
         answer(no_device=str(error))
         return
-    answer(machine=asdict(found))
+    answer(device=asdict(device), cases=[asdict(case) for case in suite(device.limits, asked["only"])])
     line = sys.stdin.readline()
     if not line:
         return
-    cases = [Case(**case) for case in json.loads(line)]
-    rig = Rig(found.place, found.limits, asked["seconds"], asked["hold"], _threads(), found.uuid)
+    cases = [BenchCase(**case) for case in json.loads(line)]
+    rig = Rig(device.place, device.limits, asked["seconds"], asked["hold"], torch.get_num_threads(), device.uuid)
     try:
-        for index, result in measured(cases, rig, found):
+        for index, result in measure_cases(cases, rig, device):
             if result is None:
                 answer(begun=index)
             else:
                 answer(done=index, result=result)
-    except LostError:
+    except DeviceLostError:
         answer(lost=True)
         answers.flush()
         os._exit(0)  # what a lost device holds cannot be given back, and trying to may abort or hang
     answer(finished=True)
 
 
-def measured(cases: list[Case], rig: Rig, found: Machine) -> Iterable[tuple[int, Mapping[str, Any] | None]]:
+def measure_cases(
+    cases: list[BenchCase], rig: Rig, device: MeasuredDevice
+) -> Iterable[tuple[int, Mapping[str, Any] | None]]:
     """The place of each case with None when it begins, and with its result.
 
-    Raises LostError, after the error of the case in which the device was lost.
+    Raises DeviceLostError, after the error of the case in which the device was lost.
     """
     index = 0
-    for kind, some in portions(cases):
-        reason = busy(found)
+    for kind, some in by_kind(cases):
+        reason = busy_reason(device)
         if reason:
             for _ in some:
                 yield index, {"error": reason}
@@ -74,20 +74,14 @@ def measured(cases: list[Case], rig: Rig, found: Machine) -> Iterable[tuple[int,
         gc.collect()
         gc.freeze()  # libraries stay; the garbage of each case is looked for without them
         try:
-            for one in kind.measure(some, rig):
-                yield index, one.result
+            for measured in kind.measure(some, rig):
+                yield index, measured.result
                 index += 1
                 if index < len(cases):
                     yield index, None
-        except LostError as error:
+        except DeviceLostError as error:
             yield index, {"error": str(error)}
             raise
-
-
-def _threads() -> int:
-    import torch
-
-    return int(torch.get_num_threads())
 
 
 if __name__ == "__main__":
