@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.books.prices import FALLBACK
+from ledger.books.prices import FALLBACK, Work, kernel
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.form_table import FORMS, form_lines
@@ -91,43 +91,46 @@ origin: {method: made by a formula}
 series:
   - what: sort
     unit: us
-    columns: [bytes, rows, value]
+    columns: [bytes, flops, value]
     rows: |"""
 
 
 SORTING = PriceForm(
     parameters=(
         Parameter("b", "1", "share of the bandwidth", 0.5, most=1.0, positive=True),
-        Parameter("r", "s", "seconds to order a row", 1e-9),
+        Parameter("v", "1", "share of the arithmetic outside matrix units", 0.5, most=1.0, positive=True),
     ),
-    sizes={"bytes": "bytes that it moves", "rows": "rows that it orders"},
-    seconds=lambda p, of, sheet: of["bytes"] / (p["b"] * sheet.bandwidth) + p["r"] * of["rows"],
-    formula="bytes / (b * bandwidth) + r * rows",
+    sizes={"bytes": "bytes that it moves", "flops": "comparisons that it makes"},
+    seconds=lambda p, of, sheet: of["bytes"] / (p["b"] * sheet.bandwidth) + of["flops"] / (p["v"] * sheet.peak),
+    formula="bytes / (b * bandwidth) + flops / (v * peak)",
 )
 
 
 def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One row, and a row for the class it prices: both are fitted, read, held to ranges, documented, in the schema."""
+    """One row, and one for its class: fitted, read, held to its ranges, priced, documented, and in the schema."""
     monkeypatch.setitem(PRICE_FORMS, "sorting", SORTING)
     monkeypatch.setitem(KERNEL_FAMILIES, "sort", KernelFamily("sorting"))
-    truth, sheet = {"b": 0.41, "r": 3.1e-9}, DataSheet(bandwidth=load_accelerator("h100-sxm").bandwidth)
-    points = [{"bytes": 10.0**power, "rows": rows} for power in (6, 7, 8, 9) for rows in (997.0, 99991.0, 9999991.0)]
+    h100, truth = load_accelerator("h100-sxm"), {"b": 0.41, "v": 0.29}
+    sheet = DataSheet(h100.vector, h100.bandwidth, h100.multiprocessors)
+    points = [{"bytes": 10.0**one, "flops": 10.0**other} for one in (6, 7, 8, 9) for other in (6, 8, 10)]
     micros = [1e6 * seconds("sorting", truth, point, sheet) for point in points]
-    rows = [f"      {at['bytes']:.0f} {at['rows']:.0f} {time:.9g}" for at, time in zip(points, micros, strict=True)]
+    rows = [f"      {at['bytes']:.0f} {at['flops']:.0f} {time:.9g}" for at, time in zip(points, micros, strict=True)]
     evidence, spec = tmp_path / "sorted.yaml", tmp_path / "device.yaml"
     evidence.write_text("\n".join((EVIDENCE, *rows, "")), encoding="utf-8")
 
     (fitted,) = fit_all([read_evidence(evidence)])
     spec.write_text(fitted.spec, encoding="utf-8")
-    (price,) = (one for one in load_accelerator(spec).calibration if str(one.what) == "sort")
+    device = load_accelerator(spec)
+    (price,) = device.curves[KernelClass("sort")]
     assert dict(price.parameters) == pytest.approx(truth, rel=1e-3)
-    assert price.form == "sorting"
+    work = Work(KernelClass("sort"), points[-1]["flops"], points[-1]["bytes"])
+    assert kernel(device, work).seconds == pytest.approx(seconds("sorting", price.parameters, points[-1], sheet))
 
     spec.write_text(fitted.spec.replace("b: 0.41", "b: 1.41"), encoding="utf-8")
     with pytest.raises(SpecError, match=r"sort: `b` cannot be 1\.41"):
         load_accelerator(spec)
-    assert any("`r`" in line and "seconds to order a row" in line for line in form_lines())
+    assert any("`v`" in line and "outside matrix units" in line for line in form_lines())
     published = definition_schema(Curve)["properties"]
     assert "sorting" in published["form"]["enum"]
     assert "sort" in published["what"]["enum"]
-    assert {"b", "r"} in [set(one["properties"]) for one in published["parameters"]["anyOf"]]
+    assert {"b", "v"} in [set(one["properties"]) for one in published["parameters"]["anyOf"]]

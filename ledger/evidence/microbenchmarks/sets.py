@@ -78,7 +78,7 @@ class MeasurementKind:
 
     def data_sheet(self, accelerator: Accelerator) -> DataSheet:
         """What the device's data sheet promises such records; raises KeyError where it has no peak for them."""
-        peak = accelerator.peak[self.number_format] if self.number_format else 1.0
+        peak = accelerator.peak[self.number_format] if self.number_format else accelerator.vector
         return DataSheet(peak, accelerator.bandwidth, accelerator.multiprocessors)
 
 
