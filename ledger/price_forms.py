@@ -194,18 +194,6 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         _bandwidth,
         "t0 + bytes / (b * bandwidth)",
     ),
-    "vector": PriceForm(
-        (
-            _share("v", "share of the arithmetic outside matrix units", 0.5),
-            _share("b", "share of the memory's bandwidth", 0.7),
-            _start(3e-6),
-        ),
-        {**FLOPS, **BYTES},
-        lambda p, of, sheet: (
-            p["t0"] + maximum(of["flops"] / (p["v"] * sheet.peak), of["bytes"] / (p["b"] * sheet.bandwidth))
-        ),
-        "t0 + max(flops / (v * peak), bytes / (b * bandwidth))",
-    ),
     "typical": PriceForm(
         (_share("e", "share of the peak", 0.65), _share("b", "share of the memory's bandwidth", 0.87)),
         {**FLOPS, **BYTES},
