@@ -133,7 +133,7 @@ def compare(spec: str, table: str, trees: Sequence[Path], runs: int) -> None:
 def stages(spec: str) -> None:
     """Prints what each arrow of the compiler takes on its own, warm, in this process."""
     from ledger.books import compiler, kernels
-    from ledger.books.closed import close
+    from ledger.books.compiled_roles import compile_roles
     from ledger.model.program import program
     from ledger.model.schedule import roles
     from ledger.report.html import render
@@ -141,13 +141,13 @@ def stages(spec: str) -> None:
     from ledger.spec.load import load_plan
 
     plan = load_plan(spec)
-    books = close(plan, roles(plan))
+    books = compile_roles(plan, roles(plan))
     compiled = compiler.compile_plan(plan)
     works: list[tuple[str, Callable[[], object]]] = [
         ("spec: text to plan", lambda: load_plan(spec)),
         ("model: plan to one device's operations, each role", lambda: [program(plan, role) for role in roles(plan)]),
-        ("books: operations to entries, bound", lambda: close(plan, roles(plan))),
-        ("books: prices", lambda: [list(kernels.priced(book.ledger, plan, book.value)) for book in books]),
+        ("books: operations to entries, bound", lambda: compile_roles(plan, roles(plan))),
+        ("books: prices", lambda: [list(kernels.price_calls(book.ledger, plan, book.value)) for book in books]),
         ("books: all of it, plan to totals and verdict", lambda: compiler.compile_plan(plan)),
         ("report: compiled plan to HTML", lambda: render(Report(compiled))),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ledger.books.closed import Books, whole
+from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import napkin, parameters
 from ledger.books.results import Check, Number, Verdict
 from ledger.books.totals import run, static
@@ -15,7 +15,7 @@ from ledger.spec.plan import Plan
 STATE = ("weights", "master", "gradients", "optimizer")
 
 
-def totals(plan: Plan, books: Sequence[Books]) -> dict[str, Number]:
+def totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
     found: dict[str, Number] = dict(parameters(whole(plan), books))
     found.update(napkin(plan, int(found["parameters"])))

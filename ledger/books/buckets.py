@@ -10,13 +10,13 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.model.exchanges import Exchanged
+from ledger.model.fsdp_units import INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets
 from ledger.model.operations import total
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor, sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import INPUT, OUTPUT
 from ledger.spec.plan import Plan
 
 # torch 2.13: _DEFAULT_BUCKET_CAP_MB (torch/nn/parallel/distributed.py) and _DEFAULT_FIRST_BUCKET_BYTES

@@ -8,14 +8,14 @@ from heapq import nsmallest
 from ledger.arithmetic.values import Amount
 from ledger.books import bare, passes, time, totals
 from ledger.books.bindings import described
-from ledger.books.closed import Books, close
+from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved
 from ledger.books.memory.peak import peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
-from ledger.books.repricing import paces, timetable
+from ledger.books.price_changes import resource_shares, step_calls
 from ledger.books.results import Account, Compiled, KernelTime, Moment, RoleResult
 from ledger.books.verdict import verdict
 from ledger.model.schedule import roles
@@ -26,15 +26,15 @@ LARGEST = 12  # stocks listed for each moment
 
 def compile_plan(plan: Plan) -> Compiled:
     """Operations, entries, numbers, prices, verdict."""
-    books = close(plan, roles(plan))
+    books = compile_roles(plan, roles(plan))
     if plan.model.bare:
         return _bare(plan, books)
-    table = timetable(books)
+    table = step_calls(books)
     rows = table.rows(plan)
     timed = table.times(plan, rows)
     step = time.step_time(timed, plan)
     results = tuple(result(book, plan, passes.with_exposure(role)) for book, role in zip(books, timed, strict=True))
-    found = totals.totals(plan, books, results, step) | paces(plan, table, rows, step.estimate)
+    found = totals.totals(plan, books, results, step) | resource_shares(plan, table, rows, step.estimate)
     return Compiled(
         plan=plan,
         totals=found,
@@ -47,7 +47,7 @@ def compile_plan(plan: Plan) -> Compiled:
     )
 
 
-def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
+def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
     results = tuple(result(book, plan, ()) for book in books)
     found = bare.totals(plan, books)
@@ -55,7 +55,7 @@ def _bare(plan: Plan, books: tuple[Books, ...]) -> Compiled:
     return Compiled(plan, found, rows, results, (), bare.verdict(plan, found), described(plan, books[0].role))
 
 
-def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
+def result(book: CompiledRole, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
     found, role, peak = moments(book), book.role, peak_of(book)
     beside = outside(plan, book, peak)
@@ -64,12 +64,12 @@ def result(book: Books, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
     )
 
 
-def reserved_bytes(plan: Plan, book: Books) -> Amount:
+def reserved_bytes(plan: Plan, book: CompiledRole) -> Amount:
     """Bytes the driver reports of a role's device at its fullest moment."""
     return reserved(plan, book, peak_of(book))
 
 
-def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
+def stocks(book: CompiledRole) -> Iterator[tuple[Lifetime, str, str, int]]:
     """Every stock with its bytes: when it is alive, its category, its account."""
     for entry in book.entries:
         if isinstance(entry.when, Lifetime):
@@ -77,7 +77,7 @@ def stocks(book: Books) -> Iterator[tuple[Lifetime, str, str, int]]:
             yield entry.when, entry.resource.category, entry.account, amount
 
 
-def moments(book: Books) -> tuple[Moment, ...]:
+def moments(book: CompiledRole) -> tuple[Moment, ...]:
     """Every candidate for the peak, with what is alive then."""
     line = book.line
     parts = [dict.fromkeys(CATEGORIES, 0) for _ in line.names]
@@ -97,7 +97,7 @@ def _largest_first(holding: tuple[str, int]) -> tuple[int, str]:
     return -amount, account
 
 
-def accounts(book: Books) -> Iterator[Account]:
+def accounts(book: CompiledRole) -> Iterator[Account]:
     """Every entry with its value and its formula as text."""
     line = book.line
     for entry in book.entries:

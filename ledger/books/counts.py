@@ -8,16 +8,16 @@ from fractions import Fraction
 import sympy
 
 from ledger.arithmetic.values import Amount, ceil_divide, truncate
-from ledger.books.closed import Books, Whole
+from ledger.books.compiled_roles import CompiledRole, Whole
 from ledger.books.evaluate import Exact
 from ledger.books.results import Number
 from ledger.model import dtypes
 from ledger.model.dims import symbol
+from ledger.model.fsdp_units import ENDS
 from ledger.model.operations import Operation, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import ENDS
 from ledger.numbers import DAY
 from ledger.spec.plan import Plan
 
@@ -25,7 +25,7 @@ Totals = Iterator[tuple[str, Number]]
 CORE = ("attention", "core")
 
 
-def parameters(model: Whole, books: Sequence[Books]) -> Totals:
+def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
     """Parameters of the model, those a token uses, and those one device holds."""
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
@@ -47,7 +47,7 @@ def used(weight: Tensor) -> sympy.Expr:
     return weight.elements() * symbol("top_k", experts[0].suffix) / experts[0].symbol
 
 
-def flops(plan: Plan, books: Sequence[Books]) -> Totals:
+def flops(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
     """Matmul FLOPs of the whole job in one step, by pass, with the exact density of causal masks."""
     by_phase: dict[str, Exact] = {
         phase: sum(book.role.devices * book.value(book.ledger.total("matmul", when=phase)) for book in books)

@@ -21,7 +21,7 @@ from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
-class Job:
+class KernelCall:
     """One cause of a ledger in numbers, before any price: a kernel with its `work`, or bytes that move (`payload`)."""
 
     cause: Cause
@@ -34,13 +34,13 @@ class Job:
     payload: Amount = 0.0
 
 
-def priced(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
+def price_calls(ledger: Ledger, plan: Plan, value: Value) -> Iterator[KernelTime]:
     """One row for each cause in the ledger that takes time."""
-    for job in jobs(ledger, value):
-        yield row(job, plan)
+    for call in kernel_calls(ledger, value):
+        yield price_call(call, plan)
 
 
-def jobs(ledger: Ledger, value: Value) -> Iterator[Job]:
+def kernel_calls(ledger: Ledger, value: Value) -> Iterator[KernelCall]:
     """Every cause in the ledger that takes time, whatever the prices are."""
     for entry in ledger.select("hbm", "comm", "host_link"):
         operation = entry.operation
@@ -50,40 +50,40 @@ def jobs(ledger: Ledger, value: Value) -> Iterator[Job]:
             yield _kernel(entry, operation, value)
 
 
-def row(job: Job, plan: Plan) -> KernelTime:
-    """A job at the prices of a plan."""
-    price, work = _price(job, plan), job.work
+def price_call(call: KernelCall, plan: Plan) -> KernelTime:
+    """A call at the prices of a plan."""
+    price, work = _price(call, plan), call.work
     return KernelTime(
-        cause=job.cause,
-        when=job.when,
-        kind=job.kind,
-        times=job.times,
-        flops=work.flops if work and job.multiplies else 0.0,
+        cause=call.cause,
+        when=call.when,
+        kind=call.kind,
+        times=call.times,
+        flops=work.flops if work and call.multiplies else 0.0,
         bytes=work.bytes if work else 0.0,
-        payload=job.payload,
+        payload=call.payload,
         seconds=price.seconds,
         roofline=price.floor,
         bound=price.bound,
         error=price.error,
         calibrated=price.calibrated,
-        per=job.per,
-        compute=price.compute if job.multiplies else 0.0,
+        per=call.per,
+        compute=price.compute if call.multiplies else 0.0,
     )
 
 
-def _price(job: Job, plan: Plan) -> prices.Price:
-    device, kind = plan.accelerator, job.kind
+def _price(call: KernelCall, plan: Plan) -> prices.Price:
+    device, kind = plan.accelerator, call.kind
     if isinstance(kind, Transfer):
         where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)
-        return prices.transfer(device, plan.cluster, kind.collective, where, job.payload)
+        return prices.transfer(device, plan.cluster, kind.collective, where, call.payload)
     if isinstance(kind, HostTransfer):
-        return prices.host_copy(device, kind.direction, job.payload)
-    if job.work is None:
-        raise TypeError(f"{job.cause.account} is a kernel without work")
-    return prices.kernel(device, job.work, plan.stack.matmul_level)
+        return prices.host_copy(device, kind.direction, call.payload)
+    if call.work is None:
+        raise TypeError(f"{call.cause.account} is a kernel without work")
+    return prices.kernel(device, call.work, plan.stack.matmul_level)
 
 
-def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
+def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:
     shape = operation.shape()
     pieces, spent = truncate(value(operation.pieces)), operation.spent()
     multiplies = spent != ZERO
@@ -96,7 +96,7 @@ def _kernel(entry: Entry, operation: Operation, value: Value) -> Job:
         **(_extent(shape, pieces, value) if shape else {}),
     )
     times = truncate(value(entry.times))
-    return Job(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=multiplies)
+    return KernelCall(entry.cause, str(entry.when), operation.kernel, times, entry.per, work, multiplies=multiplies)
 
 
 def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
@@ -105,6 +105,6 @@ def _extent(shape: Matmul, pieces: Amount, value: Value) -> dict[str, Amount]:
     return {**found, "batch": found["batch"] / pieces}
 
 
-def _transfer(entry: Entry, transfer: Transfer | HostTransfer, value: Value) -> Job:
+def _transfer(entry: Entry, transfer: Transfer | HostTransfer, value: Value) -> KernelCall:
     times, payload = truncate(value(entry.times)), real(value(entry.amount))
-    return Job(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)
+    return KernelCall(entry.cause, str(entry.when), transfer, times, entry.per, payload=payload)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share
 from ledger.books.entries import MICRO_BATCH, STEP
-from ledger.books.hosts import checks_once, launches
+from ledger.books.launch_overhead import checks_once, launches
 from ledger.books.overlap import cargo, gradients_hide, hidden, moves
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Purpose
+from ledger.model.fsdp_units import ROOT
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.pipelines import Pace
 from ledger.model.schedule import Role, micro_batches
-from ledger.model.wrapping import ROOT
 from ledger.spec.plan import Plan
 
 HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
@@ -25,7 +25,7 @@ PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
 
 @dataclass(frozen=True)
-class Stretch:
+class UnitPass:
     """One unit in one pass of one micro-batch: device seconds, what launching costs more, transfers by their fate.
 
     `shown` are seconds of transfers that nothing hides, `tax` the compute lost beside hidden ones, `weights` the part
@@ -45,7 +45,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class RoleTime:
+class StageTime:
     """One role's micro-batch and step: `passes` by pass and unit, `once` what a step adds, by kind.
 
     `count` is the micro-batches of a step; `launch` what hosts need beyond that for transfers once a step.
@@ -54,7 +54,7 @@ class RoleTime:
     role: Role
     count: Amount
     kernels: tuple[KernelTime, ...]
-    passes: Mapping[tuple[str, str], Stretch]
+    passes: Mapping[tuple[str, str], UnitPass]
     sends: Amount
     optimizer: Amount
     once: Mapping[str, Amount]
@@ -63,17 +63,17 @@ class RoleTime:
     @property
     def micro_batch(self) -> Amount:
         """Seconds of one micro-batch, both passes."""
-        return sum(stretch.seconds for stretch in self.passes.values()) + self.sends
+        return sum(unit_pass.seconds for unit_pass in self.passes.values()) + self.sends
 
     def pass_seconds(self, wanted: str) -> Amount:
         """Seconds of one micro-batch's forward or backward pass, sends aside."""
-        return sum(stretch.seconds for (name, _), stretch in self.passes.items() if name == wanted)
+        return sum(unit_pass.seconds for (name, _), unit_pass in self.passes.items() if name == wanted)
 
     @property
     def pace(self) -> Pace:
         """A micro-batch as a schedule orders it: forward, gradients of inputs and what is rebuilt, those of weights."""
         forward = self.pass_seconds("forward")
-        weights = sum(stretch.weights for stretch in self.passes.values())
+        weights = sum(unit_pass.weights for unit_pass in self.passes.values())
         forward += self.sends / 2
         return Pace(forward, self.micro_batch - forward - weights, weights)
 
@@ -86,17 +86,17 @@ class RoleTime:
                 everything[cargo(row)] += row.seconds * row.times
         shown: dict[str, Amount] = defaultdict(float, self.once)
         shown["pipeline"] += self.count * self.sends
-        for stretch in self.passes.values():
-            for kind, seconds in stretch.shown.items():
+        for unit_pass in self.passes.values():
+            for kind, seconds in unit_pass.shown.items():
                 shown[kind] += self.count * seconds
         return {kind: minimum(1.0, share(shown[kind], seconds)) for kind, seconds in everything.items()}
 
 
-def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
+def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
     """Prices of one role put in order: what hides behind what is the stack's rule, transfer by transfer."""
     recurring = [row for row in rows if row.per == MICRO_BATCH and cargo(row) != PIPELINE]
     passes = {
-        (name, unit): _stretch(
+        (name, unit): _unit_pass(
             name, unit, [row for row in recurring if row.cause.unit == unit and row.when in phases], plan
         )
         for name, phases in PASSES.items()
@@ -106,10 +106,10 @@ def role_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> RoleTime:
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
     once, late = _once(rows, passes, plan), checks_once(rows, _taken(passes)["backward"], plan)
-    return RoleTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
+    return StageTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
 
 
-def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> Stretch:
+def _unit_pass(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitPass:
     """One unit's pass of one micro-batch."""
     count = micro_batches(plan)
 
@@ -139,7 +139,7 @@ def _stretch(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> St
         shown[HOST] = seconds(waited) + _beside(beside, seconds, taken, taken - behind_unit)
     tax = slowed(plan) * (behind + behind_unit)
     weights = seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT)
-    return Stretch(device, launch, shown, tax, weights)
+    return UnitPass(device, launch, shown, tax, weights)
 
 
 def _beside(
@@ -163,7 +163,7 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch], plan: Plan) -> dict[str, Amount]:
+def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], UnitPass], plan: Plan) -> dict[str, Amount]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
     taken = _taken(passes)
     moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
@@ -179,7 +179,7 @@ def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], Stretch],
     return {"data": gradients + weights, HOST: host}
 
 
-def _taken(passes: Mapping[tuple[str, str], Stretch]) -> dict[str, Amount]:
+def _taken(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
     """What one micro-batch takes in each pass, transfers aside."""
     return {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
 
@@ -195,7 +195,7 @@ def _host(rows: Sequence[KernelTime], summed_late: bool, backward: Amount, plan:
     return gradients + up
 
 
-def with_exposure(time: RoleTime) -> tuple[KernelTime, ...]:
+def with_exposure(time: StageTime) -> tuple[KernelTime, ...]:
     """The rows, transfers with the seconds of each that nothing hides (spread evenly over those of one cargo)."""
     exposed = time.exposed
     return tuple(

@@ -16,6 +16,7 @@ from ledger.model.collectives import Collective
 from ledger.model.cutting import along
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
+from ledger.model.fsdp_units import ENDS
 from ledger.model.offloading import OF_ACTIVATIONS, OF_GRADIENTS, OF_WEIGHTS, copies, held_on_host
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
@@ -25,7 +26,6 @@ from ledger.model.sharding import Exchange
 from ledger.model.units import Unit
 from ledger.model.unsharding import copies as copied_around
 from ledger.model.update import Streaming, accumulations, exchanges, update
-from ledger.model.wrapping import ENDS
 from ledger.spec.kernel_classes import ATTENTION, GROUPED
 from ledger.spec.plan import Plan
 

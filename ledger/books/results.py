@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import sympy
 
-    from ledger.books.closed import Books
+    from ledger.books.compiled_roles import CompiledRole
     from ledger.books.resources import Resource
     from ledger.model.causes import Cause, HostTransfer, Transfer
     from ledger.spec.kernel_classes import KernelClass
@@ -172,7 +172,7 @@ class Compiled:
     waterfall: tuple[Span, ...]
     verdict: Verdict
     symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
-    books: tuple[Books, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
+    books: tuple[CompiledRole, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import sqrt
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
 from ledger.books.entries import STEP
 from ledger.books.overlap import cargo, moves, spent
-from ledger.books.passes import PIPELINE, RoleTime
+from ledger.books.passes import PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, Span
 from ledger.model.causes import HostTransfer, Transfer
@@ -46,7 +46,7 @@ class StepTime:
     slowest: Amount  # its place among the roles
 
 
-def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
+def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
     """All roles together: the slowest stage sets the pace, the others fill and drain the pipeline."""
     count = micro_batches(plan)
     place = largest(times, lambda time: time.micro_batch)
@@ -70,7 +70,7 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
         high=estimate * (1 + error),
         serial=of_item(place, times, _serial) + moved + bubble + optimizer + hosts,
         parts=parts,
-        compute=count * of_item(place, times, lambda time: sum(stretch.device for stretch in time.passes.values())),
+        compute=count * of_item(place, times, lambda time: sum(unit_pass.device for unit_pass in time.passes.values())),
         communication=moved,
         exposed=sum(seconds for name, seconds in parts.items() if name in OPEN_TRANSFERS),
         bubble=bubble,
@@ -80,14 +80,14 @@ def step_time(times: Sequence[RoleTime], plan: Plan) -> StepTime:
     )
 
 
-def _bubble(slowest: RoleTime, times: Sequence[RoleTime], plan: Plan) -> Amount:
+def _bubble(slowest: StageTime, times: Sequence[StageTime], plan: Plan) -> Amount:
     """Seconds of a step in which the slowest device waits for others."""
     own = slowest.role.stages[0]
     others = [time.pace for time in times for stage in time.role.stages if stage != own]
     return schedule(plan.parallelism).bubble(others, slowest.pace, plan.parallelism.interleave)
 
 
-def _moved(slowest: RoleTime) -> Amount:
+def _moved(slowest: StageTime) -> Amount:
     """Seconds of its recurring transfers, and of sends beyond them."""
     recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
     sends = spent(row for row in slowest.kernels if cargo(row) == PIPELINE)
@@ -123,17 +123,17 @@ def spans(time: StepTime) -> tuple[Span, ...]:
     )
 
 
-def _parts(slowest: RoleTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
+def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
     """Seconds of a step by what they go into, on the slowest device."""
     parts, count = defaultdict[str, Amount](float), slowest.count
     for row in slowest.kernels:
         if not moves(row) and row.when != "optimizer":
             parts[row.when] += row.seconds * row.times
-    for stretch in slowest.passes.values():
-        for kind, seconds in stretch.shown.items():
+    for unit_pass in slowest.passes.values():
+        for kind, seconds in unit_pass.shown.items():
             parts[f"comm.{kind}"] += seconds * count
-        parts["tax"] += stretch.tax * count
-        parts["launch"] += stretch.launch * count
+        parts["tax"] += unit_pass.tax * count
+        parts["launch"] += unit_pass.launch * count
     for kind, seconds in once.items():
         parts[f"comm.{kind}"] += seconds
     parts["comm.pipeline"] = slowest.sends * count
@@ -141,19 +141,19 @@ def _parts(slowest: RoleTime, once: Mapping[str, Amount], hosts: Amount) -> dict
     return dict(parts)
 
 
-def _serial(slowest: RoleTime) -> Amount:
+def _serial(slowest: StageTime) -> Amount:
     """Its kernels and what launching them takes, one after the other."""
     kernels = spent(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
-    return kernels + slowest.count * sum(stretch.launch for stretch in slowest.passes.values())
+    return kernels + slowest.count * sum(unit_pass.launch for unit_pass in slowest.passes.values())
 
 
-def _roofline(time: RoleTime) -> Amount:
+def _roofline(time: StageTime) -> Amount:
     """Each kernel at the larger of its compute and its traffic, by data sheet; transfers only if they are more."""
     compute = sum(row.roofline * row.times for row in time.kernels if not moves(row))
     return maximum(compute, _wire(time))
 
 
-def _wire(time: RoleTime) -> Amount:
+def _wire(time: StageTime) -> Amount:
     """The busiest axis at the line rate of its links."""
     axes: dict[str, Amount] = defaultdict(float)
     for row in time.kernels:
@@ -163,7 +163,7 @@ def _wire(time: RoleTime) -> Amount:
     return largest_of(axes.values())
 
 
-def _floor(time: RoleTime, plan: Plan) -> Amount:
+def _floor(time: StageTime, plan: Plan) -> Amount:
     """Every resource busy all the time and perfectly overlapped, at datasheet prices."""
     resources: dict[str, Amount] = defaultdict(float)
     for row in time.kernels:
@@ -173,7 +173,7 @@ def _floor(time: RoleTime, plan: Plan) -> Amount:
     return maximum(_wire(time), *resources.values())
 
 
-def _error(slowest: RoleTime, estimate: Amount) -> Amount:
+def _error(slowest: StageTime, estimate: Amount) -> Amount:
     """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
     by_kind: dict[str, Amount] = defaultdict(float)
     exposed = slowest.exposed

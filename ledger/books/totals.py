@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from ledger.arithmetic.values import Amount, maximum
-from ledger.books.closed import Books, whole
+from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
 from ledger.books.evaluate import Exact
 from ledger.books.memory import quantised
@@ -22,7 +22,7 @@ from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
 
 
-def totals(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult], time: StepTime) -> dict[str, Number]:
+def totals(plan: Plan, books: Sequence[CompiledRole], roles: Sequence[RoleResult], time: StepTime) -> dict[str, Number]:
     """Every key that this plan has numbers for."""
     found: dict[str, Number] = {}
     model = whole(plan)
@@ -38,7 +38,7 @@ def totals(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult], time
     return found
 
 
-def static(plan: Plan, book: Books) -> Totals:
+def static(plan: Plan, book: CompiledRole) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
@@ -51,7 +51,7 @@ def static(plan: Plan, book: Books) -> Totals:
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 
 
-def memory(plan: Plan, books: Sequence[Books], roles: Sequence[RoleResult]) -> Totals:
+def memory(plan: Plan, books: Sequence[CompiledRole], roles: Sequence[RoleResult]) -> Totals:
     """State that persists, and what is alive at the peak, of the worst role."""
     worst = max(roles, key=lambda role: role.peak.total)
     yield from static(plan, next(book for book in books if book.role.name == worst.name))
@@ -71,7 +71,7 @@ def _kv_cache(plan: Plan) -> int:
     return int(kept * plan.run.micro_batch * dtypes.size(dtype))
 
 
-def traffic(books: Sequence[Books]) -> Totals:
+def traffic(books: Sequence[CompiledRole]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
     found: dict[str, Number] = {}
     for book in books:
@@ -85,7 +85,7 @@ def traffic(books: Sequence[Books]) -> Totals:
     yield from sorted(found.items())
 
 
-def host(plan: Plan, books: Sequence[Books]) -> Totals:
+def host(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
     neighbours = min(plan.cluster.devices, plan.cluster.devices_per_node)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ledger.arithmetic.operations import Number
 from ledger.arithmetic.tracing import Graph, Trace, holds, marked
 from ledger.arithmetic.values import Amount, largest, of_item, parts_of, pick
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import peak_of
-from ledger.books.repricing import PRICES, timetable
+from ledger.books.price_changes import PRICES, step_calls
 from ledger.books.time import step_time
 from ledger.books.totals import run
 from ledger.model.schedule import roles
@@ -140,12 +140,12 @@ def structure(plan: Plan, graph: Graph, values: Mapping[str, int]) -> Structure:
     """The plan at legal values of its inputs, and wherever its operations are the same."""
     trace = Trace(graph)
     sized = with_prices(with_inputs(plan, trace, values), trace)
-    books = close(sized, roles(sized))
+    books = compile_roles(sized, roles(sized))
     peaks = [peak_of(book) for book in books]
     fullest = largest(peaks, lambda peak: peak.bytes)
     parts = parts_of(fullest, peaks, lambda peak: peak.parts)
     everyone = [reserved(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
-    table = timetable(books)
+    table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
     totals = {
         "memory.peak": of_item(fullest, peaks, lambda peak: peak.bytes),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
 from ledger.books.counts import peak
-from ledger.books.repricing import LIMITS
+from ledger.books.price_changes import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.numbers import THIN, integer, machine, said

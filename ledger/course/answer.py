@@ -8,10 +8,10 @@ from typing import Any
 from ledger.course import asks, limits, operations, plans, serving, states
 from ledger.course.answers import Answer, Found, compared
 from ledger.course.lecture import Lecture, Question
-from ledger.course.plans import Books
+from ledger.course.plans import CompiledPlans
 
 Function = Callable[[Any], Found]
-WithBooks = Callable[[Any, Books], Found]
+WithBooks = Callable[[Any, CompiledPlans], Found]
 
 # Kinds of questions that need no compiled plan, then those that do.
 ANSWERS: Mapping[type, Function] = {
@@ -42,16 +42,16 @@ COMPILED: Mapping[type, WithBooks] = {
 
 def answers(lecture: Lecture) -> Iterator[Answer]:
     """Every question of a lecture with its answer, in order; a plan that several ask about is compiled once."""
-    books = Books()
+    books = CompiledPlans()
     for chapter in lecture.chapters:
         for question in chapter.questions:
             yield answer(question, books)
 
 
-def answer(question: Question, books: Books | None = None) -> Answer:
+def answer(question: Question, books: CompiledPlans | None = None) -> Answer:
     """One question with its answer, compared with what is expected of it."""
     kind = type(question.ask)
-    found = ANSWERS[kind](question.ask) if kind in ANSWERS else COMPILED[kind](question.ask, books or Books())
+    found = ANSWERS[kind](question.ask) if kind in ANSWERS else COMPILED[kind](question.ask, books or CompiledPlans())
     by_name = {figure.name: figure.value for figure in found.figures}
     outcomes = tuple(compared(expected, by_name.get(expected.figure)) for expected in question.expected)
     return Answer(question, found, outcomes)

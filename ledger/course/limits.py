@@ -14,7 +14,7 @@ from ledger.books.evaluate import exact
 from ledger.books.results import Compiled
 from ledger.course.answers import Figure, Found, Grid
 from ledger.course.asks import BudgetAsk, FitAsk, Offer, SegmentsAsk, StorageAsk
-from ledger.course.plans import Books
+from ledger.course.plans import CompiledPlans
 from ledger.course.states import TITLES, per_parameter
 from ledger.model import dtypes
 from ledger.model.contraction import Contraction
@@ -42,7 +42,7 @@ OFFER_COLUMNS = (
 # --- what really fits ---------------------------------------------------------------------------
 
 
-def fit(ask: FitAsk, books: Books) -> Found:
+def fit(ask: FitAsk, books: CompiledPlans) -> Found:
     """The deepest model of this shape that fits, by its compiled peak, beside the bound from state alone."""
     naive = books(ask.plan).totals["napkin.max_parameters"]
     layers = deepest(lambda count: _fits(compile_plan(deep(ask.plan, count))))
@@ -104,7 +104,7 @@ def _row(compiled: Compiled) -> tuple[int | float | bool, ...]:
 # --- checkpoints of activations -----------------------------------------------------------------
 
 
-def segments(ask: SegmentsAsk, books: Books) -> Found:
+def segments(ask: SegmentsAsk, books: CompiledPlans) -> Found:
     """What is kept when every k-th layer's input is kept, and the forward passes that it takes."""
     compiled = books(ask.plan)
     (group,) = ask.plan.model.groups
@@ -150,7 +150,7 @@ def _kept(layers: int, stream: Fraction, one_layer: Fraction) -> Iterator[Figure
 # --- checkpoints on storage ---------------------------------------------------------------------
 
 
-def storage(ask: StorageAsk, books: Books) -> Found:
+def storage(ask: StorageAsk, books: CompiledPlans) -> Found:
     """Bytes and seconds of one checkpoint, and the interval at which writing and lost work cost least."""
     plan = ask.plan
     each = per_parameter(plan.precision, plan.optimizer)
@@ -196,7 +196,7 @@ def training_flops(parameters: sympy.Expr, tokens: sympy.Expr) -> sympy.Expr:
     return total(step.useful() for step in (forward, *forward.gradients()))
 
 
-def budget(ask: BudgetAsk, books: Books) -> Found:
+def budget(ask: BudgetAsk, books: CompiledPlans) -> Found:
     """Money -> hours -> FLOPs -> the model that its tokens just pay for, offer by offer; the best offer's figures."""
     parameters, flops = sympy.symbols("N C", positive=True)
     (largest,) = sympy.solve(training_flops(parameters, ask.tokens_per_parameter * parameters) - flops, parameters)

@@ -24,7 +24,7 @@ NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: 
 
 
 @dataclass(frozen=True)
-class Books:
+class CompiledPlans:
     """Compiled plans by the digest of what they say."""
 
     known: dict[str, Compiled] = field(default_factory=dict)
@@ -44,7 +44,7 @@ def total_of(compiled: Compiled, key: str) -> Number:
 # --- one plan -----------------------------------------------------------------------------------
 
 
-def totals(ask: PlanAsk, books: Books) -> Found:
+def totals(ask: PlanAsk, books: CompiledPlans) -> Found:
     """Totals by name, and ratios of two."""
     compiled = books(ask.plan)
     figures = [Figure(name, _words(key), total_of(compiled, key), spelt(key), key) for name, key in ask.totals.items()]
@@ -97,7 +97,7 @@ def _unit_over(above: str, below: str) -> str:
     return "x" if spelt(above) == spelt(below) else f"{spelt(above)}/{spelt(below)}"
 
 
-def accounts(ask: AccountsAsk, books: Books) -> Found:
+def accounts(ask: AccountsAsk, books: CompiledPlans) -> Found:
     """FLOPs of the forward pass for one token and one occurrence (a layer, or the head), with their closed form."""
     compiled = books(ask.plan)
     tokens = ask.plan.run.micro_batch * ask.plan.run.seq_len
@@ -115,7 +115,7 @@ def accounts(ask: AccountsAsk, books: Books) -> Found:
     return Found(tuple(figures))
 
 
-def moments(ask: MomentsAsk, books: Books) -> Found:
+def moments(ask: MomentsAsk, books: CompiledPlans) -> Found:
     """The peak, which is a maximum over moments; what adding up each stock's own maximum would give instead."""
     role = max(books(ask.plan).roles, key=lambda role: role.peak.total)
     found = role.moments
@@ -136,7 +136,7 @@ def moments(ask: MomentsAsk, books: Books) -> Found:
     return Found(tuple(figures), Grid("What is alive when", columns, tuple(rows)))
 
 
-def checks(ask: ChecksAsk, books: Books) -> Found:
+def checks(ask: ChecksAsk, books: CompiledPlans) -> Found:
     """Status of each line, as `plan/line` where there are several plans."""
     rows: list[tuple[Value | Amount, ...]] = []
     figures = []
@@ -153,7 +153,7 @@ def checks(ask: ChecksAsk, books: Books) -> Found:
 # --- several plans ----------------------------------------------------------------------------------
 
 
-def compare(ask: CompareAsk, books: Books) -> Found:
+def compare(ask: CompareAsk, books: CompiledPlans) -> Found:
     """Each total of the plan and of each changed one; figures `change.total`, and `change.total.ratio` of the two."""
     before = books(ask.plan)
     after = {name: books(plan) for name, plan in ask.changed.items()}
@@ -180,7 +180,7 @@ def _changes(totals: Mapping[str, str], before: Compiled, after: Mapping[str, Co
                 yield Figure(f"{label}.{name}.ratio", "", _over(second, first), "x")
 
 
-def levels(ask: LevelsAsk, books: Books) -> Found:
+def levels(ask: LevelsAsk, books: CompiledPlans) -> Found:
     """The peak of each plan, and what the headroom policy it goes by keeps free."""
     figures = []
     rows: list[tuple[Value | Amount, ...]] = []

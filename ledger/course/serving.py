@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.arithmetic.values import Amount
-from ledger.books.closed import Whole, whole
+from ledger.books.compiled_roles import Whole, whole
 from ledger.course.answers import Curve, Figure, Found, Grid
 from ledger.course.asks import InferenceAsk
 from ledger.model import dtypes
 from ledger.model.contraction import Contraction
 from ledger.model.dims import Dim, dim
+from ledger.model.fsdp_units import LOSS, wrapped
 from ledger.model.operations import Operation
 from ledger.model.tensors import Tensor
-from ledger.model.wrapping import LOSS, wrapped
 from ledger.spec.kernel_classes import NO_KERNEL
 from ledger.spec.plan import Group, Plan
 

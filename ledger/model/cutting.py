@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ledger.model.collectives import Collective
 from ledger.model.elementwise import Pointwise
+from ledger.model.fsdp_units import ENDS
 from ledger.model.operations import Operation
-from ledger.model.wrapping import ENDS
 from ledger.spec.kernel_classes import COPY, REDUCTION
 from ledger.spec.plan import Plan
 

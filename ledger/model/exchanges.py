@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model.fsdp_units import MODEL, OUTPUT, ROOT, FsdpUnit, apart, wraps
 from ledger.model.operations import ONE
 from ledger.model.sharding import Exchange, Sharding, exchange, part_of
 from ledger.model.tensors import Tensor
-from ledger.model.wrapping import MODEL, OUTPUT, ROOT, Wrap, apart, wraps
 from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Exchanged = tuple[str, sympy.Expr, str, Exchange]  # set of weights, how many of them, phase, what
 
 
-def exchanges(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[Exchanged]:
+def exchanges(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Exchanged]:
     """Rule by rule: weights held split are gathered; gradients are summed over data, and scattered if held split."""
     for whole in sets:
         for axis, part in whole.over(sharding):
@@ -27,7 +27,7 @@ def exchanges(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[
             yield from _reductions(plan, part, sharding, axis)
 
 
-def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+def _gathers(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
     """Of weights held split, before each pass that does not find them gathered; else of what was updated, once."""
     if sharding.stage == 0:
         return
@@ -42,7 +42,7 @@ def _gathers(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator
         yield whole.name, whole.count, "backward", exchange("all_gather", axis, amount, per_step=False)
 
 
-def _reductions(plan: Plan, whole: Wrap, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
+def _reductions(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
     """Whole gradients to every device, or to each its share; over copies of the shares, each share is summed again."""
     once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.trained()
     if not whole.parts:
@@ -75,11 +75,11 @@ def gathers_again(plan: Plan, name: str) -> bool:
 
 def tied(weight: Tensor, dtype: str) -> Exchanged:
     """A tied embedding is held by both end stages, so its gradient is summed over the two."""
-    amount = Wrap(ROOT, ONE, ((ONE, (weight,)),)).unpadded(dtype)
+    amount = FsdpUnit(ROOT, ONE, ((ONE, (weight,)),)).unpadded(dtype)
     return ROOT, ONE, "backward", exchange("all_reduce", "pipeline", amount, per_step=True)
 
 
-def sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> tuple[Wrap, ...]:
+def sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> tuple[FsdpUnit, ...]:
     """What moves as one on this device: sets of layers where weights are held split, else layer by layer."""
     if not sharding.splits("weights"):
         return wraps(mine, 1)

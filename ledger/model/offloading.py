@@ -10,6 +10,7 @@ import sympy
 from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
 from ledger.model.exchanges import gathers_again, sets
+from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import total
 from ledger.model.optimizers import Value, owned, states
 from ledger.model.quantised import STAYING
@@ -17,7 +18,6 @@ from ledger.model.schedule import micro_batches
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import Tensor, sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
 OPTIMIZER, WEIGHTS = "optimizer", "weights"

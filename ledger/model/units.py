@@ -14,6 +14,7 @@ from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
+from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
@@ -22,7 +23,6 @@ from ledger.model.schedule import Role
 from ledger.model.storing import stored
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.model.wrapping import ENDS, INPUT, LOSS, OUTPUT
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Train
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import sympy
 
 from ledger.model.exchanges import gathers_again, sent
+from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.operations import ZERO
 from ledger.model.sharding import EXPERT_DATA, Sharding
 from ledger.model.update import Streaming
-from ledger.model.wrapping import Wrap
 from ledger.spec.kernel_classes import COPY
 from ledger.spec.plan import Plan
 
 Copied = tuple[str, sympy.Expr, str, bool, Streaming]  # set of weights, how many of them, phase, once a step, what
 
 
-def copies(plan: Plan, sets: Sequence[Wrap], sharding: Sharding) -> Iterator[Copied]:
+def copies(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator[Copied]:
     """Copies around each gather and each reduction of a set of weights that is held split."""
     if not sharding.splits("weights"):
         return
@@ -37,14 +37,14 @@ def _copy(name: str, amount: sympy.Expr) -> Streaming:
     return Streaming(name, COPY, (), (), amount=amount)
 
 
-def _around_gather(plan: Plan, part: Wrap, sharding: Sharding) -> sympy.Expr:
+def _around_gather(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
     held = plan.precision.weights
     cast = part.share(sharding, held) + part.share(sharding, sent(plan)) if held != sent(plan) else ZERO
     return cast + (2 * part.whole(sharding, sent(plan)) if plan.stack.unshard == "copied" else ZERO)
 
 
-def _around_reduction(plan: Plan, part: Wrap, sharding: Sharding) -> sympy.Expr:
+def _around_reduction(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """Gradients copied into the input of their reduction, cast on the way (FSDP2, `chunk_cat`).
 
     FSDP1 joins them into a flat gradient, which is cast by a kernel of its own.

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import orthogonal
+from ledger.model.fsdp_units import ROOT, shared, wrapped
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, shape_of, states
 from ledger.model.sharding import Exchange, Sharding
 from ledger.model.tensors import sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import ROOT, shared, wrapped
 from ledger.spec.kernel_classes import ELEMENTWISE, OPTIMIZER
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.plan import Plan

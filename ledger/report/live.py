@@ -16,7 +16,7 @@ from typing import Any
 from ledger.arithmetic.tracing import Graph, Trace, Traced
 from ledger.arithmetic.values import largest
 from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.repricing import LIMITS, PRICES, shares
+from ledger.books.price_changes import LIMITS, PRICES, shares
 from ledger.books.traced import (
     NAMES,
     STAGES,

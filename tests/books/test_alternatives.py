@@ -6,7 +6,7 @@ import pytest
 
 import ledger
 from ledger.books import compile_plan
-from ledger.books.repricing import step_time
+from ledger.books.price_changes import step_time
 from ledger.books.what_if.alternatives import Alternative, Shelf, alternatives, fitting, front, layouts, merged
 from ledger.model.schedule import roles
 from ledger.spec.inputs import violations

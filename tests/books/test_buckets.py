@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ledger.books.buckets import DEFAULT, FIRST, filled, ready
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.model.schedule import roles
 from tests.model import plans
 
@@ -23,7 +23,7 @@ def test_torch_fills_as_many(limit: int) -> None:
         parallelism={"data": 4},
         run={"seq_len": 64, "micro_batch": 1, "global_batch": 4},
     ).plan
-    (book,) = close(plan, roles(plan))
+    (book,) = compile_roles(plan, roles(plan))
     elements = [int(book.value(size)) for size in ready(book.program, book.value)]
     assert sum(elements) == 124_439_808  # each weight once, the tied one too
     tensors = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in elements]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from ledger.books.bindings import bindings
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.books.evaluate import exact
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.resources import ResourceKind
@@ -235,7 +235,7 @@ def test_keys_are_unique(whole: plans.Mapped) -> None:
 def test_stocks_have_no_total(kinds: tuple[ResourceKind, ...]) -> None:
     """Stocks peak: summing them over a step means nothing, so it is refused."""
     plan = plans.compiled().plan
-    (book,) = close(plan, roles(plan))
+    (book,) = compile_roles(plan, roles(plan))
     with pytest.raises(ValueError, match="peak, not a total"):
         book.ledger.total(*kinds)
 
@@ -243,6 +243,6 @@ def test_stocks_have_no_total(kinds: tuple[ResourceKind, ...]) -> None:
 def test_flows_have_one() -> None:
     """The total of a flow is the sum of its leaves, times what each happens."""
     compiled = plans.compiled()
-    (book,) = close(compiled.plan, roles(compiled.plan))
+    (book,) = compile_roles(compiled.plan, roles(compiled.plan))
     leaves: list[Any] = [row for row in compiled.accounts if row.resource.name == "hbm"]
     assert book.value(book.ledger.total("hbm")) == sum(row.amount * row.times for row in leaves)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 
 from ledger.books import prices
-from ledger.books.closed import close
-from ledger.books.repricing import PRICES, step_time
+from ledger.books.compiled_roles import compile_roles
+from ledger.books.price_changes import PRICES, step_time
 from ledger.books.results import Compiled, KernelTime
 from ledger.model.schedule import micro_batches, roles
 from ledger.spec.kernel_classes import kernel_class
@@ -145,7 +145,7 @@ def test_a_link_twice_as_fast_halves_what_its_copies_take() -> None:
     found = compiled(EIGHT_BILLION, offload=["optimizer"])
     (link,) = (price for price in PRICES if price.path == "accelerator.host_link")
     faster = link.moved(found.plan, 2.0)
-    gained = found.totals["time.step"] - step_time(faster, close(found.plan, roles(found.plan)))
+    gained = found.totals["time.step"] - step_time(faster, compile_roles(found.plan, roles(found.plan)))
     assert gained == pytest.approx(waited(found) / 2)
 
 

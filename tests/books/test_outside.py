@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.outside import outside, workspace
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD
@@ -42,7 +42,7 @@ def test_what_is_reserved_is_the_peak_and_its_named_parts() -> None:
 def test_attention_backward_works_in_what_its_source_allocates(kernel: str) -> None:
     """In a layer's backward, and there alone: mha_bwd of FlashAttention-2 and -3, rows in tiles of 128 queries."""
     made = plan(kernel)
-    (book,) = close(made, roles(made))
+    (book,) = compile_roles(made, roles(made))
     attention = made.model.groups[0].attention
     rows, width = 128, -(-attention.head_dim // 32) * 32
     dq = 4 * SEQUENCES * rows * attention.heads * width
@@ -65,7 +65,7 @@ def test_attention_backward_works_in_what_its_source_allocates(kernel: str) -> N
 def test_a_moment_without_attention_reserves_no_workspace_for_it() -> None:
     """The update's peak is not made larger by a buffer that was freed before."""
     made = plan()
-    (book,) = close(made, roles(made))
+    (book,) = compile_roles(made, roles(made))
     names = [part.name for part in outside(made, book, Peak(len(book.line.points) - 1, 10**6, {}))]
     assert "workspaces of attention's backward" not in names
     assert all(isinstance(part, Outside) for part in outside(made, book, Peak(0, 10**6, {})))

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from ledger.books import compile_plan
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.books.evaluate import exact
 from ledger.books.what_if.derivative import slopes
 from ledger.books.what_if.sensitivity import Sensitivity, sensitivities
@@ -33,7 +33,7 @@ def found(plan: Plan) -> dict[str, Sensitivity]:
 
 def test_slopes_are_those_of_sympy(plan: Plan) -> None:
     """s * d(formula)/ds of every formula in the ledger equals sympy's own derivative at the same sizes."""
-    (book,) = close(plan, roles(plan))
+    (book,) = compile_roles(plan, roles(plan))
     slope = slopes(book.value)
     formulas = {entry.amount * entry.times for entry in book.entries}
     assert len(formulas) > 50

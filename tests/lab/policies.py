@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.books.closed import Books, close
+from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
 from ledger.lab.observed.flop_counts import flop_counts
 from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.reference.model import workload
+from ledger.model.fsdp_units import ENDS
 from ledger.model.operations import total
 from ledger.model.schedule import roles
-from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Recompute
 from tests.model import plans
 
@@ -29,9 +29,9 @@ class Compared:
     found: DeviceStep
 
     @property
-    def book(self) -> Books:
+    def book(self) -> CompiledRole:
         """The books of the one device."""
-        (book,) = close(self.compiled.plan, roles(self.compiled.plan))
+        (book,) = compile_roles(self.compiled.plan, roles(self.compiled.plan))
         return book
 
     def saved(self) -> tuple[int, int]:

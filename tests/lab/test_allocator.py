@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.peak import peak_bytes
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import QUEUE, Clock
@@ -156,7 +156,7 @@ def test_a_replay_allocates_what_the_books_hold() -> None:
         ("8b", ("parallelism={data: 8, tensor: 2, pipeline: 4, zero: 0}", "cluster.devices=64", "run.global_batch=64")),
     ):
         plan = load_plan(spec, settings)
-        (book, *_) = close(plan, roles(plan))
+        (book, *_) = compile_roles(plan, roles(plan))
         books, found = peak_bytes(book), replay_step(plan, book)
         assert abs(found.allocated / books - 1) < 0.02
         assert found.reserved >= found.allocated

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ledger.books.closed import whole
+from ledger.books.compiled_roles import whole
 from ledger.books.results import Compiled
 from ledger.lab.reference.model import reference_model, torch_dtype
 from tests.model import plans

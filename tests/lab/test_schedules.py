@@ -145,13 +145,13 @@ def test_ends_of_another_size_are_close_to_the_closed_form(
     (name, chunks), count = schedule, rounds * devices
     sizes = [ends[0], *[1.0] * (devices * chunks - 2), ends[1]]
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
-    paces = []
+    resource_shares = []
     for device in range(devices):
         mine = [times[stage] for stage in placed(PIPELINES[name], device, devices, chunks)]
-        paces.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
-    slowest = max(range(devices), key=lambda device: paces[device].seconds)
-    others = [each for device, each in enumerate(paces) if device != slowest]
-    form = count * paces[slowest].seconds + PIPELINES[name].bubble(others, paces[slowest], chunks)
+        resource_shares.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
+    slowest = max(range(devices), key=lambda device: resource_shares[device].seconds)
+    others = [each for device, each in enumerate(resource_shares) if device != slowest]
+    form = count * resource_shares[slowest].seconds + PIPELINES[name].bubble(others, resource_shares[slowest], chunks)
     assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 10)
 
 

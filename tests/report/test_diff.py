@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def closed(plan: Plan) -> Compiled:
-    """Books with one rule: peak = 10 B x micro-batch x sequence, step = 1 s x micro-batch + 3 s x ZeRO stage."""
+    """Roles with one rule: peak = 10 B x micro-batch x sequence, step = 1 s x micro-batch + 3 s x ZeRO stage."""
     run, zero = plan.run, plan.parallelism.zero
     peak = 10 * run.micro_batch * run.seq_len
     verdict = Verdict(peak <= 200, "compute", "calibrated", f"peak {peak}", (Check("m", "Memory", "pass", "ok"),))

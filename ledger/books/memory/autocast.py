@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import sympy
 
 from ledger.books.entries import Entry
-from ledger.books.memory.timeline import FORWARD, Alive, Point, Timeline, posted
+from ledger.books.memory.timeline import FORWARD, AliveCount, Point, Timeline, posted
 from ledger.model.causes import Cause
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
@@ -37,7 +37,7 @@ def _unsaved_casts(unit: Unit) -> tuple[Tensor, ...]:
     return tuple({tensor.storage: tensor for tensor in casts if tensor.storage not in saved}.values())
 
 
-def _left_behind(line: Timeline, unit: Unit) -> Alive:
+def _left_behind(line: Timeline, unit: Unit) -> AliveCount:
     waiting = line.saved(unit)
 
     def alive(point: Point) -> sympy.Expr:

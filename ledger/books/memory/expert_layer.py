@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.books.memory.expert_span import AFTER, Span, span
-from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import AnyHeld, FullestOf, Held, Running, Step, tensors
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
+from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
 from ledger.model.units import Unit
-from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 
 if TYPE_CHECKING:
     from ledger.books.memory.expert_sets import ExpertGathering
@@ -24,7 +24,7 @@ class Layer:
     around: ExpertGathering
     point: Point
     unit: Unit
-    alive: tuple[Alive, ...]
+    alive: tuple[LiveTensors, ...]
 
     @property
     def name(self) -> str:
@@ -100,14 +100,14 @@ class Layer:
         for step in self.around.reductions(self.point, self.unit, self.left):
             yield Step(step.name, (*step.held, *shares))
 
-    def gathers(self, rest: tuple[AnyHeld, ...], which: str) -> Iterator[Step]:
+    def gathers(self, rest: tuple[AnyAllocation, ...], which: str) -> Iterator[Step]:
         """The sets of the next layer, one after the other."""
         buffers = self.around.buffers
         for name in self.ahead:
             yield Step(f"weights of {name} are gathered ahead", (*rest, *buffers.arriving(name, which)))
             rest = (*rest, buffers.gathered(name, which))
 
-    def copies(self, rest: tuple[AnyHeld, ...], arrived: bool) -> Iterator[Step]:
+    def copies(self, rest: tuple[AnyAllocation, ...], arrived: bool) -> Iterator[Step]:
         """The experts are copied out, or gathered at once where that was not done ahead."""
         buffers, entering = self.around.buffers, tuple(tensors(self.unit, self.between(self.span.first)))
         if not arrived:
@@ -115,29 +115,29 @@ class Layer:
         whole = (buffers.gathered(self.experts), buffers.whole(self.experts), *buffers.apart(self.experts))
         yield Step(f"weights of {self.experts} are copied out", (*entering, *rest, *whole))
 
-    def reduction(self, rest: tuple[AnyHeld, ...]) -> Iterator[Step]:
+    def reduction(self, rest: tuple[AnyAllocation, ...]) -> Iterator[Step]:
         """The whole gradients of the experts are copied, then reduced."""
         buffers, name = self.around.buffers, self.experts
         now = self.between(self.span.last + 1)
         kept = tuple(tensors(self.unit, now, self.written))
         held = (*kept, *rest, buffers.to_reduce(name))
-        sums: tuple[AnyHeld, ...] = tuple(buffers.accumulated(name))
+        sums: tuple[AnyAllocation, ...] = tuple(buffers.accumulated(name))
         whole = sums or tuple(tensors(self.unit, _only(now, self.written)))
         copied = (*held, *whole, *buffers.gradients_apart(name))
         yield Step(f"whole gradients of {name} are copied for their reduction", copied)
         yield Step(f"gradients of {name} are reduced", (*held, *buffers.reduced(name)))
 
-    def reduced(self) -> Iterator[Held]:
+    def reduced(self) -> Iterator[Allocation]:
         """This device's share of the experts' gradients, which is posted with the layer once that is through."""
         buffers = self.around.buffers
         if buffers.batches == 1 or buffers.accumulates:
             yield tuple(buffers.reduced(self.experts))[-1]
 
-    def run(self, running: Sequence[Running], beside: Sequence[tuple[AnyHeld, ...]]) -> Iterator[Step]:
+    def run(self, running: Sequence[Running], beside: Sequence[tuple[AnyAllocation, ...]]) -> Iterator[Step]:
         """The steps of the layer itself, with what stands beside each."""
         places = {id(step): place for place, step in enumerate(self.alive)}
         for step in running:
-            any_of_them = step.steps[0] if isinstance(step, FullestOf) else step
+            any_of_them = step.steps[0] if isinstance(step, FullestLive) else step
             stretch = self.span.stretch(places[id(any_of_them)]) if self.experts else 0
             gone = self.written if stretch == AFTER and self.point.phase != FORWARD else frozenset()
             yield Step(step.step, (*tensors(self.unit, step, gone), *beside[stretch]))
@@ -154,17 +154,17 @@ class Layer:
         return frozenset(weight.gradient.name for _, weights in parts for weight in weights)
 
     @property
-    def left(self) -> Alive:
+    def left(self) -> LiveTensors:
         """What its backward leaves, the experts' gradients aside."""
         last = self.alive[-1]
-        return Alive(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
+        return LiveTensors(last.step, tuple(tensor for tensor in last.tensors if tensor.name not in self.written))
 
-    def between(self, place: int) -> Alive:
+    def between(self, place: int) -> LiveTensors:
         """What is alive between a step and the one before it."""
         before = {id(tensor) for tensor in self.alive[place - 1].tensors}
         step = self.alive[place]
-        return Alive(step.step, tuple(tensor for tensor in step.tensors if id(tensor) in before))
+        return LiveTensors(step.step, tuple(tensor for tensor in step.tensors if id(tensor) in before))
 
 
-def _only(alive: Alive, names: frozenset[str]) -> Alive:
-    return Alive(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
+def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
+    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from ledger.books.memory.expert_layer import Layer
 from ledger.books.memory.expert_span import span
 from ledger.books.memory.gathering import Gathering
-from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import Held, Running, Step
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.steps import Allocation, Running, Step
 from ledger.books.memory.timeline import FORWARD, Point
 from ledger.books.memory.transfers import INNER
+from ledger.model.fsdp_units import ROOT, FsdpUnit
 from ledger.model.sharding import Sharding
 from ledger.model.units import Unit
-from ledger.model.wrapping import ROOT, Wrap
 
 
-def apart(sets: Mapping[str, Wrap], sharding: Sharding, layers: int) -> dict[str, Wrap]:
+def apart(sets: Mapping[str, FsdpUnit], sharding: Sharding, layers: int) -> dict[str, FsdpUnit]:
     """The sets with those experts that move over other devices than their layer; none where many layers move as one."""
     found = dict(sets)
     for name, each in sets.items():
@@ -33,7 +33,7 @@ def apart(sets: Mapping[str, Wrap], sharding: Sharding, layers: int) -> dict[str
     return found
 
 
-def _without(whole: Wrap, part: Wrap) -> Wrap:
+def _without(whole: FsdpUnit, part: FsdpUnit) -> FsdpUnit:
     gone = {weight.name for _, weights in part.parts for weight in weights}
     parts = ((times, tuple(w for w in weights if w.name not in gone)) for times, weights in whole.parts)
     return replace(whole, parts=tuple(parts))
@@ -43,17 +43,19 @@ def _without(whole: Wrap, part: Wrap) -> Wrap:
 class ExpertGathering(Gathering):
     """The moments of a device some of whose layers have two sets of weights."""
 
-    def stretches(self, point: Point, unit: Unit, steps: Sequence[Alive]) -> tuple[Sequence[Alive], ...]:
+    def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:
         """The steps before the experts, theirs, and those after."""
         if not self.inner(point.unit):
             return (steps,)
         there = span(unit, point.phase, steps)
-        parts: dict[int, list[Alive]] = {}
+        parts: dict[int, list[LiveTensors]] = {}
         for place, step in enumerate(steps):
             parts.setdefault(there.stretch(place), []).append(step)
         return tuple(parts.values())
 
-    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Running]) -> Iterator[Step]:
+    def steps(
+        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
+    ) -> Iterator[Step]:
         """As without experts for the ends of the model."""
         if self.buffers.of(point.unit) == ROOT:
             yield from super().steps(point, unit, alive, running)
@@ -73,7 +75,7 @@ class ExpertGathering(Gathering):
         """Its experts, where it has any."""
         return self.both(name)[-1]
 
-    def gathered_ahead(self, point: Point) -> Iterator[Held]:
+    def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
         """Of a layer both sets; the ends of the model gather one set ahead, as they are told nothing."""
         for name in self.ahead(point):
             sets = (name,) if self.buffers.of(point.unit) == ROOT else self.both(name)

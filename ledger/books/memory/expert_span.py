@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ledger.books.memory.liveness import Alive
+from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.timeline import FORWARD
 from ledger.model.collectives import Collective
 from ledger.model.units import Unit
@@ -30,7 +30,7 @@ class Span:
         return (place >= self.first) + (place >= self.first and place > self.rebuilt) + (place > self.last)
 
 
-def span(unit: Unit, phase: str, steps: Sequence[Alive]) -> Span:
+def span(unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
     """Where the experts of a unit run.
 
     Backward begins with their gradients, or where they are rebuilt before those.

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import sympy
 
-from ledger.books.memory.liveness import Alive
-from ledger.books.memory.steps import AnyHeld, Held, Running, Step, tensors, weight_gradients
-from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline
-from ledger.books.memory.timeline import Alive as Counted
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.steps import Allocation, AnyAllocation, Running, Step, tensors, weight_gradients
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline
 from ledger.books.memory.transfers import Buffers, Root, over
 from ledger.model.exchanges import gathers_again
+from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, ROOT
 from ledger.model.operations import ONE, ZERO
 from ledger.model.units import Unit
-from ledger.model.wrapping import INPUT, LOSS, OUTPUT, ROOT
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,9 @@ class Gathering:
         """The weights of the two ends of the model."""
         return Root(self.buffers, self.line)
 
-    def steps(self, point: Point, unit: Unit, alive: Sequence[Alive], running: Sequence[Running]) -> Iterator[Step]:
+    def steps(
+        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]
+    ) -> Iterator[Step]:
         """All steps of a moment; of those of the unit itself, `alive`, only the `running` ones."""
         gathers = self.forward if point.phase == FORWARD else self.backward
         arriving = tuple(tensors(unit, alive[0]))
@@ -42,7 +43,7 @@ class Gathering:
         if point.phase == BACKWARD:
             yield from self.reductions(point, unit, alive[-1])
 
-    def forward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
+    def forward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The gather and the copy before a set runs: the output of the gather before is freed when both are over.
 
         FSDPParamGroup.wait_for_unshard drops the shared reference to it before the copy, but has one of its own.
@@ -58,7 +59,7 @@ class Gathering:
             whole = (self.buffers.gathered(mine), self.buffers.whole(mine), *self.buffers.apart(mine))
             yield f"weights of {mine} are copied out", (*held, *whole)
 
-    def backward(self, point: Point) -> Iterator[tuple[str, tuple[Held, ...]]]:
+    def backward(self, point: Point) -> Iterator[tuple[str, tuple[Allocation, ...]]]:
         """The copy of what was gathered ahead, then the gather of the set that follows."""
         mine, rest = self.buffers.of(point.unit), (*self.root.beside(point), *self.pending(point))
         if mine == ROOT and point.unit == OUTPUT and gathers_again(self.buffers.plan, ROOT):
@@ -74,7 +75,7 @@ class Gathering:
             for ahead in self.ahead(point):
                 yield f"weights of {ahead} are gathered ahead", (*rest, *self.buffers.arriving(ahead, ".ahead"))
 
-    def beside(self, point: Point) -> Iterator[Held]:
+    def beside(self, point: Point) -> Iterator[Allocation]:
         """What stands beside the steps of a unit."""
         mine = self.buffers.of(point.unit)
         yield from self.root.beside(point)
@@ -95,7 +96,7 @@ class Gathering:
         """Of what moves with these layers, the set that forward gathers last."""
         return name
 
-    def stretches(self, point: Point, unit: Unit, steps: Sequence[Alive]) -> tuple[Sequence[Alive], ...]:  # noqa: ARG002
+    def stretches(self, point: Point, unit: Unit, steps: Sequence[LiveTensors]) -> tuple[Sequence[LiveTensors], ...]:  # noqa: ARG002
         """The steps of a unit by what stands beside them: all alike."""
         return (steps,)
 
@@ -104,28 +105,28 @@ class Gathering:
         if point.beside.after and self.buffers.again(point.beside.after):
             yield point.beside.after
 
-    def gathered_ahead(self, point: Point) -> Iterator[Held]:
+    def gathered_ahead(self, point: Point) -> Iterator[Allocation]:
         """The output of that gather."""
         for name in self.ahead(point):
             yield self.buffers.gathered(name, ".ahead")
 
-    def pending(self, point: Point) -> Iterator[Held]:
+    def pending(self, point: Point) -> Iterator[Allocation]:
         """The input of the reduction of the set before."""
         if point.phase == BACKWARD and point.beside.before:
             yield self.buffers.to_reduce(point.beside.before, ".before")
 
-    def left_inside(self, point: Point) -> Iterator[Held]:
+    def left_inside(self, point: Point) -> Iterator[Allocation]:
         """Whole gradients of the layers of this set that backward left behind."""
         if point.beside.inside and not self.buffers.added:
             yield self.buffers.fresh(self.buffers.of(point.unit), times=sympy.Integer(point.beside.inside))
 
-    def reductions(self, point: Point, unit: Unit, after: Alive) -> Iterator[Step]:
+    def reductions(self, point: Point, unit: Unit, after: LiveTensors) -> Iterator[Step]:
         """The reduction after the last layer of a set; at the end of backward, that of the root."""
         mine, written, buffers = self.buffers.of(point.unit), weight_gradients(unit), self.buffers
         results = tuple(tensors(unit, after, written))
         if mine != ROOT and point.beside.closes:
             rest = (*results, *self.root.beside(point), *self.gathered_ahead(point), buffers.to_reduce(mine))
-            whole: tuple[AnyHeld, ...]
+            whole: tuple[AnyAllocation, ...]
             whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
             apart = tuple(buffers.gradients_apart(mine))
             yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole, *apart))
@@ -139,14 +140,14 @@ class Gathering:
             yield Step("whole gradients of the root are copied for their reduction", (*rest, *whole))
             yield Step("gradients of the root are reduced", (*rest, *buffers.reduced(ROOT)))
 
-    def reduced(self, unit: Unit) -> Counted:
+    def reduced(self, unit: Unit) -> AliveCount:
         """Layers of a unit whose gradients are reduced: those of sets that are through; of the root, at the end."""
         if self.buffers.of(unit.name) == ROOT:
             return lambda point: unit.count if point.phase == OPTIMIZER else ZERO
         through, done = self.line.through(unit.name), over(unit.name, ONE)
         return lambda point: through(point) if point.phase == OPTIMIZER else done(point)
 
-    def fresh(self, unit: Unit, after: Alive) -> Iterator[AnyHeld]:
+    def fresh(self, unit: Unit, after: LiveTensors) -> Iterator[AnyAllocation]:
         """Whole gradients of the unit's weights, those aside that were there before it ran (of a tied embedding)."""
         written = weight_gradients(unit)
         before = {
@@ -154,7 +155,7 @@ class Gathering:
         }
         kept = written - before if unit.name == INPUT else written
         fresh = tuple(tensor for tensor in after.tensors if tensor.name in kept)
-        yield from tensors(unit, Alive(after.step, fresh))
+        yield from tensors(unit, LiveTensors(after.step, fresh))
 
     @property
     def last(self) -> Point:

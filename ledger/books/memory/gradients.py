@@ -9,14 +9,14 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.timeline import BACKWARD, Alive, Point, always, posted
+from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
+from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ZERO
 from ledger.model.tensors import Tensor, sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import ENDS, INPUT, OUTPUT
 
 
 def gradients(moments: Moments) -> Iterator[Entry]:
@@ -55,7 +55,7 @@ def _looked_up(moments: Moments) -> frozenset[str]:
     return frozenset(w.name for unit in moments.program.units if unit.name == INPUT for w in unit.weights)
 
 
-def _kept(moments: Moments, unit: Unit) -> tuple[Alive, str]:
+def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     """All the time where they stay or micro-batches add to them, else from their layer on.
 
     Where weights are held split, a set's gradients are there when the last of its layers is through, and the root's
@@ -71,7 +71,7 @@ def _kept(moments: Moments, unit: Unit) -> tuple[Alive, str]:
     return moments.line.through(unit.name), "waits for the update"
 
 
-def _until_added(through: Alive) -> Alive:
+def _until_added(through: AliveCount) -> AliveCount:
     def alive(point: Point) -> sympy.Expr:
         return through(point) if point.phase == BACKWARD else ZERO
 

@@ -11,14 +11,24 @@ from ledger.books.evaluate import Value
 from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import TOKENS, categories, standing
-from ledger.books.memory.steps import FullestStep, OneOf, Running, fullest, fullest_of
-from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Timeline, always, posted, until_update
-from ledger.books.memory.timeline import Alive as Counted
+from ledger.books.memory.steps import AllocationChoice, FullestStep, Running, fullest, fullest_of
+from ledger.books.memory.timeline import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    AliveCount,
+    Point,
+    Timeline,
+    always,
+    posted,
+    until_update,
+)
 from ledger.books.memory.waiting import waiting
 from ledger.books.resources import stock
 from ledger.model import multi_token
 from ledger.model.causes import Cause
 from ledger.model.dims import symbol
+from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, wrapped
 from ledger.model.offloading import leaving, weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
@@ -26,7 +36,6 @@ from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
 from ledger.model.tensors import CeilDiv, sized
 from ledger.model.units import Unit
-from ledger.model.wrapping import INPUT, LOSS, OUTPUT, wrapped
 from ledger.spec.plan import Plan
 
 CATEGORIES = ("weights", "master", "gradients", "optimizer", "activations", "logits", "workspace", "unsharded")
@@ -47,7 +56,7 @@ def running(fullest_step: FullestStep) -> Iterator[Entry]:
     """The stocks that exist only while a unit runs, at its fullest step."""
     step, moment = fullest_step.steps[fullest_step.place], fullest_step.moment
     for held in step.held:
-        if isinstance(held, OneOf):
+        if isinstance(held, AllocationChoice):
             raise TypeError(f"which step of {step.name} is the fullest is not known")
         why = f"{held.why}; fullest while {step.name}"
         yield Entry(held.cause, stock(held.category), Lifetime(moment, moment), held.amount, held.times, why)
@@ -135,7 +144,7 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
         yield from posted(line, cause, held, amount, flying, "micro-batches in flight")
 
 
-def on_the_way(unit: Unit) -> Counted:
+def on_the_way(unit: Unit) -> AliveCount:
     """The one layer of a unit whose copies go on while its neighbour runs."""
     return lambda point: ONE if point.beside.moving == unit.name else ZERO
 

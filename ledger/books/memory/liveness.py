@@ -17,7 +17,7 @@ ARRIVES, LEFT = "its input arrives", "its result is left"  # the steps before an
 
 
 @dataclass(frozen=True)
-class Alive:
+class LiveTensors:
     """The tensors that exist while `step` runs, each storage once."""
 
     step: str
@@ -29,7 +29,7 @@ class Alive:
         return total(tensor.bytes() for tensor in self.tensors if names is None or tensor.name in names)
 
 
-def forward(unit: Unit) -> tuple[Alive, ...]:
+def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """Forward: a result is freed after its last reader unless it is kept for backward or leaves the unit.
 
     What enters is held by the caller until the unit returns.
@@ -39,7 +39,7 @@ def forward(unit: Unit) -> tuple[Alive, ...]:
     return _run(unit.forward, entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
 
 
-def backward(unit: Unit, *, added: bool = False) -> tuple[Alive, ...]:
+def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     """Backward: what was kept, then what is rebuilt, then gradients; each is freed after its last reader.
 
     A segment is rebuilt when the first of its tensors is asked for, and its inputs wait until the last one was read.
@@ -101,7 +101,7 @@ def _run(
     lasting: set[str],
     aliases: dict[str, str],
     waits: Mapping[str, set[str]] = MappingProxyType({}),
-) -> tuple[Alive, ...]:
+) -> tuple[LiveTensors, ...]:
     """Allocates results, frees after last use.
 
     What `waits` is freed with the last of the tensors it waits for; where no operation reads any, it stays (its reader
@@ -114,16 +114,16 @@ def _run(
     for name, others in waits.items():
         last[name] = max((last[other] for other in {name, *others} if other in last), default=len(operations))
     alive = {_resolve(name, aliases): tensor for name, tensor in start.items()}
-    found = [Alive(ARRIVES, tuple(alive.values()))]
+    found = [LiveTensors(ARRIVES, tuple(alive.values()))]
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
             if tensor.role not in ("weight", STAYING) and not tensor.view_of:
                 alive.setdefault(_storage(tensor, aliases), tensor)
-        found.append(Alive(operation.name, tuple(alive.values())))
+        found.append(LiveTensors(operation.name, tuple(alive.values())))
         done = [name for name in alive if last.get(name, -1) <= index and name not in lasting]
         for name in done:
             del alive[name]
-    return (*found, Alive(LEFT, tuple(alive.values())))
+    return (*found, LiveTensors(LEFT, tuple(alive.values())))
 
 
 def storages(unit: Unit) -> Callable[[Tensor], str]:

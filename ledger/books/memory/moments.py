@@ -9,7 +9,7 @@ from functools import cached_property
 from ledger.books.memory import transfers
 from ledger.books.memory.expert_sets import ExpertGathering, apart
 from ledger.books.memory.gathering import Gathering
-from ledger.books.memory.liveness import Alive
+from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.passing import passes
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
@@ -35,7 +35,7 @@ class Moments:
         return {unit.name: unit for unit in self.program.units if unit.forward}
 
     @cached_property
-    def passes(self) -> Mapping[tuple[str, str], tuple[Alive, ...]]:
+    def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
         """What is alive at each step of each unit and pass."""
         added = self.adds
         return {(phase, name): steps for name, unit in self.units.items() for phase, steps in passes(unit, added=added)}
@@ -69,11 +69,11 @@ class Moments:
         """The moments at which something runs but the optimizer."""
         return (point for point in self.line.points if point.unit in self.units)
 
-    def alive(self, point: Point) -> tuple[Alive, ...]:
+    def alive(self, point: Point) -> tuple[LiveTensors, ...]:
         """The steps of the unit that runs."""
         return self.passes[point.phase, point.unit]
 
-    def stretches(self, point: Point) -> tuple[Sequence[Alive], ...]:
+    def stretches(self, point: Point) -> tuple[Sequence[LiveTensors], ...]:
         """The steps of the unit that runs, apart where different things stand beside them."""
         alive, gathering = self.alive(point), self.gathering
         return gathering.stretches(point, self.units[point.unit], alive) if gathering else (alive,)

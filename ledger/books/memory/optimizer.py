@@ -10,6 +10,7 @@ import sympy
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.resources import stock
 from ledger.model.causes import Cause
+from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
@@ -17,7 +18,6 @@ from ledger.model.program import Program
 from ledger.model.sharding import Sharding, gathered
 from ledger.model.tensors import sized
 from ledger.model.update import copies_gradients
-from ledger.model.wrapping import INPUT, ROOT
 from ledger.spec.optimizer import Temporary
 from ledger.spec.plan import Plan
 

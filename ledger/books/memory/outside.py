@@ -8,7 +8,7 @@ from dataclasses import replace
 import sympy
 
 from ledger.arithmetic.values import Amount, pick, truncate
-from ledger.books.closed import Books
+from ledger.books.compiled_roles import CompiledRole
 from ledger.books.memory.peak import Peak
 from ledger.books.memory.timeline import BACKWARD, Point
 from ledger.books.results import Outside
@@ -28,7 +28,7 @@ ATTENTION = (
 FRAGMENTATION, CONTEXT = "stack.allocator.fragmentation", "stack.allocator.context"
 
 
-def outside(plan: Plan, book: Books, peak: Peak) -> tuple[Outside, ...]:
+def outside(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Outside, ...]:
     """Everything beside the tensors at the fullest moment; with them, what the driver reports."""
     library, attention, pool, context = _amounts(plan, book, peak)
     found = (
@@ -40,12 +40,12 @@ def outside(plan: Plan, book: Books, peak: Peak) -> tuple[Outside, ...]:
     return tuple(part for part in found if part.bytes)
 
 
-def reserved(plan: Plan, book: Books, peak: Peak) -> Amount:
+def reserved(plan: Plan, book: CompiledRole, peak: Peak) -> Amount:
     """Bytes the driver reports: the tensors, and all that lies outside them."""
     return peak.bytes + sum(_amounts(plan, book, peak))
 
 
-def _amounts(plan: Plan, book: Books, peak: Peak) -> tuple[Amount, Amount, Amount, Amount]:
+def _amounts(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Amount, Amount, Amount, Amount]:
     """Bytes of the matmul library, of attention's backward, of the allocator's pool, of the driver's context."""
     library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace
     at_moments = [truncate(book.value(workspace(book.program, point))) for point in book.line.points]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ledger.books.memory.liveness import Alive, backward, forward, storages
+from ledger.books.memory.liveness import LiveTensors, backward, forward, storages
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
@@ -12,7 +12,7 @@ from ledger.model.units import Unit
 TOKENS = "embedding/tokens.index"
 
 
-def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[Alive, ...]]]:
+def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
     """The two passes of a unit with what is alive at their steps; `added` as in `liveness.backward`."""
     yield "forward", forward(unit)
     yield "backward", backward(unit, added=added)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledger.arithmetic.values import Amount, largest, pick, truncate
-from ledger.books.closed import Books
+from ledger.books.compiled_roles import CompiledRole
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 
@@ -20,7 +20,7 @@ class Peak:
     parts: Mapping[str, Amount]
 
 
-def peak_of(book: Books) -> Peak:
+def peak_of(book: CompiledRole) -> Peak:
     """The fullest moment of one device."""
     filled = by_moment(book)
     totals = [sum(parts.values()) for parts in filled]
@@ -29,12 +29,12 @@ def peak_of(book: Books) -> Peak:
     return Peak(moment, pick(moment, totals), parts)
 
 
-def peak_bytes(book: Books) -> Amount:
+def peak_bytes(book: CompiledRole) -> Amount:
     """The bytes alive at the fullest moment."""
     return peak_of(book).bytes
 
 
-def by_moment(book: Books) -> list[dict[str, Amount]]:
+def by_moment(book: CompiledRole) -> list[dict[str, Amount]]:
     """The bytes alive at each moment, by category."""
     filled: list[dict[str, Amount]] = [dict.fromkeys(CATEGORIES, 0) for _ in book.line.points]
     for entry in book.ledger.entries:

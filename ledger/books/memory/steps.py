@@ -14,18 +14,18 @@ import sympy
 
 from ledger.arithmetic.values import Amount, largest, pick, truncate
 from ledger.books.evaluate import Value
-from ledger.books.memory.liveness import Alive
+from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.passing import categories, standing
 from ledger.model.causes import Cause
+from ledger.model.fsdp_units import FsdpUnit
 from ledger.model.operations import ONE
 from ledger.model.program import Program
 from ledger.model.units import Unit
-from ledger.model.wrapping import Wrap
 from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
-class Held:
+class Allocation:
     """`times` equal things that are alive, of a category."""
 
     cause: Cause
@@ -36,12 +36,12 @@ class Held:
 
 
 @dataclass(frozen=True)
-class FullestOf:
+class FullestLive:
     """One of several steps of a unit, by its `place` among them: a value of a trace. `known`: what was asked of it."""
 
-    steps: tuple[Alive, ...]
+    steps: tuple[LiveTensors, ...]
     place: Amount
-    known: dict[frozenset[str], OneOf] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[frozenset[str], AllocationChoice] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def step(self) -> str:
@@ -50,10 +50,10 @@ class FullestOf:
 
 
 @dataclass(frozen=True)
-class OneOf:
+class AllocationChoice:
     """What is held at one of several steps, by its `place` among them: a value of a trace. `known`: its bytes."""
 
-    choices: tuple[tuple[Held, ...], ...]
+    choices: tuple[tuple[Allocation, ...], ...]
     place: Amount
     known: dict[Value, Mapping[str, Amount]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -66,8 +66,8 @@ class OneOf:
 
 
 Item = TypeVar("Item")
-Running: TypeAlias = Alive | FullestOf
-AnyHeld: TypeAlias = Held | OneOf
+Running: TypeAlias = LiveTensors | FullestLive
+AnyAllocation: TypeAlias = Allocation | AllocationChoice
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Step:
     """What is alive while something runs."""
 
     name: str
-    held: tuple[AnyHeld, ...]
+    held: tuple[AnyAllocation, ...]
 
     def bytes(self, value: Value) -> Amount:
         """All bytes that are alive."""
@@ -84,14 +84,14 @@ class Step:
     def by_category(self, value: Value) -> Iterator[tuple[str, Amount]]:
         """Bytes that are alive, with what they are."""
         for each in self.held:
-            if isinstance(each, Held):
+            if isinstance(each, Allocation):
                 yield each.category, _bytes(each, value)
             else:
                 yield from each.by_category(value).items()
 
 
-def _bytes(held: AnyHeld, value: Value) -> Amount:
-    if isinstance(held, Held):
+def _bytes(held: AnyAllocation, value: Value) -> Amount:
+    if isinstance(held, Allocation):
         return truncate(value(held.amount) * value(held.times))
     return sum(held.by_category(value).values())
 
@@ -124,21 +124,21 @@ def _summed(parts: Iterable[tuple[str, Amount]]) -> dict[str, Amount]:
     return found
 
 
-def fullest(steps: Sequence[Alive], value: Value) -> Running:
+def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     """The step with most bytes alive; what lives through many steps is valued once.
 
     A step whose tensors are all alive at another one is never the fullest alone.
     """
     sizes = {id(tensor): value(tensor.bytes()) for alive in steps for tensor in alive.tensors}
 
-    def filled(alive: Alive) -> Amount:
+    def filled(alive: LiveTensors) -> Amount:
         return sum(sizes[id(tensor)] for tensor in alive.tensors)
 
     place = largest(steps, filled)
     if isinstance(place, int):
         return steps[place]
     widest = _widest(steps, [frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
-    return FullestOf(widest, largest(widest, filled)) if len(widest) > 1 else widest[0]
+    return FullestLive(widest, largest(widest, filled)) if len(widest) > 1 else widest[0]
 
 
 def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestStep:
@@ -150,9 +150,9 @@ def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestSte
     return FullestStep(moment, steps, place)
 
 
-def _thing(held: AnyHeld) -> object:
+def _thing(held: AnyAllocation) -> object:
     """What tells apart things that are held at one moment: what caused them, or which choice it is."""
-    return held.cause if isinstance(held, Held) else id(held)
+    return held.cause if isinstance(held, Allocation) else id(held)
 
 
 def _widest(steps: Sequence[Item], held: Sequence[frozenset[object]]) -> tuple[Item, ...]:
@@ -164,22 +164,22 @@ def _widest(steps: Sequence[Item], held: Sequence[frozenset[object]]) -> tuple[I
     )
 
 
-def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -> Iterator[AnyHeld]:
+def tensors(unit: Unit, alive: Running, without: frozenset[str] = frozenset()) -> Iterator[AnyAllocation]:
     """The tensors of a unit at one of its steps; those that belong to the whole step are posted elsewhere."""
-    if isinstance(alive, FullestOf):
+    if isinstance(alive, FullestLive):
         if without not in alive.known:
             choices = tuple(tuple(_tensors(unit, each, without)) for each in alive.steps)
-            alive.known[without] = OneOf(choices, alive.place)
+            alive.known[without] = AllocationChoice(choices, alive.place)
         yield alive.known[without]
     else:
         yield from _tensors(unit, alive, without)
 
 
-def _tensors(unit: Unit, alive: Alive, without: frozenset[str]) -> Iterator[Held]:
+def _tensors(unit: Unit, alive: LiveTensors, without: frozenset[str]) -> Iterator[Allocation]:
     category, why = categories(unit), f"alive while {alive.step} runs"
     for tensor in alive.tensors:
         if not standing(tensor) and tensor.name not in without:
-            yield Held(Cause(unit.name, tensor.name, state="now"), category(tensor), tensor.bytes(), why)
+            yield Allocation(Cause(unit.name, tensor.name, state="now"), category(tensor), tensor.bytes(), why)
 
 
 def weight_gradients(unit: Unit) -> frozenset[str]:
@@ -187,17 +187,21 @@ def weight_gradients(unit: Unit) -> frozenset[str]:
     return frozenset(weight.gradient.name for weight in unit.weights)
 
 
-def scattering(program: Program, plan: Plan, unit: Unit, after: Alive, steps: Iterable[Step]) -> Iterator[Step]:
+def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, steps: Iterable[Step]) -> Iterator[Step]:
     """Steps of a unit in backward, then the reduction of its whole gradients to this device's share, unit by unit."""
     yield from steps
-    whole = Wrap(unit.name, ONE, ((ONE, unit.weights),)).trained()
+    whole = FsdpUnit(unit.name, ONE, ((ONE, unit.weights),)).trained()
     if not whole.parts:
         return
     sharding, precision = program.sharding, plan.precision
     amount = whole.whole(sharding, precision.reduction)
-    source = Held(Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, "input of the reduce-scatter")
+    source = Allocation(
+        Cause(unit.name, "gradient", state="to_reduce"), "unsharded", amount, "input of the reduce-scatter"
+    )
     amount = whole.share(sharding, precision.reduction)
-    result = Held(Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter")
+    result = Allocation(
+        Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter"
+    )
     yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
     yield Step("gradients are reduced", (*tensors(unit, after, weight_gradients(unit)), source, result))
 

@@ -43,7 +43,7 @@ class Point:
     beside: Surroundings = Surroundings()
 
 
-Alive = Callable[[Point], sympy.Expr]  # how many of a thing are alive at a moment
+AliveCount = Callable[[Point], sympy.Expr]  # how many of a thing are alive at a moment
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Timeline:
         """The optimizer's moment."""
         return Lifetime(len(self.points) - 1, len(self.points) - 1)
 
-    def saved(self, unit: Unit) -> Alive:
+    def saved(self, unit: Unit) -> AliveCount:
         """Layers of a unit that wait for their backward pass; the one that runs is not among them."""
 
         def waiting(point: Point) -> sympy.Expr:
@@ -86,7 +86,7 @@ class Timeline:
 
         return waiting
 
-    def through(self, unit: str) -> Alive:
+    def through(self, unit: str) -> AliveCount:
         """Layers of a unit whose backward pass is over."""
 
         def done(point: Point) -> sympy.Expr:
@@ -97,12 +97,12 @@ class Timeline:
         return done
 
 
-def always(count: sympy.Expr) -> Alive:
+def always(count: sympy.Expr) -> AliveCount:
     """Equally many at every moment."""
     return lambda _: count
 
 
-def until_update(count: sympy.Expr) -> Alive:
+def until_update(count: sympy.Expr) -> AliveCount:
     """Equally many in both passes."""
     return lambda point: ZERO if point.phase == OPTIMIZER else count
 
@@ -112,7 +112,7 @@ def posted(  # noqa: PLR0913 - the arguments are the facts of one stock
     cause: Cause,
     category: str,
     amount: sympy.Expr,
-    alive: Alive,
+    alive: AliveCount,
     why: str,
 ) -> Iterator[Entry]:
     """The entries of a stock: one for each stretch of moments over which equally many are alive."""

@@ -15,14 +15,14 @@ from functools import cached_property
 import sympy
 
 from ledger.books.entries import Entry
-from ledger.books.memory.steps import Held
-from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Alive, Point, Timeline, posted
+from ledger.books.memory.steps import Allocation
+from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted
 from ledger.model.causes import Cause
 from ledger.model.exchanges import gathers_again, sent
+from ledger.model.fsdp_units import LOSS, ROOT, FsdpUnit
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
-from ledger.model.wrapping import LOSS, ROOT, Wrap
 from ledger.spec.plan import Plan
 
 CATEGORY = "unsharded"
@@ -35,7 +35,7 @@ class Buffers:
 
     program: Program
     plan: Plan
-    sets: dict[str, Wrap]
+    sets: dict[str, FsdpUnit]
     batches: int
 
     # --- rules ---
@@ -60,9 +60,9 @@ class Buffers:
 
     # --- buffers ---
 
-    def whole(self, name: str) -> Held:
+    def whole(self, name: str) -> Allocation:
         """Weights of a set, put together."""
-        return Held(
+        return Allocation(
             Cause(name, "weights", state="whole"),
             CATEGORY,
             self._amounts[name],
@@ -73,13 +73,13 @@ class Buffers:
     def _amounts(self) -> dict[str, sympy.Expr]:
         return {name: wrap.whole(self.program.sharding, sent(self.plan)) for name, wrap in self.sets.items()}
 
-    def gathered(self, name: str, which: str = "") -> Held:
+    def gathered(self, name: str, which: str = "") -> Allocation:
         """The output of an all-gather, before and while it is copied out; none where nobody else has any of it."""
         alone = self.sets[name].experts and self.program.sharding.scattered
         amount = ZERO if alone else self.whole(name).amount
-        return Held(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
+        return Allocation(Cause(name, "weights", state=f"gathered{which}"), CATEGORY, amount, "output of an all-gather")
 
-    def arriving(self, name: str, which: str = "") -> Iterator[Held]:
+    def arriving(self, name: str, which: str = "") -> Iterator[Allocation]:
         """A gather: its output, and this device's share in the dtype that is sent, where it is not held here in it.
 
         A share that comes from the host is cast weight by weight, so that two copies of all of it are never there.
@@ -89,67 +89,67 @@ class Buffers:
         if cast or copied:
             amount = self.sets[name].share(self.program.sharding, sent(self.plan))
             why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
-            yield Held(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
+            yield Allocation(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
 
-    def apart(self, name: str) -> Iterator[Held]:
+    def apart(self, name: str) -> Iterator[Allocation]:
         """A second copy of weights whose shares are not rows, between the gather and the weights."""
         amount = self._apart(name).whole(self.program.sharding, sent(self.plan))
         if amount != ZERO:
-            yield Held(
+            yield Allocation(
                 Cause(name, "weights", state="apart"),
                 CATEGORY,
                 amount,
                 "shares of a second dimension, put side by side",
             )
 
-    def gradients_apart(self, name: str) -> Iterator[Held]:
+    def gradients_apart(self, name: str) -> Iterator[Allocation]:
         """The last of their gradients, which the loop that puts each in the order of its shares still holds."""
         last = [weights[-1:] for _, weights in self._apart(name).parts if weights][-1:]
         for weights in last:
-            amount = Wrap(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
-            yield Held(
+            amount = FsdpUnit(name, ONE, ((ONE, weights),)).unpadded(self.plan.precision.compute)
+            yield Allocation(
                 Cause(name, "gradient", state="apart"),
                 CATEGORY,
                 amount,
                 "a gradient beside its copy in the order of shares",
             )
 
-    def _apart(self, name: str) -> Wrap:
+    def _apart(self, name: str) -> FsdpUnit:
         cut = self.program.sharding.apart
         parts = ((times, tuple(w for w in weights if cut(w))) for times, weights in self.sets[name].parts)
         return replace(self.sets[name], parts=tuple(parts))
 
-    def to_reduce(self, name: str, which: str = "") -> Held:
+    def to_reduce(self, name: str, which: str = "") -> Allocation:
         """The input of a reduction."""
         amount = self.sets[name].trained().whole(self.program.sharding, self.plan.precision.reduction)
         why = "input of a reduce-scatter, held until the next one"
-        return Held(Cause(name, "gradient", state=f"to_reduce{which}"), CATEGORY, amount, why)
+        return Allocation(Cause(name, "gradient", state=f"to_reduce{which}"), CATEGORY, amount, why)
 
-    def reduced(self, name: str) -> Iterator[Held]:
+    def reduced(self, name: str) -> Iterator[Allocation]:
         """The output of a reduction, and its cast to the dtype of gradients."""
         share, precision = self.sets[name].trained().share, self.plan.precision
         amount = share(self.program.sharding, precision.reduction)
-        yield Held(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
+        yield Allocation(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
             amount = share(self.program.sharding, precision.gradients)
-            yield Held(
+            yield Allocation(
                 Cause(name, "gradient", state="cast"),
                 CATEGORY,
                 amount,
                 "the reduced gradient in the dtype it is kept in",
             )
 
-    def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Held:
+    def fresh(self, name: str, part: int = 0, times: sympy.Expr = ONE) -> Allocation:
         """Whole gradients of one layer of a set as autograd leaves them."""
-        layer = Wrap(name, ONE, ((ONE, self.sets[name].parts[part][1]),)).trained()
+        layer = FsdpUnit(name, ONE, ((ONE, self.sets[name].parts[part][1]),)).trained()
         amount, why = layer.unpadded(self.plan.precision.compute), "whole gradients that wait for the rest of their set"
-        return Held(Cause(name, "gradient", state="whole"), CATEGORY, amount, why, times)
+        return Allocation(Cause(name, "gradient", state="whole"), CATEGORY, amount, why, times)
 
-    def accumulated(self, name: str) -> Iterator[Held]:
+    def accumulated(self, name: str) -> Iterator[Allocation]:
         """Whole gradients that earlier micro-batches left."""
         if self.accumulates:
             amount = self.sets[name].trained().unpadded(self.plan.precision.reduction)
-            yield Held(
+            yield Allocation(
                 Cause(name, "gradient", state="accumulated"),
                 CATEGORY,
                 amount,
@@ -172,7 +172,7 @@ class Root:
         """Whether this device has any."""
         return ROOT in self.buffers.sets
 
-    def beside(self, point: Point) -> Iterator[Held]:
+    def beside(self, point: Point) -> Iterator[Allocation]:
         """What stands beside every step of a moment but its last reduction: weights, and gradients so far."""
         if not self.there:
             return
@@ -182,16 +182,18 @@ class Root:
         if point.phase == BACKWARD:
             yield from self.gradients(point)
 
-    def gradients(self, point: Point) -> Iterator[Held]:
+    def gradients(self, point: Point) -> Iterator[Allocation]:
         """Whole gradients of the units that backward left behind."""
         if self.buffers.added:
             return
         for unit in self.buffers.program.units:
             done = self.line.through(unit.name)(point)
             if self.buffers.of(unit.name) == ROOT and done != ZERO and unit.weights:
-                amount = Wrap(ROOT, ONE, ((ONE, unit.weights),)).trained().unpadded(self.buffers.plan.precision.compute)
+                amount = (
+                    FsdpUnit(ROOT, ONE, ((ONE, unit.weights),)).trained().unpadded(self.buffers.plan.precision.compute)
+                )
                 why = "whole gradients that wait for the end of backward"
-                yield Held(Cause(unit.name, "gradient", state="whole"), CATEGORY, amount, why, done)
+                yield Allocation(Cause(unit.name, "gradient", state="whole"), CATEGORY, amount, why, done)
 
 
 # --- what stays from set to set -----------------------------------------------------------------
@@ -226,7 +228,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
             )
 
 
-def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> Alive:
+def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -> AliveCount:
     """Sets that wait for backward, from their forward on or `since` the last step; the one that runs is not counted."""
 
     def count(point: Point) -> sympy.Expr:
@@ -239,7 +241,7 @@ def waiting(line: Timeline, name: str, size: sympy.Expr, since: str = FORWARD) -
     return count
 
 
-def over(name: str, size: sympy.Expr) -> Alive:
+def over(name: str, size: sympy.Expr) -> AliveCount:
     """Sets whose backward is over, until it ends."""
     return lambda point: _left(point, name) / size if point.phase == BACKWARD else ZERO
 

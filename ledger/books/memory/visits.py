@@ -17,11 +17,11 @@ from ledger.books.evaluate import Value
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Surroundings, Timeline
 from ledger.model.checkpointing import segment
 from ledger.model.exchanges import ends_apart
+from ledger.model.fsdp_units import ENDS, INPUT, LOSS, MODEL, OUTPUT
 from ledger.model.multi_token import UNIT
 from ledger.model.operations import ZERO
 from ledger.model.program import Program
 from ledger.model.schedule import Role, order
-from ledger.model.wrapping import ENDS, INPUT, LOSS, MODEL, OUTPUT
 from ledger.spec.plan import Plan
 
 

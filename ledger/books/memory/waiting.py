@@ -11,11 +11,11 @@ from ledger.books.memory.passing import scores, standing
 from ledger.books.memory.timeline import Timeline, posted, until_update
 from ledger.model.causes import Cause, Purpose
 from ledger.model.dims import symbol
+from ledger.model.fsdp_units import ENDS
 from ledger.model.program import Program
 from ledger.model.schedule import schedule
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import ENDS
 from ledger.spec.plan import Plan
 
 

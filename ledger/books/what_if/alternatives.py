@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from ledger.books.closed import Books, blank, close, flowing, holding, whole
+from ledger.books.compiled_roles import CompiledRole, bound_role, compile_roles, whole, with_flows, with_memory
 from ledger.books.compiler import reserved_bytes
 from ledger.books.counts import state_bytes, whole_parameters
 from ledger.books.memory.peak import peak_bytes
-from ledger.books.repricing import step_time
+from ledger.books.price_changes import step_time
 from ledger.books.results import Number
 from ledger.books.totals import run
 from ledger.books.what_if.unknowns import divisors
@@ -49,24 +49,28 @@ class Shelf:
     """What layouts of one structure share: programs, and books with their stocks or their flows alone."""
 
     programs: dict[object, Program] = field(default_factory=dict)
-    holding: dict[object, Books] = field(default_factory=dict)
-    flowing: dict[object, Books] = field(default_factory=dict)
+    holding: dict[object, CompiledRole] = field(default_factory=dict)
+    flowing: dict[object, CompiledRole] = field(default_factory=dict)
 
-    def held(self, plan: Plan, role: Role) -> Books:
+    def held(self, plan: Plan, role: Role) -> CompiledRole:
         """The stocks of a role, valued under a plan."""
-        return self._valued(plan, role, self.holding, holding)
+        return self._valued(plan, role, self.holding, with_memory)
 
-    def spent(self, plan: Plan, role: Role) -> Books:
+    def spent(self, plan: Plan, role: Role) -> CompiledRole:
         """The flows of a role, valued under a plan."""
-        return self._valued(plan, role, self.flowing, flowing)
+        return self._valued(plan, role, self.flowing, with_flows)
 
     def _valued(
-        self, plan: Plan, role: Role, known: dict[object, Books], write: Callable[[Plan, Books], Books]
-    ) -> Books:
+        self,
+        plan: Plan,
+        role: Role,
+        known: dict[object, CompiledRole],
+        write: Callable[[Plan, CompiledRole], CompiledRole],
+    ) -> CompiledRole:
         key = structure(plan, role)
         if key not in self.programs:
             self.programs[key] = program(plan, role)
-        mine = blank(plan, role, self.programs[key])
+        mine = bound_role(plan, role, self.programs[key])
         if key not in known:
             known[key] = write(plan, mine)
         return replace(known[key], role=role, value=mine.value)
@@ -88,7 +92,7 @@ def alternatives(plan: Plan, limit: int = 8) -> tuple[Alternative, ...]:
 
 def compared(plan: Plan) -> dict[str, Number]:
     """The totals that layouts are compared by, as compiling the plan on its own gives them."""
-    books = close(plan, roles(plan))
+    books = compile_roles(plan, roles(plan))
     step = step_time(plan, books)
     worst = max(books, key=peak_bytes)
     memory = {"memory.reserved": reserved_bytes(plan, worst), "memory.capacity": plan.accelerator.memory}

@@ -9,7 +9,7 @@ from math import inf
 
 import sympy
 
-from ledger.books.closed import Books, close
+from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.entries import Lifetime
 from ledger.books.notation import text
 from ledger.books.what_if.conditions import Condition
@@ -51,7 +51,7 @@ def closed_forms(plan: Plan, sign: sympy.Symbol) -> tuple[ClosedForm, ...]:
     once the books of the solution are closed.
     """
     try:
-        return tuple(form for book in close(plan, roles(plan)) for form in _of(book, sign))
+        return tuple(form for book in compile_roles(plan, roles(plan)) for form in _of(book, sign))
     except sympy.PolynomialError:
         return ()
 
@@ -65,7 +65,7 @@ def first_limit(forms: Sequence[ClosedForm], limit: sympy.Expr) -> tuple[ClosedF
     return forms[index], root
 
 
-def _of(book: Books, sign: sympy.Symbol) -> Iterator[ClosedForm]:
+def _of(book: CompiledRole, sign: sympy.Symbol) -> Iterator[ClosedForm]:
     line = book.line
     stocks = [entry for entry in book.entries if entry.resource.stock]
     amounts = [(entry.when, _bound(entry.amount * entry.times, sign, book)) for entry in stocks]
@@ -74,7 +74,7 @@ def _of(book: Books, sign: sympy.Symbol) -> Iterator[ClosedForm]:
         yield ClosedForm(book.role.name, line.titles[name], sympy.Poly(sympy.Add(*alive), sign))
 
 
-def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: Books) -> sympy.Expr:
+def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: CompiledRole) -> sympy.Expr:
     """The amount with every other size in numbers."""
     if not amount.has(sign):
         return sympy.Rational(book.value(amount))

@@ -14,9 +14,9 @@ from math import log
 
 import sympy
 
-from ledger.books.closed import Books, resized
+from ledger.books.compiled_roles import CompiledRole, at_sizes
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.repricing import PRICES, step_time
+from ledger.books.price_changes import PRICES, step_time
 from ledger.books.resources import stock
 from ledger.books.results import Compiled, Number
 from ledger.books.totals import run
@@ -130,7 +130,7 @@ def _gradients(compiled: Compiled) -> Iterator[tuple[str, tuple[Fraction, Gradie
             yield f"memory.{part}", _sum([row for row in alive if row[1].resource == stock(part)])
 
 
-def _sum(rows: Sequence[tuple[Books, Entry, int]]) -> tuple[Fraction, Gradient]:
+def _sum(rows: Sequence[tuple[CompiledRole, Entry, int]]) -> tuple[Fraction, Gradient]:
     """The amounts of entries, each as often as it occurs and on so many devices, with their gradient."""
     by_book = {id(book): slopes(book.value) for book, _, _ in rows}
     whole, terms = Fraction(0), []
@@ -155,9 +155,9 @@ def _around(compiled: Compiled, path: str) -> dict[str, float]:
     return {key: _elasticity(less[key], more[key], given - by, given + by) for key in TIME if key in less}
 
 
-def _times(plan: Plan, books: Sequence[Books]) -> dict[str, float]:
+def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
     """What a step of a plan of other sizes takes, and its run."""
-    step = step_time(plan, resized(plan, books))
+    step = step_time(plan, at_sizes(plan, books))
     return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step)}}
 
 

@@ -26,7 +26,7 @@ Name = str | int
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A stretch of a segment; `before` and `after` are its neighbours there."""
+    """A unit_pass of a segment; `before` and `after` are its neighbours there."""
 
     size: int
     serial: int

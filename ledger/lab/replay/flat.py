@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ledger.books.closed import Books
+from ledger.books.compiled_roles import CompiledRole
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.weights import WeightBytes
 
@@ -16,7 +16,7 @@ def allocate_joined_gradients(memory: Allocator, weights: Iterable[tuple[str, We
     memory.allocate(JOINED, sum(size.gradient for _, size in weights))
 
 
-def joined_states(book: Books) -> Iterator[tuple[str, int]]:
+def joined_states(book: CompiledRole) -> Iterator[tuple[str, int]]:
     """The states of all weights, each kind as one tensor."""
     found: dict[str, int] = {}
     for entry in book.ledger.select("memory"):
@@ -26,7 +26,7 @@ def joined_states(book: Books) -> Iterator[tuple[str, int]]:
     yield from ((f"all {kind}", size) for kind, size in found.items())
 
 
-def update_temporaries(book: Books) -> Iterator[tuple[str, int]]:
+def update_temporaries(book: CompiledRole) -> Iterator[tuple[str, int]]:
     """What the update needs beside states, each kind as one request."""
     for entry in book.ledger.select("memory"):
         if entry.resource.category == "workspace" and entry.cause.unit == "optimizer":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ledger.books.closed import Books
-from ledger.books.hosts import checks
+from ledger.books.compiled_roles import CompiledRole
+from ledger.books.launch_overhead import checks
 from ledger.books.passes import PASSES
-from ledger.books.repricing import timetable
+from ledger.books.price_changes import step_calls
 from ledger.lab.replay.passes import KERNEL_LAUNCH, UnitPasses
-from ledger.model.wrapping import ENDS
+from ledger.model.fsdp_units import ENDS
 from ledger.spec.plan import Plan
 
 UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the books have no time for
@@ -17,7 +17,9 @@ UNPRICED_SECONDS = 1e-6  # seconds on the device of a kernel in a unit that the 
 KernelSeconds = tuple[float, float]  # of the host, and of the device
 
 
-def kernel_seconds(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapping[tuple[str, str], KernelSeconds]:
+def kernel_seconds(
+    plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
+) -> Mapping[tuple[str, str], KernelSeconds]:
     """Seconds of the host and of the device for a kernel of each pass and unit.
 
     Devices of a group wait for the slowest of their hosts. Without synchronisation between stages each host runs ahead
@@ -29,15 +31,17 @@ def kernel_seconds(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Mapp
     return {(name, unit.name): (0.0, UNPRICED_SECONDS) for unit in units for name in ("forward", "backward")}
 
 
-def _priced(plan: Plan, book: Books, units: Sequence[UnitPasses]) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
-    table = timetable([book])
+def _priced(
+    plan: Plan, book: CompiledRole, units: Sequence[UnitPasses]
+) -> Iterator[tuple[tuple[str, str], KernelSeconds]]:
+    table = step_calls([book])
     (timed,) = table.times(plan, table.rows(plan))
     for unit in units:
         beside = (0, 0) if unit.name in ENDS else plan.stack.beside
         for name, requests, more in zip(("forward", "backward"), (unit.forward, unit.backward), beside, strict=True):
             kernels = sum(request is KERNEL_LAUNCH for request in requests) or 1
-            stretch = timed.passes.get((name, unit.name))
-            device = (stretch.seconds - stretch.launch) / (kernels * unit.count) if stretch else UNPRICED_SECONDS
+            unit_pass = timed.passes.get((name, unit.name))
+            device = (unit_pass.seconds - unit_pass.launch) / (kernels * unit.count) if unit_pass else UNPRICED_SECONDS
             rows = [row for row in timed.kernels if row.cause.unit == unit.name and row.when in PASSES[name]]
             compared = checks(rows, plan) / (timed.count * unit.count)
             host = plan.stack.launch * (kernels - more) + plan.stack.call * more + compared

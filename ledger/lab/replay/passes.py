@@ -8,12 +8,12 @@ from functools import cached_property
 
 from ledger.books.evaluate import Value
 from ledger.books.memory import liveness
-from ledger.books.memory.liveness import Alive
+from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.passing import standing
 from ledger.model.collectives import Collective
+from ledger.model.fsdp_units import ENDS
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import ENDS
 
 Request = tuple[str, int]  # a storage and its bytes; 0 bytes: it is freed
 KERNEL_LAUNCH: Request = ("", 0)  # the host launches a kernel
@@ -104,7 +104,7 @@ def _entries(unit: Unit) -> Iterator[Tensor]:
 
 
 def _requests(
-    steps: Sequence[Alive], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
+    steps: Sequence[LiveTensors], start: set[str] | frozenset[str], left: set[str] | frozenset[str], value: Value
 ) -> Iterator[Request]:
     """Each step frees what is gone and takes what is new; at the end all goes but what is `left`."""
     before: dict[str, None] = dict.fromkeys(sorted(filter(None, start)))

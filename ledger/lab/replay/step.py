@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledger.books.closed import Books
+from ledger.books.compiled_roles import CompiledRole
 from ledger.lab.replay import flat
 from ledger.lab.replay.allocator import Allocator
 from ledger.lab.replay.clock import Clock
@@ -13,9 +13,9 @@ from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, ke
 from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
 from ledger.lab.replay.weights import gathered_units, weight_bytes
+from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
-from ledger.model.wrapping import INPUT, OUTPUT, ROOT
 from ledger.spec.plan import Plan
 
 REPLAYED_STEPS = 2  # the second one finds the blocks of the first
@@ -34,7 +34,7 @@ class ReplayedMemory:
     asked: int
 
 
-def replay_step(plan: Plan, book: Books) -> ReplayedMemory:
+def replay_step(plan: Plan, book: CompiledRole) -> ReplayedMemory:
     """The first steps of one device of a role."""
     run = _ReplayedStep(plan, book)
     run.begin()
@@ -46,7 +46,7 @@ def replay_step(plan: Plan, book: Books) -> ReplayedMemory:
 class _ReplayedStep:
     """The state of a replay: which layer instances there are, and what is allocated."""
 
-    def __init__(self, plan: Plan, book: Books) -> None:
+    def __init__(self, plan: Plan, book: CompiledRole) -> None:
         self.plan, self.book, self.role = plan, book, book.role
         self.program, self.value = book.program, book.value
         self.clock = Clock()

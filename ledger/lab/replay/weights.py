@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ledger.books.evaluate import Value
 from ledger.model.exchanges import ends_apart
+from ledger.model.fsdp_units import ROOT, wrapped
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor, sized
-from ledger.model.wrapping import ROOT, wrapped
 from ledger.spec.plan import Plan
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ledger.books.closed import close
+from ledger.books.compiled_roles import compile_roles
 from ledger.lab.score.library_runs import LibraryRun, errors_by_source, scored_runs
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.model.schedule import roles
@@ -95,7 +95,7 @@ def without(name: str, runs: Sequence[LibraryRun]) -> AblationErrors:
     def error(run: LibraryRun) -> float:
         plan = MECHANISMS[name](run)
         same_program = plan.kernels == run.plan.kernels and plan.stack.unshard == run.plan.stack.unshard
-        return run.time_error(plan, run.books if same_program else close(plan, roles(plan)))
+        return run.time_error(plan, run.books if same_program else compile_roles(plan, roles(plan)))
 
     return AblationErrors(name, errors_by_source(runs, error))
 

@@ -7,8 +7,8 @@ import io
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from ledger.books.closed import Books, close
-from ledger.books.repricing import step_time
+from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.price_changes import step_time
 from ledger.evidence.documents import read_evidence
 from ledger.evidence.published_runs import PublishedRun, column_types, run_of_plan
 from ledger.evidence.run_records import STEP_TIME
@@ -35,7 +35,7 @@ class LibraryRun:
     row: Facts
     made: RowPlan
     plan: Plan
-    books: tuple[Books, ...]
+    books: tuple[CompiledRole, ...]
 
     @property
     def step(self) -> float:
@@ -52,7 +52,7 @@ class LibraryRun:
         """Whether summaries of step time are made of it."""
         return not self.made.unpriced and self.row.score_time == COUNTED_GRADE and measured_step(self.row) is not None
 
-    def time_error(self, plan: Plan, books: tuple[Books, ...]) -> float:
+    def time_error(self, plan: Plan, books: tuple[CompiledRole, ...]) -> float:
         """Seconds of another plan of the same run over those that were measured, minus one."""
         return float(step_time(plan, books)) / (measured_step(self.row) or 1.0) - 1
 
@@ -112,7 +112,7 @@ def runs_of_files(library: Library, but: Collection[str] = ()) -> Iterator[Publi
             for run in (run for run in evidence.runs if run.id not in but):
                 plan = load_plan(run.plan, run.settings, library=library)
                 described = run_of_plan(plan, run.id, evidence.citation, plan.model.title)
-                step = step_time(plan, close(plan, roles(plan)))
+                step = step_time(plan, compile_roles(plan, roles(plan)))
                 yield replace(described, step=step, measured_step=run.measured[STEP_TIME])
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from ledger.books.bindings import bindings
-from ledger.books.closed import Books, close
+from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.evaluate import exact
 from ledger.books.what_if.alternatives import structure
 from ledger.lab.score.row_plans import RowPlan
@@ -28,7 +28,7 @@ class PlanCache:
     library: Library
     overrides: tuple[str, ...] = ()
     plans: dict[str, Plan] = field(default_factory=dict)
-    books: dict[tuple[object, ...], Books] = field(default_factory=dict)
+    books: dict[tuple[object, ...], CompiledRole] = field(default_factory=dict)
 
     def plan(self, made: RowPlan) -> tuple[Plan, str]:
         """The plan of a row with the overrides, and its kind; raises SpecError.
@@ -55,7 +55,7 @@ class PlanCache:
             raise SpecError(problems)
         return plan, kind
 
-    def books_of(self, plan: Plan, kind: str) -> tuple[tuple[Books, ...], bool]:
+    def books_of(self, plan: Plan, kind: str) -> tuple[tuple[CompiledRole, ...], bool]:
         """The books of every role: formulas of the first plan of this kind and structure, under this plan's sizes.
 
         Also whether this plan is that first one for every role. Which step of a layer is the fullest was chosen for the
@@ -67,7 +67,7 @@ class PlanCache:
         for role in roles(plan):
             key = (kind, *split, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
             if key not in self.books:
-                (self.books[key],) = close(plan, [role])
+                (self.books[key],) = compile_roles(plan, [role])
             else:
                 is_first = False
             found.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))

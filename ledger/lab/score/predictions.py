@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ledger.books import time
-from ledger.books.closed import Books, close, restocked
+from ledger.books.compiled_roles import CompiledRole, compile_roles, with_memory_of
 from ledger.books.compiler import reserved_bytes
 from ledger.books.memory.peak import peak_bytes
-from ledger.books.repricing import timetable
+from ledger.books.price_changes import step_calls
 from ledger.evidence.documents import Evidence
 from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
 from ledger.evidence.tables import TableRow
@@ -69,9 +69,9 @@ def predict_runs(evidence: Evidence, overrides: tuple[str, ...] = ()) -> Iterato
         )
 
 
-def _run_books(run: MeasuredRun, overrides: tuple[str, ...]) -> tuple[Plan, tuple[Books, ...]]:
+def _run_books(run: MeasuredRun, overrides: tuple[str, ...]) -> tuple[Plan, tuple[CompiledRole, ...]]:
     plan = load_plan(run.plan, (*run.settings, *overrides))
-    return plan, close(plan, roles(plan))
+    return plan, compile_roles(plan, roles(plan))
 
 
 def run_plan_text(run: MeasuredRun) -> str:
@@ -101,9 +101,9 @@ def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
     )
 
 
-def _timed(row: ScoreRow, plan: Plan, books: Sequence[Books]) -> ScoreRow:
+def _timed(row: ScoreRow, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
     """The row with seconds of a step, and their band."""
-    table = timetable(books)
+    table = step_calls(books)
     step = time.step_time(table.times(plan, table.rows(plan)), plan)
     return replace(row, step=step.estimate, step_low=step.low, step_high=step.high)
 
@@ -131,11 +131,11 @@ def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
     except SpecError as error:
         return replace(blank, skipped="; ".join(problem.message for problem in error.problems))
     if not is_first and typed.measured_peak_mem_gib is None:  # its peak is asked of the books
-        books = tuple(restocked(plan, books))
+        books = tuple(with_memory_of(plan, books))
     return _compared(blank, typed, made, plan, books)
 
 
-def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[Books]) -> ScoreRow:
+def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
     measured = measured_step(row)
     known = row.measured_peak_mem_gib is not None
     if known:
@@ -177,7 +177,7 @@ def measured_step(row: Facts) -> float | None:
     return row.derived_step_s
 
 
-def published_memory(made: RowPlan, plan: Plan, books: Sequence[Books]) -> tuple[int, int]:
+def published_memory(made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> tuple[int, int]:
     """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device."""
     ranks = books[:1] if made.software.rank == "first" else books
     if made.software.memory == ALLOCATED:
@@ -203,7 +203,7 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
     for way in SEQUENCE_WAYS:
         other = replace(plan, parallelism=replace(plan.parallelism, sequence=way))
         if way != plan.parallelism.sequence and not violations(other):
-            memory, _ = published_memory(made, other, close(other, roles(other)))
+            memory, _ = published_memory(made, other, compile_roles(other, roles(other)))
             found[f"sequence: {way}"] = memory / (typed.measured_peak_mem_gib * GIB) - 1
     return found
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ledger.books.closed import whole
+from ledger.books.compiled_roles import whole
 from ledger.evidence.verdicts import Cause
 from ledger.lab.verification.layouts import sharded
 from ledger.model import dtypes
+from ledger.model.fsdp_units import OUTPUT as END
+from ledger.model.fsdp_units import wrapped
 from ledger.model.units import compute_precision
-from ledger.model.wrapping import OUTPUT as END
-from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Model, Plan
 
 INDEX = 8  # bytes of an int64

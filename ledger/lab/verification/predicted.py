@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from ledger.books.closed import Books, Whole, close, whole
+from ledger.books.compiled_roles import CompiledRole, Whole, compile_roles, whole
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.memory.passing import standing
 from ledger.books.resources import stock
 from ledger.books.results import Compiled, Moment
+from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles
 from ledger.model.units import Builder, units
-from ledger.model.wrapping import ENDS, LOSS, OUTPUT
 from ledger.spec.kernel_classes import ATTENTION, MATMUL
 from ledger.spec.plan import Plan
 
@@ -67,12 +67,12 @@ def saved(compiled: Compiled) -> Figures:
 
 def memory(compiled: Compiled) -> Figures:
     """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
-    (book,) = close(compiled.plan, roles(compiled.plan))
+    (book,) = compile_roles(compiled.plan, roles(compiled.plan))
     (role,) = compiled.roles
     return {"after forward": _between(book), **moments(book, role.moments)}
 
 
-def moments(book: Books, found: Sequence[Moment]) -> Figures:
+def moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
     return {"static": _lasting(book, *book.line.names) - _gradients(book), **_moments(found)}
 
@@ -89,12 +89,12 @@ def _moments(found: Sequence[Moment]) -> Figures:
     return named
 
 
-def _lasting(book: Books, *moments: str) -> int:
+def _lasting(book: CompiledRole, *moments: str) -> int:
     """Bytes of what is alive at all of these moments."""
     return sum(int(book.value(entry.amount * entry.times)) for entry, _ in _alive(book, moments))
 
 
-def _alive(book: Books, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
+def _alive(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetime]]:
     """The stocks that are alive at all of these moments, with when they are."""
     wanted = [book.line.names.index(name) for name in moments]
     for entry in book.entries:
@@ -103,13 +103,13 @@ def _alive(book: Books, moments: Sequence[str]) -> Iterator[tuple[Entry, Lifetim
             yield entry, when
 
 
-def _gradients(book: Books) -> int:
+def _gradients(book: CompiledRole) -> int:
     """Bytes of gradients that are there all the time, from the second micro-batch on."""
     there = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("gradients"))
     return sum(int(book.value(entry.amount * entry.times)) for entry in there)
 
 
-def _between(book: Books) -> int:
+def _between(book: CompiledRole) -> int:
     """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
     loss = [unit for unit in book.program.units if unit.name in (OUTPUT, LOSS)][-1]
     saved = (tensor for tensor in loss.kept.saved if not standing(tensor))
@@ -118,7 +118,7 @@ def _between(book: Books) -> int:
     return _lasting(book, forward, backward) + int(own) + _gathered(book, forward, backward)
 
 
-def _gathered(book: Books, *moments: str) -> int:
+def _gathered(book: CompiledRole, *moments: str) -> int:
     """Bytes of whole weights that one moment after another lists anew."""
     listed = [
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ledger.books.closed import Books, close
+from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.results import Compiled
 from ledger.evidence.verdicts import EXACT, Cause, Verdict, unchecked
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
@@ -18,9 +18,9 @@ from ledger.lab.verification.causes import SCALAR, at_the_loss, counting, freque
 from ledger.lab.verification.depth import with_counts
 from ledger.lab.verification.peaks import reached
 from ledger.model import dtypes
+from ledger.model.fsdp_units import wrapped
 from ledger.model.schedule import micro_batches, roles
 from ledger.model.units import compute_precision
-from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
 ORIGIN = (
@@ -36,7 +36,7 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Ve
     if reason := layouts.unjudged(plan) or unjudged(plan):
         yield unchecked("memory, comm", reason)
         return
-    for book in close(plan, roles(plan)):
+    for book in compile_roles(plan, roles(plan)):
         progress(f"device {book.role.stages[0]} of {plan.parallelism.pipeline}")
         try:
             step = _step(plan, book)
@@ -49,16 +49,16 @@ def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Ve
 
 def told(compiled: Compiled) -> Mapping[str, predicted.Figures]:
     """What the ledger says of every role: its moments, and what it sends."""
-    books = close(compiled.plan, roles(compiled.plan))
+    books = compile_roles(compiled.plan, roles(compiled.plan))
     return {book.role.name: {**_moments(compiled, book), **_sends(compiled, book)} for book in books}
 
 
-def _moments(compiled: Compiled, book: Books) -> predicted.Figures:
+def _moments(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
     (role,) = (one for one in compiled.roles if one.name == book.role.name)
     return predicted.moments(book, role.moments)
 
 
-def _sends(compiled: Compiled, book: Books) -> predicted.Figures:
+def _sends(compiled: Compiled, book: CompiledRole) -> predicted.Figures:
     return predicted.collectives(compiled, book.role.name)
 
 
@@ -78,7 +78,7 @@ def unjudged(plan: Plan) -> str:
     return ""
 
 
-def _step(plan: Plan, book: Books) -> DeviceStep:
+def _step(plan: Plan, book: CompiledRole) -> DeviceStep:
     """The first device of a role."""
     mine = replace(plan, model=with_counts(plan.model, book.role.layers))
     layout = plan.parallelism
@@ -86,14 +86,14 @@ def _step(plan: Plan, book: Books) -> DeviceStep:
     return rank_step(workload(mine), stage)
 
 
-def _held(compiled: Compiled, book: Books, step: DeviceStep) -> Iterator[Verdict]:
+def _held(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[Verdict]:
     explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
     origin = ORIGIN.format(place=book.role.stages[0])
     found = reached(_moments(compiled, book), step.moments, explained, origin)
     yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
 
 
-def _sent(compiled: Compiled, book: Books, step: DeviceStep) -> Iterator[Verdict]:
+def _sent(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[Verdict]:
     mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
     theirs = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
@@ -110,7 +110,7 @@ class _Place:
     """A moment of one role's step."""
 
     plan: Plan
-    book: Books
+    book: CompiledRole
     moment: str
 
     def stream(self) -> int:
@@ -119,7 +119,7 @@ class _Place:
         return int(run.micro_batch * run.seq_len * self.plan.model.d_model * dtypes.size(precision.activations))
 
 
-def _causes(plan: Plan, book: Books, moment: str, held: AllocatedBytes) -> Iterator[Cause]:
+def _causes(plan: Plan, book: CompiledRole, moment: str, held: AllocatedBytes) -> Iterator[Cause]:
     """What the judge holds at a moment and no plan states."""
     place = _Place(plan, book, moment)
     yield Cause("rounding of storages to 512 B", held.rounding)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.counts import peak
-from ledger.books.repricing import LIMITS
+from ledger.books.price_changes import LIMITS
 from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Chart, Column, Report, Table, draw_chart, share, total_cell
 
@@ -83,15 +83,15 @@ def time(report: Report) -> TimeView:
     compiled = report.compiled
     values = compiled.totals
     ratio = share(values["time.run"], values["napkin.time.run"]) if "time.run" in values else 0
-    paces = pace_shares(compiled)
+    resource_shares = pace_shares(compiled)
     return TimeView(
         waterfall_figure(compiled) if compiled.waterfall else None,
-        pace_figure(paces) if paces else None,
+        pace_figure(resource_shares) if resource_shares else None,
         bounds_figure(compiled) if "time.step" in values else None,
         key_table("The run", RUN, compiled),
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
         compiled.verdict.bottleneck,
-        numbers.shift(paces[0].part * PERCENT).removeprefix("+") if paces else "",
+        numbers.shift(resource_shares[0].part * PERCENT).removeprefix("+") if resource_shares else "",
         numbers.plain(ratio) if ratio else "",
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
@@ -130,15 +130,15 @@ def pace_shares(compiled: Compiled) -> tuple[charts.ShareBar, ...]:
     return tuple(sorted(shares, key=lambda share: -share.part))
 
 
-def pace_figure(paces: Sequence[charts.ShareBar]) -> Chart:
+def pace_figure(resource_shares: Sequence[charts.ShareBar]) -> Chart:
     """What the seconds of a step wait for: the verdict's limit comes first."""
-    alt = "; ".join(f"{share.label} {numbers.percent(share.part)}" for share in paces)
+    alt = "; ".join(f"{share.label} {numbers.percent(share.part)}" for share in resource_shares)
     return draw_chart(
         "What sets the pace",
         "Per cent of a step that goes with each resource, as under Sensitivity. Where a transfer lasts longer than the"
         " kernels that hide it, the step waits for all of the transfer and not for them; a pipeline’s bubble waits for"
         " whatever its stages wait for.",
-        lambda width: charts.shares(paces, f"Parts of a step by what it waits for: {alt}.", width),
+        lambda width: charts.shares(resource_shares, f"Parts of a step by what it waits for: {alt}.", width),
     )
 
 

@@ -10,8 +10,8 @@ from ledger.books.entries import STEP
 from ledger.books.overlap import moves
 from ledger.books.results import KernelTime
 from ledger.model.causes import Transfer
+from ledger.model.fsdp_units import ENDS, ROOT
 from ledger.model.gradients import copied_to_buckets
-from ledger.model.wrapping import ENDS, ROOT
 from ledger.spec.plan import Plan
 
 MESSAGES = 4  # of a comparison, one after the other, for each rank but the first

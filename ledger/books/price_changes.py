@@ -8,9 +8,9 @@ from math import log
 
 from ledger.arithmetic.values import Amount, logarithm
 from ledger.books import kernels, passes, time
-from ledger.books.closed import Books
-from ledger.books.kernels import Job
-from ledger.books.passes import RoleTime
+from ledger.books.compiled_roles import CompiledRole
+from ledger.books.kernels import KernelCall
+from ledger.books.passes import StageTime
 from ledger.books.results import KernelTime
 from ledger.model.schedule import Role
 from ledger.spec.kernel_classes import HOST_LINK
@@ -24,46 +24,48 @@ Rows = tuple[tuple[KernelTime, ...], ...]
 
 
 @dataclass(frozen=True)
-class Timetable:
+class StepCalls:
     """What the devices of a plan do in a step, in numbers. Prices make it a step.
 
-    `jobs` are those of each ledger; `roles` play one of them each, by its place.
+    `calls` are those of each ledger; `roles` play one of them each, by its place.
     """
 
-    jobs: tuple[tuple[Job, ...], ...]
+    calls: tuple[tuple[KernelCall, ...], ...]
     roles: tuple[tuple[Role, int], ...]
 
     def rows(self, plan: Plan) -> Rows:
-        """Every job at the prices of a plan."""
-        return tuple(tuple(kernels.row(job, plan) for job in jobs) for jobs in self.jobs)
+        """Every call at the prices of a plan."""
+        return tuple(tuple(kernels.price_call(call, plan) for call in calls) for calls in self.calls)
 
-    def repriced(self, plan: Plan, rows: Rows, reads: Callable[[Job], bool]) -> Rows:
-        """The rows with those jobs at other prices that read what has moved."""
+    def repriced(self, plan: Plan, rows: Rows, reads: Callable[[KernelCall], bool]) -> Rows:
+        """The rows with those calls at other prices that read what has moved."""
         return tuple(
-            tuple(kernels.row(job, plan) if reads(job) else row for job, row in zip(jobs, known, strict=True))
-            for jobs, known in zip(self.jobs, rows, strict=True)
+            tuple(
+                kernels.price_call(call, plan) if reads(call) else row for call, row in zip(calls, known, strict=True)
+            )
+            for calls, known in zip(self.calls, rows, strict=True)
         )
 
-    def times(self, plan: Plan, rows: Rows) -> list[RoleTime]:
+    def times(self, plan: Plan, rows: Rows) -> list[StageTime]:
         """The passes of every role; roles that run and send the same take the same time."""
-        known: dict[object, RoleTime] = {}
+        known: dict[object, StageTime] = {}
         for role, place in self.roles:
             if (alike := (place, role.sends, role.returns)) not in known:
-                known[alike] = passes.role_time(role, rows[place], plan)
+                known[alike] = passes.stage_time(role, rows[place], plan)
         return [replace(known[place, role.sends, role.returns], role=role) for role, place in self.roles]
 
 
-def timetable(books: Sequence[Books]) -> Timetable:
-    """The jobs of closed books; a ledger that several roles share is bound once, to the sizes of the first."""
+def step_calls(books: Sequence[CompiledRole]) -> StepCalls:
+    """The calls of closed books; a ledger that several roles share is bound once, to the sizes of the first."""
     places = {key: place for place, key in enumerate(dict.fromkeys(id(book.ledger) for book in books))}
     firsts = {id(book.ledger): book for book in reversed(books)}
-    jobs = tuple(tuple(kernels.jobs(firsts[key].ledger, firsts[key].value)) for key in places)
-    return Timetable(jobs, tuple((book.role, places[id(book.ledger)]) for book in books))
+    calls = tuple(tuple(kernels.kernel_calls(firsts[key].ledger, firsts[key].value)) for key in places)
+    return StepCalls(calls, tuple((book.role, places[id(book.ledger)]) for book in books))
 
 
-def step_time(plan: Plan, books: Sequence[Books]) -> Amount:
+def step_time(plan: Plan, books: Sequence[CompiledRole]) -> Amount:
     """The estimate under other prices: the books stay as they are."""
-    table = timetable(books)
+    table = step_calls(books)
     return time.step_time(table.times(plan, table.rows(plan)), plan).estimate
 
 
@@ -110,7 +112,7 @@ def _launch(plan: Plan, by: Amount) -> Plan:
 
 @dataclass(frozen=True)
 class Price:
-    """A price that can move: its `path` and `title`, the plan with it `moved`, which jobs it `prices`.
+    """A price that can move: its `path` and `title`, the plan with it `moved`, which calls it `prices`.
 
     `pace` is the total that says how much it counts, `limit` what the resource is called where it counts most.
     """
@@ -118,7 +120,7 @@ class Price:
     path: str
     title: str
     moved: Callable[[Plan, Amount], Plan]
-    prices: Callable[[Job], bool]
+    prices: Callable[[KernelCall], bool]
     pace: str
     limit: str
     better: int = 1  # -1 where less is better
@@ -129,12 +131,12 @@ class Price:
         return (1 + FASTER) ** self.better
 
 
-def _computes(job: Job) -> bool:
-    return job.work is not None
+def _computes(call: KernelCall) -> bool:
+    return call.work is not None
 
 
-def _moves(job: Job) -> bool:
-    return job.work is None
+def _moves(call: KernelCall) -> bool:
+    return call.work is None
 
 
 PRICES = (
@@ -152,7 +154,7 @@ PRICES = (
 LIMITS = {**{price.pace: price.limit for price in PRICES}, FIXED: "start times and latencies"}
 
 
-def paces(plan: Plan, table: Timetable, rows: Rows, step: Amount) -> dict[str, Amount]:
+def resource_shares(plan: Plan, table: StepCalls, rows: Rows, step: Amount) -> dict[str, Amount]:
     """By how many per cent a step gets shorter for each resource that is one per cent better; together they are one."""
     faster = []
     for price in PRICES:

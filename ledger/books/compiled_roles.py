@@ -1,4 +1,4 @@
-"""One role of a plan with its books closed: program, ledger, and the value of every formula."""
+"""What one role of a plan runs and holds: its program, its ledger, and the value of every formula."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ledger.books.memory import holdings
 from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline
 from ledger.books.memory.visits import timeline
+from ledger.model.fsdp_units import wrapped
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.model.wrapping import wrapped
 from ledger.spec.plan import Plan
 
 
 @dataclass(frozen=True)
-class Books:
+class CompiledRole:
     """`value` evaluates any formula exactly under the sizes of this role."""
 
     role: Role
@@ -56,49 +56,49 @@ def _weights(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:
     return ((count, weight) for _, count, weights in wrapped(units) for weight in weights)
 
 
-def close(plan: Plan, chosen: Iterable[Role]) -> tuple[Books, ...]:
-    """The books of every role. Roles that differ only in what is in flight share one ledger, bound to other values."""
+def compile_roles(plan: Plan, chosen: Iterable[Role]) -> tuple[CompiledRole, ...]:
+    """Every role with flows and memory. Those that differ only in what is in flight share one ledger."""
     programs: dict[object, Program] = {}
     opened = []
     for role in chosen:
         key = _kind(role)
         if key not in programs:
             programs[key] = program(plan, role)
-        opened.append(blank(plan, role, programs[key]))
-    return tuple(_shared(opened, lambda book: flowing(plan, holding(plan, book))))
+        opened.append(bound_role(plan, role, programs[key]))
+    return tuple(_shared(opened, lambda book: with_flows(plan, with_memory(plan, book))))
 
 
-def restocked(plan: Plan, books: Iterable[Books]) -> Iterator[Books]:
-    """Books with stocks of this plan: which step is the fullest was chosen for the sizes they were closed for."""
-    return _shared(books, lambda book: holding(plan, book))
+def with_memory_of(plan: Plan, books: Iterable[CompiledRole]) -> Iterator[CompiledRole]:
+    """Roles with the memory of this plan: which step is the fullest was chosen for the sizes of another one."""
+    return _shared(books, lambda book: with_memory(plan, book))
 
 
-def resized(plan: Plan, books: Sequence[Books]) -> tuple[Books, ...]:
-    """The books of a plan that differs from theirs in sizes: the flows are its own, and there are no stocks.
+def at_sizes(plan: Plan, books: Sequence[CompiledRole]) -> tuple[CompiledRole, ...]:
+    """The roles of a plan that differs from theirs in sizes: the flows are its own, and there are no stocks.
 
-    Another number of layers may give roles of other kinds, whose books are closed anew.
+    Another number of layers may give roles of other kinds, which are compiled anew.
     """
     mine = roles(plan)
     if mine != tuple(book.role for book in books):
-        return close(plan, mine)
-    opened = (blank(plan, book.role, book.program) for book in books)
-    return tuple(_shared(opened, lambda book: flowing(plan, book)))
+        return compile_roles(plan, mine)
+    opened = (bound_role(plan, book.role, book.program) for book in books)
+    return tuple(_shared(opened, lambda book: with_flows(plan, book)))
 
 
-def blank(plan: Plan, role: Role, mine: Program) -> Books:
-    """The books of a program with nothing posted yet."""
-    return Books(role, mine, Ledger(role.name, ()), exact(bindings(plan, role)), Timeline((), {}))
+def bound_role(plan: Plan, role: Role, mine: Program) -> CompiledRole:
+    """A role whose symbols are bound and whose ledger is empty."""
+    return CompiledRole(role, mine, Ledger(role.name, ()), exact(bindings(plan, role)), Timeline((), {}))
 
 
-def flowing(plan: Plan, book: Books) -> Books:
-    """The books with the flows of a plan."""
+def with_flows(plan: Plan, book: CompiledRole) -> CompiledRole:
+    """The role with the flows of a plan."""
     flows = nonzero(posting.flows(book.program, plan, book.value))
     stocks = tuple(entry for entry in book.ledger.entries if isinstance(entry.when, Lifetime))
     return replace(book, ledger=Ledger(book.role.name, flows + stocks))
 
 
-def holding(plan: Plan, book: Books) -> Books:
-    """The books with the stocks of a plan, and the moments that they live through."""
+def with_memory(plan: Plan, book: CompiledRole) -> CompiledRole:
+    """The role with the stocks of a plan, and the moments that they live through."""
     line = timeline(book.program, plan, book.role, book.value)
     flows = tuple(entry for entry in book.ledger.entries if not isinstance(entry.when, Lifetime))
     stocks = nonzero(holdings.lasting(book.program, plan, book.value, line))
@@ -106,9 +106,9 @@ def holding(plan: Plan, book: Books) -> Books:
     return replace(book, ledger=Ledger(book.role.name, flows + stocks), line=line, fullest=fullest)
 
 
-def _shared(books: Iterable[Books], write: Callable[[Books], Books]) -> Iterator[Books]:
-    """Books with ledgers that are written once for each kind of role."""
-    written: dict[object, Books] = {}
+def _shared(books: Iterable[CompiledRole], write: Callable[[CompiledRole], CompiledRole]) -> Iterator[CompiledRole]:
+    """Roles with ledgers that are written once for each kind of role."""
+    written: dict[object, CompiledRole] = {}
     for book in books:
         key = _kind(book.role)
         if key not in written:

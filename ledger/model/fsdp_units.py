@@ -23,7 +23,7 @@ MODEL = 0  # layers in a wrap that holds all of them
 
 
 @dataclass(frozen=True)
-class Wrap:
+class FsdpUnit:
     """`count` equal sets of weights on one device, each of which moves as one: weights, and how many layers have them.
 
     `name` is the unit whose layers it wraps, or the root.
@@ -35,7 +35,7 @@ class Wrap:
     used_again: bool = True  # its layers have a backward pass
     experts: bool = False  # the routed experts of its layers alone
 
-    def over(self, sharding: Sharding) -> Iterator[tuple[str, Wrap]]:
+    def over(self, sharding: Sharding) -> Iterator[tuple[str, FsdpUnit]]:
         """The axes over which its weights are shared, each with the set of those that are."""
         found: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
         for times, weights in self.parts:
@@ -44,7 +44,7 @@ class Wrap:
         for axis, parts in found.items():
             yield axis, replace(self, parts=tuple(parts))
 
-    def trained(self) -> Wrap:
+    def trained(self) -> FsdpUnit:
         """The same without the weights that have no gradient."""
         parts = ((times, tuple(weight for weight in weights if not weight.frozen)) for times, weights in self.parts)
         return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
@@ -100,20 +100,20 @@ def _but(ends: Mapping[str, set[str]], name: str) -> Iterator[set[str]]:
     return (weights for other, weights in ends.items() if other != name)
 
 
-def wraps(mine: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[Wrap, ...]:
+def wraps(mine: Sequence[Unit], layers: int, alone: Sequence[str] = ()) -> tuple[FsdpUnit, ...]:
     """The sets of weights that move as one, with so many layers in each; `MODEL`: all weights with the root.
 
     The ends `alone` are sets of their own, which leaves none to the root.
     """
     one = sympy.Integer(1)
     if layers == MODEL:
-        return (Wrap(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
-    found: list[Wrap] = []
-    found.extend(Wrap(unit.name, one, ((one, unit.weights),)) for unit in mine if unit.name in alone)
+        return (FsdpUnit(ROOT, one, tuple((count, weights) for _, count, weights in wrapped(mine))),)
+    found: list[FsdpUnit] = []
+    found.extend(FsdpUnit(unit.name, one, ((one, unit.weights),)) for unit in mine if unit.name in alone)
     for name, count, weights in wrapped(mine):
         if alone and name == ROOT:
             continue
         held = one if name == ROOT else sympy.Integer(layers)
         passed = name == ROOT or any(unit.backward for unit in mine if unit.name == name)
-        found.append(Wrap(name, count / held, ((held, weights),), passed))
+        found.append(FsdpUnit(name, count / held, ((held, weights),), passed))
     return tuple(found)
