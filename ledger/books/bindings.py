@@ -90,14 +90,8 @@ def _counted(plan: Plan, role: Role, index: int) -> dict[str, Exact]:
 
 def _layer_sizes(group: Group) -> dict[str, Exact]:
     """The sizes of the table of symbols that this kind of layer has: attributes of its parts, by the symbol's name."""
-    found: dict[str, Exact] = {}
-    for row in LETTERS:
-        _, _, rest = row.path.partition("{group}.")
-        part, _, _ = rest.partition(".")
-        size = getattr(getattr(group, part, None), row.name, None)
-        if size:
-            found[row.name] = size
-    return found
+    sizes = {row.name: getattr(getattr(group, row.part), row.name, None) for row in LETTERS if row.part}
+    return {name: size for name, size in sizes.items() if size}
 
 
 def _model_sizes(model: Model) -> dict[str, Exact]:

@@ -19,12 +19,21 @@ class Dim:
 
 @dataclass(frozen=True)
 class Letter:
-    """One row of the table of symbols. `{group}` in `path` is the name of a layer group."""
+    """One row of the table of symbols. `{group}` in `path` is the name of a layer group.
+
+    `part`: of which part of a layer it is a size, under its own name.
+    """
 
     name: str
     letter: str
     meaning: str
     path: str
+    part: str = ""
+
+
+def _of(part: str, name: str, letter: str, meaning: str, field: str = "") -> Letter:
+    """A size of a part of a layer; `field`: what specs call it, if not by its name."""
+    return Letter(name, letter, meaning, f"model.layers.{{group}}.{part}.{field or name}", part)
 
 
 LETTERS = (
@@ -32,28 +41,26 @@ LETTERS = (
     Letter("seq", "S", "tokens in a sequence", "run.seq_len"),
     Letter("key", "S", "tokens in a sequence", "run.seq_len"),
     Letter("d_model", "D", "width of the residual stream", "model.d_model"),
-    Letter("heads", "H", "query heads of a layer", "model.layers.{group}.attention.heads"),
-    Letter("kv_heads", "K", "key and value heads of a layer", "model.layers.{group}.attention.kv_heads"),
-    Letter("head_dim", "E", "width of one head", "model.layers.{group}.attention.head_dim"),
-    Letter("v_head_dim", "Ev", "width of the values of one head", "model.layers.{group}.attention.v_head_dim"),
-    Letter("nope_head_dim", "En", "part of a head without positions", "model.layers.{group}.attention.nope_head_dim"),
-    Letter("rope_head_dim", "Er", "rotated part of a head", "model.layers.{group}.attention.rope_head_dim"),
-    Letter("q_rank", "Cq", "width of the latent of the queries", "model.layers.{group}.attention.q_rank"),
-    Letter("kv_rank", "C", "width of the latent of keys and values", "model.layers.{group}.attention.kv_rank"),
-    Letter("rotary_dim", "R", "width of the rotated part of one head", "model.layers.{group}.attention.rotary"),
-    Letter("d_ff", "F", "width of the feed-forward layer", "model.layers.{group}.mlp.d_ff"),
-    Letter("shared_d_ff", "Fs", "width of the shared experts of a layer", "model.layers.{group}.mlp.shared.d_ff"),
-    Letter("experts", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
-    Letter("routes", "X", "experts of a layer", "model.layers.{group}.mlp.experts"),
-    Letter("top_k", "T", "experts that one token uses", "model.layers.{group}.mlp.top_k"),
-    Letter(
-        "capacity_factor", "cf", "room of an expert over its even share", "model.layers.{group}.mlp.capacity_factor"
-    ),
+    _of("attention", "heads", "H", "query heads of a layer"),
+    _of("attention", "kv_heads", "K", "key and value heads of a layer"),
+    _of("attention", "head_dim", "E", "width of one head"),
+    _of("attention", "v_head_dim", "Ev", "width of the values of one head"),
+    _of("attention", "nope_head_dim", "En", "part of a head without positions"),
+    _of("attention", "rope_head_dim", "Er", "rotated part of a head"),
+    _of("attention", "q_rank", "Cq", "width of the latent of the queries"),
+    _of("attention", "kv_rank", "C", "width of the latent of keys and values"),
+    _of("attention", "rotary_dim", "R", "width of the rotated part of one head", "rotary"),
+    _of("mlp", "d_ff", "F", "width of the feed-forward layer"),
+    _of("mlp", "shared_d_ff", "Fs", "width of the shared experts of a layer", "shared.d_ff"),
+    _of("mlp", "experts", "X", "experts of a layer"),
+    _of("mlp", "routes", "X", "experts of a layer", "experts"),
+    _of("mlp", "top_k", "T", "experts that one token uses"),
+    _of("mlp", "capacity_factor", "cf", "room of an expert over its even share"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
-    Letter("window", "W", "tokens a query may look back", "model.layers.{group}.attention.window"),
-    Letter("chunk", "U", "tokens of a chunk that attention does not leave", "model.layers.{group}.attention.chunk"),
+    _of("attention", "window", "W", "tokens a query may look back"),
+    _of("attention", "chunk", "U", "tokens of a chunk that attention does not leave"),
     Letter("layers", "L", "layers on one device", "model.layers.{group}.repeat"),
     Letter("predictions", "Y", "further tokens that the model predicts", "model.multi_token.depth"),
     Letter("rank", "r", "rank of low-rank adapters", "train.lora.rank"),
@@ -79,8 +86,8 @@ LETTERS = (
     Letter("ways", "w2", "ends at which micro-batches enter a pipeline", "parallelism.schedule"),
 )
 BY_NAME = {row.name: row for row in LETTERS}
-COUNTED = {"redone", "segment", "hosted", "in_flight"}  # of the layers of one group, though the path names no group
-PER_GROUP = frozenset(row.name for row in LETTERS if "{group}" in row.path) | COUNTED
+COUNTED = {"layers", "redone", "segment", "hosted", "in_flight"}  # of the layers of one group
+PER_GROUP = frozenset(row.name for row in LETTERS if row.part) | COUNTED
 # Printing order of the factors of a product: the order of the table. A suffix sorts with its letter.
 RANK = {row.letter: rank for rank, row in enumerate(LETTERS)}
 

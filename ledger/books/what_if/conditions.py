@@ -83,8 +83,8 @@ def quantity(key: str, text: str) -> Fraction:
     number, base = parse_any(text)
     if number == 0 and base == "1":
         return number
-    if base == "s" and key.startswith("napkin."):
-        return number / DAY if key == "napkin.days" else number
+    if base == "s" and key == "napkin.days":
+        return number / DAY
     return value(key, text)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import log
 
 import sympy
@@ -22,16 +23,10 @@ from ledger.books.results import Compiled, Number
 from ledger.books.totals import run
 from ledger.books.what_if.derivative import Gradient, added, slopes
 from ledger.model.dims import BY_NAME, symbol
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Group, Plan
 from ledger.spec.stages import growth
 
 NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
-OF_THE_MODEL = (
-    ("batch", "run.micro_batch"),
-    ("seq", "run.seq_len"),
-    ("d_model", "model.d_model"),
-    ("vocab", "model.vocab"),
-)
 TIME = ("time.step", "time.run", "cost.run")
 
 
@@ -76,6 +71,19 @@ def _timed(plan: Plan, step: float, run: float | None = None) -> dict[str, float
     return found
 
 
+Put = tuple[Callable[[int], Plan], int, int]  # the plan with another size, the size as it is, and its smallest step
+Mover = Callable[[Plan], Put]
+
+
+@dataclass(frozen=True)
+class Size:
+    """An input that is a whole number; `mover`: how time follows it, where it can move alone."""
+
+    path: str
+    title: str
+    mover: Mover | None
+
+
 # --- sizes --------------------------------------------------------------------------------------
 
 
@@ -83,13 +91,14 @@ def _sizes(compiled: Compiled) -> Iterator[Sensitivity]:
     """The sizes of the run and of the model, by the symbols that stand for them."""
     gradients = dict(_gradients(compiled))
     groups = compiled.plan.model.groups
-    for name, path in OF_THE_MODEL:
-        yield _size(compiled, path, BY_NAME[name].meaning, gradients, _signs(name))
+    for name, path, mover in OF_THE_MODEL:
+        yield _size(compiled, Size(path, BY_NAME[name].meaning, mover), gradients, _signs(name))
     for group in groups:
         suffix, of = (group.name, f" ({group.name})") if len(groups) > 1 else ("", "")
-        for name, field in (("d_ff", "mlp.d_ff"), ("heads", "attention.heads"), ("layers", "repeat")):
-            path = f"model.layers.{group.name}.{field}"
-            yield _size(compiled, path, f"{BY_NAME[name].meaning}{of}", gradients, _signs(name, suffix))
+        for name, field, moved in OF_A_GROUP:
+            mover = partial(moved, group) if moved else None
+            size = Size(f"model.layers.{group.name}.{field}", f"{BY_NAME[name].meaning}{of}", mover)
+            yield _size(compiled, size, gradients, _signs(name, suffix))
 
 
 def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
@@ -100,8 +109,7 @@ def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
 
 def _size(
     compiled: Compiled,
-    path: str,
-    title: str,
+    size: Size,
     gradients: Mapping[str, tuple[Fraction, Gradient]],
     signs: Sequence[tuple[sympy.Symbol, int]],
 ) -> Sensitivity:
@@ -109,7 +117,7 @@ def _size(
         key: float(sum(way * gradient.get(sign, Fraction(0)) for sign, way in signs) / whole) if whole else 0.0
         for key, (whole, gradient) in gradients.items()
     }
-    return Sensitivity(path, title, _around(compiled, path) | found)
+    return Sensitivity(size.path, size.title, _around(compiled, size.mover) | found)
 
 
 def _gradients(compiled: Compiled) -> Iterator[tuple[str, tuple[Fraction, Gradient]]]:
@@ -141,13 +149,11 @@ def _sum(rows: Sequence[tuple[CompiledRole, Entry, int]]) -> tuple[Fraction, Gra
     return whole, added(*terms)
 
 
-def _around(compiled: Compiled, path: str) -> dict[str, float]:
+def _around(compiled: Compiled, mover: Mover | None) -> dict[str, float]:
     """The elasticities of time from the nearest legal sizes around the given one."""
-    plan = compiled.plan
-    mover = MOVERS.get(path.rpartition(".")[2])
     if mover is None:
         return {}
-    put, given, step = mover(plan, path)
+    put, given, step = mover(compiled.plan)
     by = max(step, round(given * NEAR / step) * step)
     if given <= by:
         return {}
@@ -161,44 +167,49 @@ def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
     return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step)}}
 
 
-Put = tuple[Callable[[int], Plan], int, int]
-
-
-def _move_seq_len(plan: Plan, _: str) -> Put:
+def _move_seq_len(plan: Plan) -> Put:
     mesh = plan.parallelism
     step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
     return lambda size: replace(plan, run=replace(plan.run, seq_len=size)), plan.run.seq_len, step
 
 
-def _move_model(plan: Plan, path: str) -> Put:
-    field = path.rpartition(".")[2]
+def _move_model(field: str, plan: Plan) -> Put:
     given, step = getattr(plan.model, field), plan.parallelism.tensor
     return lambda size: replace(plan, model=replace(plan.model, **{field: size})), given, step
 
 
-def _move_group(plan: Plan, path: str) -> Put:
-    """A size of one layer group: the layers of the group, or the width of its MLP."""
-    *_, name, last = path.replace(".mlp.", ".").split(".")
-    group = next(one for one in plan.model.groups if one.name == name)
-    mesh = plan.parallelism
+def _move_depth(group: Group, plan: Plan) -> Put:
+    return (
+        lambda size: _with_group(plan, group, replace(group, repeat=size)),
+        group.repeat,
+        growth(plan.model, plan.parallelism),
+    )
 
+
+def _move_width(group: Group, plan: Plan) -> Put:
     def put(size: int) -> Plan:
-        other = replace(group, repeat=size) if last == "repeat" else replace(group, mlp=replace(group.mlp, d_ff=size))
-        groups = tuple(other if one is group else one for one in plan.model.groups)
-        return replace(plan, model=replace(plan.model, groups=groups))
+        return _with_group(plan, group, replace(group, mlp=replace(group.mlp, d_ff=size)))
 
-    if last == "repeat":
-        return put, group.repeat, growth(plan.model, mesh)
-    return put, group.mlp.d_ff, mesh.tensor
+    return put, group.mlp.d_ff, plan.parallelism.tensor
 
 
-MOVERS: Mapping[str, Callable[[Plan, str], Put]] = {
-    "seq_len": _move_seq_len,
-    "d_model": _move_model,
-    "vocab": _move_model,
-    "d_ff": _move_group,
-    "repeat": _move_group,
-}
+def _with_group(plan: Plan, group: Group, other: Group) -> Plan:
+    groups = tuple(other if one is group else one for one in plan.model.groups)
+    return replace(plan, model=replace(plan.model, groups=groups))
+
+
+# Symbols of sizes, their paths, and how time follows them: where nothing moves them alone, it is left out.
+OF_THE_MODEL: Sequence[tuple[str, str, Mover | None]] = (
+    ("batch", "run.micro_batch", None),
+    ("seq", "run.seq_len", _move_seq_len),
+    ("d_model", "model.d_model", partial(_move_model, "d_model")),
+    ("vocab", "model.vocab", partial(_move_model, "vocab")),
+)
+OF_A_GROUP: Sequence[tuple[str, str, Callable[[Group, Plan], Put] | None]] = (
+    ("d_ff", "mlp.d_ff", _move_width),
+    ("heads", "attention.heads", None),
+    ("layers", "repeat", _move_depth),
+)
 
 
 # --- what is bought -----------------------------------------------------------------------------
