@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ledger.spec.near import nearest
+from ledger.spec.near import closest, nearest
 from ledger.spec.problems import Location, Problem, SpecError
 
 LARGEST_TABLE = 64_000_000  # bytes of a table; the longest published collection has a fiftieth of it
@@ -124,8 +124,8 @@ def _header_faults(header: Sequence[TableCell], needed: Sequence[str]) -> Iterat
             yield cell, f"two columns are named `{cell.text}`", "give each column its own name"
     for name in needed:
         if name not in names:
-            near = nearest(name, [one for one in names if one not in needed])
-            help_text = near if near.startswith("did") else "add it to the first line"
+            others = [one for one in names if one not in needed]
+            help_text = nearest(name, others) if closest(name, others) else "add it to the first line"
             yield header[0], f"the table has no column `{name}`", help_text
 
 

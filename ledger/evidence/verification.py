@@ -60,7 +60,7 @@ def published(found: Verification, spec: str) -> dict[str, Any]:
         "schema": VERIFY_SCHEMA,
         "spec": spec,
         "plan": found.title,
-        "digest": found.digest if found.digest.startswith("sha256:") else f"sha256:{found.digest}",
+        "digest": found.digest,
         "judge": vars(found.origin),
         "layers": found.layers,
         "judged_as": list(found.judged_as),

@@ -21,7 +21,7 @@ def show_record(compiled: Compiled, spec: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "spec": spec,
-        "digest": prefixed_digest(compiled.plan.digest),
+        "digest": compiled.plan.digest,
         "totals": {key: json_number(value) for key, value in compiled.totals.items()},
         "accounts": [account_record(account) for account in compiled.accounts],
         "verdict": {
@@ -45,11 +45,6 @@ def json_number(value: Number) -> int | float:
 def json_number_or_none(value: Number | None) -> int | float | None:
     """A JSON number, or null."""
     return None if value is None else json_number(value)
-
-
-def prefixed_digest(text: str) -> str:
-    """The digest with the name of its hash."""
-    return text if text.startswith("sha256:") else f"sha256:{text}"
 
 
 def account_record(account: Account) -> dict[str, Any]:

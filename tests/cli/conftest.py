@@ -62,7 +62,7 @@ def plan() -> Plan:
             "run.micro_batch": Origin(Location("tiny.yaml", 3, 7)),
             "model": Origin(Location("toy.yaml"), "a paper"),
         },
-        digest="ab" * 32,
+        digest="sha256:" + "ab" * 32,
     )
 
 

@@ -425,7 +425,7 @@ def llama_plan() -> Plan:
             "assumptions.mfu": Origin(Location(plan, 15, 20)),
             "assumptions.price.per_device_hour": Origin(Location(plan, 15, 32), "list price, on demand"),
         },
-        digest="9f2c" * 16,
+        digest="sha256:" + "9f2c" * 16,
         text="spec: ledger/1\nplan: Llama 3 70B on 1024 H100\naccelerator: h100-sxm\n",
     )
 

@@ -31,6 +31,7 @@ class PublishedFit:
     """A fit over everything that was published, where only a part of it is carried: its parameters, and its error.
 
     `here`: its mean absolute error on the part that is carried, where its form is another; 0 where nobody says so.
+    `in_sample`: the error is of the samples that the fit had seen.
     """
 
     points: int
@@ -38,11 +39,7 @@ class PublishedFit:
     held_out: str
     parameters: Mapping[str, float] = field(default_factory=dict)
     here: float = 0.0
-
-    @property
-    def in_sample(self) -> bool:
-        """Whether the error is of the samples the fit had seen."""
-        return self.held_out.startswith("none")
+    in_sample: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,4 +160,5 @@ def _published_fit(stated: Node) -> PublishedFit:
     error, here = (float(parse(text[key], "1")) if key in text else 0.0 for key in ("error", "here"))
     given = stated.fields["parameters"].fields if "parameters" in stated.fields else {}
     parameters = {key: float(parse_any(str(node.value))[0]) for key, node in given.items()}
-    return PublishedFit(int(text["points"]), error, text["held_out"], parameters, here)
+    held_out = text["held_out"]
+    return PublishedFit(int(text["points"]), error, held_out, parameters, here, in_sample=held_out.startswith("none"))
