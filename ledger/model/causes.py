@@ -18,6 +18,7 @@ class Purpose(Enum):
     COLUMN_INPUT_GRADIENT = auto()  # the transfer of the gradient of what all devices of an axis use whole
     GATHERED_AGAIN = auto()  # what forward gathered, and did not save, gathered once more for a weight's gradient
     GRADIENT_SUM = auto()  # of a weight's gradient over devices that see a part of the sequence each
+    QUANTISED_WEIGHT = auto()  # a quantised copy of a weight, or its scales, which the next micro-batch finds
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.timeline import Timeline
 from ledger.books.resources import stock
-from ledger.model.causes import Cause
+from ledger.model.causes import Cause, Purpose
 from ledger.model.program import Program
 from ledger.model.quantised import SLOTS, STAYING, Quantised
 from ledger.model.tensors import sized
@@ -24,7 +24,8 @@ def kept(program: Program, line: Timeline) -> Iterator[Entry]:
         copies = {t.name: t for op in unit.forward for t in op.outputs if t.role == STAYING}
         for tensor in copies.values():
             why = "a quantised copy of a weight, which the next micro-batch finds"
-            yield Entry(Cause(unit.name, tensor.name), weights, line.whole, tensor.bytes(), unit.count, why)
+            cause = Cause(unit.name, tensor.name, purpose=Purpose.QUANTISED_WEIGHT)
+            yield Entry(cause, weights, line.whole, tensor.bytes(), unit.count, why)
         for operation in unit.forward:
             if isinstance(operation, Quantised) and operation.recipe and operation.recipe.history:
                 slots = sized("fp32", sympy.Integer(SLOTS * (operation.recipe.history + PER_SLOT)))

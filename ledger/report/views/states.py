@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ledger.model.causes import Purpose
 from ledger.report.views.parts import Cell, Column, Report, Table, amount, columns, fullest_role, text_cells
 from ledger.spec.optimizer import DEFAULT
 
@@ -22,7 +23,6 @@ SHAPES = {
     "heads": "one a head",
     "one": "one",
 }
-COPIES = (".weight.row", ".weight.column")  # how accounts of quantised copies end
 KINDS = {"ends": "embedding and head", "matrices": "matrices of layers", "vectors": "norms and biases"}
 
 
@@ -38,39 +38,35 @@ def state_table(report: Report) -> Table | None:
 
 def _optimizer_rows(plan: Plan, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """What each rule of the optimizer keeps of the weights that no rule before it updates."""
-    place, resource = ("", "memory.optimizer")
-    if plan.parallelism.updates_on_host:
-        place, resource = ", in host memory", "host.optimizer"
+    place, where = ("host", ", in host memory") if plan.parallelism.updates_on_host else ("memory", "")
+    kept = [row for row in accounts if row.resource.kind == place and row.resource.category == "optimizer"]
     rule: Optimizer | None = plan.optimizer
     left = set(KINDS)
     while rule is not None:
         for name, state in rule.states.items():
-            title = f"{name.replace('_', ' ')} ({rule.title}{place})"
+            title = f"{name.replace('_', ' ')} ({rule.title}{where})"
             kinds = _weight_kinds(left & {*rule.weights}, state)
-            bytes_held = _bytes(accounts, (f".{name}", f".{name}.scales"), resource)
-            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), bytes_held
+            found = _bytes(row for row in kept if row.cause.state in (name, f"{name}.scales"))
+            yield *text_cells(title, kinds, _shapes(state), _format(state, plan)), found
         left -= {*rule.weights}
         rule = rule.otherwise
 
 
 def _quantised_rows(recipe: Recipe | None, accounts: list[Account]) -> Iterator[tuple[Cell, ...]]:
     """Copies of weights that matmuls multiply, and the magnitudes that delayed scaling remembers."""
-    if recipe and any(row.account.endswith(COPIES) and row.resource.kind == "memory" for row in accounts):
-        bytes_held = _bytes(
-            accounts, (*COPIES, *(f"{copy}.scales" for copy in COPIES), ".weight.scale"), "memory.weights"
-        )
+    kept = [row for row in accounts if row.resource.kind == "memory" and row.resource.category == "weights"]
+    copies = [row for row in kept if row.cause.purpose is Purpose.QUANTISED_WEIGHT]
+    if recipe and copies:
         scales = f"{recipe.format}, scales in {recipe.scale}"
-        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), bytes_held
+        yield *text_cells("quantised copies", "matrices of layers", SHAPES["whole"], scales), _bytes(copies)
     if recipe and recipe.history:
-        kept = f"{recipe.history} of a tensor"
-        bytes_held = _bytes(accounts, (".amax",), "memory.weights")
-        yield *text_cells("largest magnitudes", "quantised tensors", kept, "fp32"), bytes_held
+        found = _bytes(row for row in kept if row.cause.state == "amax")
+        yield *text_cells("largest magnitudes", "quantised tensors", f"{recipe.history} of a tensor", "fp32"), found
 
 
-def _bytes(accounts: list[Account], endings: tuple[str, ...], resource: str) -> Cell:
-    """Bytes of the accounts that end so."""
-    rows = (row for row in accounts if row.resource.name == resource and row.account.endswith(endings))
-    return amount(sum(int(row.amount) * row.times for row in rows), "B")
+def _bytes(accounts: Iterable[Account]) -> Cell:
+    """What these accounts hold in all."""
+    return amount(sum(int(row.amount) * row.times for row in accounts), "B")
 
 
 def _weight_kinds(updated: set[str], state: State) -> str:

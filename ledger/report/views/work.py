@@ -11,6 +11,7 @@ from ledger import numbers
 from ledger.books.counts import peak
 from ledger.books.overlap import said
 from ledger.model import dtypes
+from ledger.model.causes import HostTransfer, Transfer
 from ledger.report.charts import roofline as charts
 from ledger.report.views.parts import (
     DASH,
@@ -30,7 +31,7 @@ from ledger.report.views.parts import (
 from ledger.spec.kernel_classes import matmul
 
 if TYPE_CHECKING:
-    from ledger.books.results import KernelTime
+    from ledger.books.results import Compiled, KernelTime
     from ledger.spec.plan import Accelerator, Plan
 
 KERNEL_COLUMNS = (
@@ -158,14 +159,14 @@ class CommunicationView:
 def communication(report: Report) -> CommunicationView | None:
     """Collectives by kind and axis; None where nothing is sent."""
     compiled = report.compiled
-    keys = sorted(key for key in compiled.totals if key.startswith("comm.") and key.endswith(".bytes"))
-    names = [key.removeprefix("comm.").removesuffix(".bytes") for key in keys]
-    hosted = sorted(key for key in compiled.totals if key.startswith("host_link."))
-    if not (names or hosted) or not compiled.roles:
+    posted = {kernel.kind for role in compiled.roles for kernel in role.kernels if isinstance(kernel.kind, Transfer)}
+    sent = sorted({(kind.collective, kind.axis) for kind in posted}, key=".".join)
+    copied = [direction for direction in ("down", "up") if f"host_link.{direction}.bytes" in compiled.totals]
+    if not (sent or copied) or not compiled.roles:
         return None
     kernels = [kernel for kernel in slowest_role(compiled).kernels if kernel.payload]
-    rows = tuple(collective_row(report, name, [k for k in kernels if str(k.kind) == name]) for name in names)
-    rows += tuple(host_row(report, key, [k for k in kernels if f"{k.kind}.bytes" == key]) for key in hosted)
+    rows = tuple(collective_row(compiled, collective, axis, kernels) for collective, axis in sent)
+    rows += tuple(host_row(compiled, direction, kernels) for direction in copied)
     quantities = columns("number", "times a step", "bytes a step", "takes", "not hidden")
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
     table = Table("Communication of a device in a step", (*columns("text", "collective", "axis"), *quantities), rows)
@@ -194,26 +195,29 @@ def transfer_kinds(plan: Plan) -> frozenset[str]:
     return frozenset(kinds | ({"host"} if mesh.offload else set()))
 
 
-def host_row(report: Report, key: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
+def host_row(compiled: Compiled, direction: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """Copies between the device and its host, one way."""
+    own = [k for k in kernels if isinstance(k.kind, HostTransfer) and k.kind.direction == direction]
     return (
         Cell("copy"),
-        Cell("to host memory" if key == "host_link.down.bytes" else "from host memory"),
-        Cell(numbers.integer(sum(kernel.times for kernel in kernels))) if kernels else DASH,
-        total_cell(report.compiled, key),
-        *duration_cells(kernels),
+        Cell("to host memory" if direction == "down" else "from host memory"),
+        Cell(numbers.integer(sum(kernel.times for kernel in own))) if own else DASH,
+        total_cell(compiled, f"host_link.{direction}.bytes"),
+        *duration_cells(own),
     )
 
 
-def collective_row(report: Report, name: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
+def collective_row(compiled: Compiled, collective: str, axis: str, kernels: Sequence[KernelTime]) -> tuple[Cell, ...]:
     """One kind of collective along one axis."""
-    collective, _, axis = name.rpartition(".")
+    own = [
+        k for k in kernels if isinstance(k.kind, Transfer) and (k.kind.collective, k.kind.axis) == (collective, axis)
+    ]
     return (
         Cell(collective.replace("_", "-")),
         Cell(axis),
-        total_cell(report.compiled, f"comm.{name}.count"),
-        total_cell(report.compiled, f"comm.{name}.bytes"),
-        *duration_cells(kernels),
+        total_cell(compiled, f"comm.{collective}.{axis}.count"),
+        total_cell(compiled, f"comm.{collective}.{axis}.bytes"),
+        *duration_cells(own),
     )
 
 
