@@ -37,7 +37,7 @@ CUDA_STEPS = (
     *(("gpt2", "compile"), ("llama-3-8b-4-layers", "compile"), ("llama-3-8b-4-layers", "compile-recompute")),
 )
 # PyTorch's own default, and what a worker is started with; some virtual machines cannot map memory otherwise.
-ALLOCATOR = {"stack.allocator.expandable": False}
+ALLOCATOR = {"stack.replay.expandable": False}
 CPU_STACK, CUDA_STACK = "pytorch-eager-cpu-2026", "pytorch-fsdp2-2025"
 
 
