@@ -2,6 +2,7 @@
 VENV ?= .venv
 SPEC ?= specs/70b.yaml
 TESTS ?= tests
+WORKERS ?= auto
 RUNS ?= 10
 THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -11,8 +12,10 @@ python := $(VENV)/bin/python
 runnable := $(VENV)/.report
 testable := $(VENV)/.test
 schemas := ledger/spec/schemas/plan.schema.json
+# Tests lie beside each other as in their files, and a worker that is done takes some from another.
+workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu house lock clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,14 +26,21 @@ report: $(runnable) $(schemas) $(VENV)/.pango ## write the report of SPEC=specs/
 lecture: $(runnable) $(VENV)/.pango ## write the questions of the course notes with the compiler's answers to reports/lecture.*
 	@$(bin)/ledger report specs/lecture/lecture.yaml
 
-test: $(testable) $(schemas) $(VENV)/.pango ## run all tests (TESTS=tests/spec for a part)
-	$(python) -m pytest $(TESTS)
+test: $(testable) $(schemas) $(VENV)/.pango ## run the tests, in minutes (TESTS=tests/spec for a part, WORKERS=0 for one process)
+	$(python) -m pytest $(workers) $(TESTS)
 
-check: $(testable) $(VENV)/.pango ## formatting, lint, types, tests: what a change must pass
+test-long: $(testable) $(schemas) $(VENV)/.pango ## run those that take longer: in full what `make test` samples
+	$(python) -m pytest $(workers) -m long $(TESTS)
+
+test-times: $(testable) $(schemas) $(VENV)/.pango ## run the tests, and print the seconds of each folder
+	$(python) benchmarks/suite.py $(workers) $(TESTS)
+
+lint: $(testable) $(schemas) ## check formatting, lint and types
 	$(python) -m ruff format --check
 	$(python) -m ruff check
 	$(python) -m mypy
-	$(python) -m pytest $(TESTS)
+
+check: lint test ## formatting, lint, types, tests: what a change must pass
 
 verify: $(testable) ## let PyTorch judge a subset of specs/verify/pytorch.yaml on fake tensors (minutes)
 	$(bin)/ledger verify specs/verify/pytorch.yaml --quick

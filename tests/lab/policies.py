@@ -1,17 +1,25 @@
-"""One micro-batch under a recompute policy or with frozen weights, as the ledger and as PyTorch hold and count it."""
+"""One micro-batch under a recompute policy or with frozen weights, as the ledger and as PyTorch hold and count it.
+
+PyTorch runs few layers, whose difference stands for each further one of the published model. Where layers differ by
+where they stand, so that none stands for another, the model itself is cut, unless all of its layers are asked for.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.compiler import compile_plan
 from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled
 from ledger.lab.observed.device_step import DeviceStep
-from ledger.lab.observed.flop_counts import flop_counts
+from ledger.lab.observed.flop_counts import FlopCounts, flop_counts
 from ledger.lab.observed.one_device import one_device_step
-from ledger.lab.reference.model import workload
+from ledger.lab.reference.model import Workload, workload
+from ledger.lab.verification.depth import Sample, cut, weighted, with_counts
+from ledger.lab.verification.verification import Depth, depths, uneven
 from ledger.model.fsdp_units import ENDS
 from ledger.model.operations import total
 from ledger.model.schedule import roles
@@ -19,14 +27,33 @@ from ledger.spec.plan import Recompute
 from tests.model import plans
 
 BLOCK = 512  # bytes: every storage is rounded up to this
+CUT = 8  # layers: two of segments of five and of three, and the second of every third
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The ledger's own plan, and PyTorch's step of it."""
+    """The ledger's own plan, and PyTorch's step of it, which a few runs stand for."""
 
     compiled: Compiled
-    found: DeviceStep
+    runs: tuple[Sample, ...]
+    found: DeviceStep = field(init=False)
+
+    def __post_init__(self) -> None:
+        steps = [(run.weight, one_device_step(work).moments) for run, work in self.works()]
+        object.__setattr__(self, "found", DeviceStep(weighted(steps)))
+
+    def works(self) -> Iterator[tuple[Sample, Workload]]:
+        """What PyTorch is asked to run."""
+        plan = self.compiled.plan
+        for run in self.runs:
+            yield run, workload(replace(plan, model=with_counts(plan.model, run.layers)))
+
+    def flops(self, **changes: Any) -> FlopCounts:
+        """PyTorch's FLOPs of a micro-batch."""
+        counted = [(run.weight, flop_counts(replace(work, **changes))) for run, work in self.works()]
+        return FlopCounts(
+            sum(w * count.forward for w, count in counted), sum(w * count.backward for w, count in counted)
+        )
 
     @property
     def book(self) -> CompiledRole:
@@ -60,12 +87,11 @@ class Compared:
         book = self.book
         units = [unit for unit in book.program.units if unit.name not in ENDS]
         mine = total(unit.count * total(op.counted() for op in unit.kept.again) for unit in units)
-        work = workload(self.compiled.plan)
-        return int(book.value(mine)), flop_counts(work).step - flop_counts(replace(work, recompute=Recompute())).step
+        return int(book.value(mine)), self.flops().step - self.flops(recompute=Recompute()).step
 
     def run(self) -> tuple[int, int]:
         """FLOPs of forward, and of the whole step, as FlopCounterMode counts: less PyTorch's."""
-        book, found = self.book, flop_counts(workload(self.compiled.plan))
+        book, found = self.book, self.flops()
         forward, backward = 0, 0
         for unit in book.program.units:
             forward += int(book.value(unit.count * total(op.times * op.counted() for op in unit.forward)))
@@ -77,18 +103,23 @@ class Compared:
         """The fullest moment of a phase."""
         (role,) = self.compiled.roles
         mine = max(moment.total for moment in role.moments if moment.name.startswith(phase))
-        return mine, int(getattr(self.found, f"peak_{phase}"))
+        return mine, self.found.peak(phase)
 
 
-def compared(model: str, core: str, vocab: int = 512, loss: Any = "eager", chunks: int = 0, **parts: Any) -> Compared:
-    """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest."""
-    kernels: plans.Mapped = {"norm": "fused", "optimizer": "foreach", "loss": loss}
-    kernels |= {"activation": "eager" if model == "gpt2" else "fused"} | ({"loss_chunks": chunks} if chunks else {})
+def compared(model: str, core: str, vocab: int = 512, *, full: bool = False, **parts: Any) -> Compared:
+    """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest.
+
+    With `full` PyTorch runs all of its layers.
+    """
+    kernels: plans.Mapped = {"norm": "fused", "optimizer": "foreach", "attention": core}
+    kernels |= {"activation": "eager" if model == "gpt2" else "fused", "loss": "eager", **parts.pop("kernels", {})}
     compiled = plans.compiled(
         model={"base": model, "vocab": vocab},
         precision="bf16-true",
-        kernels={**kernels, "attention": core},
+        kernels=kernels,
         run={"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1},
         **parts,
     )
-    return Compared(compiled, one_device_step(workload(compiled.plan)))
+    if uneven(compiled.plan) and not full:
+        compiled = compile_plan(cut(compiled.plan, CUT))
+    return Compared(compiled, depths(compiled.plan, Depth(full=full)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from itertools import combinations
 
 from ledger.books.results import Compiled
 from tests.model import plans
@@ -108,6 +109,26 @@ def expert_cases() -> Iterator[Case]:
         yield Case("gpt_oss", "bf16-true", "eager", norm, "fused", "grouped_mm")
         for precision in ("bf16-true", "bf16-autocast", "fp32"):
             yield Case("gpt_oss", precision, "eager", norm, "fused", "batched_mm")
+
+
+def pairs(case: Case) -> frozenset[tuple[tuple[int, str], ...]]:
+    """Every two choices that a case makes together."""
+    return frozenset(combinations(enumerate(astuple(case)), 2))
+
+
+def pairwise(cases: Iterable[Case]) -> set[Case]:
+    """Few of the cases, that make together every two choices that any case makes together.
+
+    Each in turn is the one with the most pairs that are still missing.
+    """
+    left = {case: pairs(case) for case in cases}
+    missing = frozenset().union(*left.values())
+    few = set()
+    while missing:
+        best = max(left, key=lambda case: len(left[case] & missing))
+        few.add(best)
+        missing -= left.pop(best)
+    return few
 
 
 def predicted(compiled: Compiled) -> dict[str, int]:

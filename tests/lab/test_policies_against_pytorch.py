@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from ledger.lab.observed.flop_counts import flop_counts
-from ledger.lab.reference.model import workload
 from tests.lab.policies import BLOCK, Compared, compared
 
 RECOMPUTE: tuple[Any, ...] = (
@@ -38,6 +36,7 @@ TRAIN: tuple[tuple[str, Any], ...] = (
 # GPT-2's byte masks outlive their reader by one operator; else storages are rounded.
 PEAK = {"gpt2": 5e-3, "llama-3-8b": 1e-5}
 DISCARDED = 1e-2  # a graph made inside a backward pass holds its upstream gradient: 0.9 % of GPT-2's small step
+FULL = pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.long)], ids=["few", "all"])
 LOSSES: tuple[tuple[str, int], ...] = (("fused", 0), ("chunked", 0), ("chunked", 4), ("fused_linear", 16))
 
 
@@ -53,11 +52,12 @@ def agrees_on_the_peak(step: Compared, tolerance: float, phase: str = "backward"
     assert mine == pytest.approx(found, rel=tolerance)
 
 
+@FULL
 @pytest.mark.parametrize("policy", RECOMPUTE, ids=str)
 @pytest.mark.parametrize(("model", "core"), [("gpt2", "flash"), ("gpt2", "eager"), ("llama-3-8b", "flash")])
-def test_recomputation(model: str, core: str, policy: Any) -> None:
+def test_recomputation(model: str, core: str, policy: Any, full: bool) -> None:
     """Each policy keeps the bytes, repeats the FLOPs and is as full in backward as PyTorch's own checkpointing."""
-    step = compared(model, core, recompute=policy)
+    step = compared(model, core, recompute=policy, full=full)
     agrees_on_what_is_kept(step)
     mine, found = step.again()
     assert mine == found > 0 or (mine == found == 0 and policy in ({"components": ["norm"]}, RECOMPUTE[-2]))
@@ -65,38 +65,42 @@ def test_recomputation(model: str, core: str, policy: Any) -> None:
     agrees_on_the_peak(step, DISCARDED if discards else PEAK[model])
 
 
+@FULL
 @pytest.mark.parametrize("policy", ["selective", "full", "square_root"])
-def test_recomputation_with_a_square_of_scores(policy: Any) -> None:
+def test_recomputation_with_a_square_of_scores(policy: Any, full: bool) -> None:
     """The same where scores of all tokens with all tokens exist, which the core's own recomputation is for."""
-    step = compared("llama-3-8b", "eager", recompute=policy)
+    step = compared("llama-3-8b", "eager", recompute=policy, full=full)
     agrees_on_what_is_kept(step)
     assert step.again()[0] == step.again()[1]
     agrees_on_the_peak(step, 5e-3)
 
 
+@FULL
 @pytest.mark.parametrize("train", ["all", {"only": ["final_norm"]}, {"only": ["head"]}], ids=str)
 @pytest.mark.parametrize(("loss", "chunks"), LOSSES)
-def test_losses(loss: str, chunks: int, train: Any) -> None:
+def test_losses(loss: str, chunks: int, train: Any, full: bool) -> None:
     """Every kind of loss saves, computes and holds what its own code does, at the width of a real vocabulary."""
-    step = compared("llama-3-8b", "flash", 128_256, loss, chunks, recompute="full", train=train)
+    kernels = {"loss": loss} | ({"loss_chunks": chunks} if chunks else {})
+    step = compared("llama-3-8b", "flash", 128_256, kernels=kernels, recompute="full", train=train, full=full)
     agrees_on_what_is_kept(step)
     assert step.run() == (0, 0)
     agrees_on_the_peak(step, 2e-4)
     agrees_on_the_peak(step, 1e-2, "forward")
 
 
+@FULL
 @pytest.mark.parametrize("policy", ["none", "selective", "full"])
 @pytest.mark.parametrize(("model", "train"), TRAIN, ids=str)
-def test_frozen_weights(model: str, train: Any, policy: str) -> None:
+def test_frozen_weights(model: str, train: Any, policy: str, full: bool) -> None:
     """What is not trained has no gradient, no state and no contraction for one, and saves nothing for it."""
-    step = compared(model, "flash", recompute=policy, train=train)
+    step = compared(model, "flash", recompute=policy, train=train, full=full)
     agrees_on_what_is_kept(step)
     mine, found = step.again()
     assert mine == found
     agrees_on_the_peak(step, PEAK[model])
     agrees_on_the_peak(step, 1e-4, "optimizer")
     if policy == "none":
-        counted = flop_counts(workload(step.compiled.plan))
+        counted = step.flops()
         totals = step.compiled.totals
         assert (totals["flops.counter.forward"], totals["flops.counter.step"]) == (counted.forward, counted.step)
 
