@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "ledger"
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "ledger"
+CORE_TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if "lab" not in path.parts]
+PYTORCH = ("torch", "transformers")
 STAGES = ("spec", "model", "books", "evidence", "report")
 # Rooms that use the compiler, and that the compiler knows nothing of.
 ROOMS = ("course", "lab")
@@ -31,13 +35,13 @@ def modules() -> list[str]:
     return sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
 
 
-def imported(module: str) -> Iterator[str]:
-    """The dotted names that a module imports, also those inside functions."""
-    for node in ast.walk(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))):
+def imported(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: imports are absolute"
+            assert node.level == 0, f"{path}: imports are absolute"
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
@@ -53,7 +57,7 @@ def test_a_stage_imports_itself_and_earlier_stages_only(module: str) -> None:
         "units",
         "__version__",
     )  # what rules compute with, how numbers are written, in which unit, and which version this is, know no stage
-    for name in imported(module):
+    for name in imported(PACKAGE / module):
         first, _, rest = name.partition(".")
         if first == "ledger":
             assert rest.split(".")[0] in allowed, f"{module} imports {name}"
@@ -62,6 +66,28 @@ def test_a_stage_imports_itself_and_earlier_stages_only(module: str) -> None:
 @pytest.mark.parametrize("module", modules())
 def test_libraries_stay_where_they_belong(module: str) -> None:
     """Reading needs no algebra, algebra no YAML, and only the stages that need a heavy library load it."""
-    for name in imported(module):
+    for name in imported(PACKAGE / module):
         home = AT_HOME.get(name.partition(".")[0])
         assert home is None or module.startswith(home), f"{module} imports {name}"
+
+
+def test_no_modules_import_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module can be read after those that it imports, also inside functions; types alone may look back."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    house = import_module("house")
+    assert house.cycles(house.House(ROOT), lazy=True) == []
+
+
+@pytest.mark.parametrize("path", CORE_TESTS, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_core_tests_import_no_pytorch(path: Path) -> None:
+    """What asks PyTorch is in `tests/lab`, so that the rest can be run where it is not installed."""
+    for name in imported(path):
+        assert name.partition(".")[0] not in PYTORCH, f"{path} imports {name}"
+        assert not name.startswith("tests.lab"), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_core_tests_see_no_pytorch(name: str) -> None:
+    """Here it cannot be imported, however that is asked for."""
+    with pytest.raises(ImportError):
+        import_module(name)

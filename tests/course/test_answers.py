@@ -117,13 +117,6 @@ PROSE = (
     "inf.throughput_latency",
     "usd.budget",
 )
-TORCH = {
-    "dt.fp32": "float32",
-    "dt.fp16": "float16",
-    "dt.bf16": "bfloat16",
-    "dt.fp8_e4m3": "float8_e4m3fn",
-    "dt.fp8_e5m2": "float8_e5m2",
-}
 
 
 @pytest.fixture(scope="module")
@@ -184,20 +177,6 @@ def test_what_the_notes_print_is_told_apart(answered: dict[str, Answer], name: s
 
 
 # --- number formats -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", TORCH)
-def test_number_formats_are_those_of_pytorch(answered: dict[str, Answer], name: str) -> None:
-    """Range and size as torch.finfo states them, and 1e-8 as a tensor of that dtype holds it."""
-    import torch
-
-    dtype = getattr(torch, TORCH[name])
-    facts = torch.finfo(dtype)
-    assert value(answered[name], "largest") == facts.max
-    assert value(answered[name], "smallest_normal") == facts.tiny
-    assert value(answered[name], "smallest") == facts.smallest_normal * facts.eps
-    assert value(answered[name], "bytes") * 8 == facts.bits
-    assert bool(value(answered[name], "holds_1e_8")) == bool(torch.tensor(1e-8).to(dtype).float() > 0)
 
 
 def test_risky_policies_are_warned_of(answered: dict[str, Answer]) -> None:
