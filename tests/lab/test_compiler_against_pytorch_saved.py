@@ -20,14 +20,14 @@ def marked(grid: Iterable[Case]) -> Iterator[Any]:
     yield from (pytest.param(case, marks=() if case in few else pytest.mark.long, id=str(case)) for case in every)
 
 
-@pytest.mark.parametrize("case", marked(cases()))
+@pytest.mark.parametrize("case", list(marked(cases())))
 def test_saved_bytes(case: Case) -> None:
     """A layer, and the whole model with both ends, save exactly what PyTorch packs on fake cuda tensors."""
     compiled = case.compiled()
     assert predicted(compiled) == packed(compiled)
 
 
-@pytest.mark.parametrize("case", marked(expert_cases()))
+@pytest.mark.parametrize("case", list(marked(expert_cases())))
 def test_saved_bytes_with_experts(case: Case) -> None:
     """So do layers of experts: every index, score and row that autograd packs, and no choice that has no gradient."""
     compiled = case.compiled()
