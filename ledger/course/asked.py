@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ledger.spec import load
-from ledger.spec.findings import Findings, Written, out_of_bounds
-from ledger.spec.parts import NAME, PartOf, ValuesOf
+from ledger.spec.faults import Faults, Written
+from ledger.spec.parts import PartOf, ValuesOf
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.structures import ListOf, Made, MappingOf, Row, Values
-from ledger.spec.values import Scalar, Schema, Text
+from ledger.spec.values import Number, String
 
 LOADERS: Mapping[str, Callable[[str], Any]] = {
     "accelerator": load.load_accelerator,
@@ -33,38 +33,27 @@ class Named:
 
 
 @dataclass(frozen=True)
-class LibraryName(Scalar):
+class LibraryName(String):
     """The name of a part of the library, or of a plan; a path is relative to the file that has it."""
 
-    json: ClassVar[tuple[str, ...]] = ("string",)
-    kind: str
+    least: int | None = 1
+    kind: str = ""
 
-    def value(self, written: Written, findings: Findings) -> Named:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The name with its place."""
-        NAME.value(written, findings)
-        return Named(self.kind, str(written.node.value), written.node.where)
-
-    def bounds(self) -> Schema:
-        """That it is not empty."""
-        return NAME.bounds()
+        return Named(self.kind, super().value(written, faults), written.node.where)
 
 
 @dataclass(frozen=True)
-class Count(Scalar):
+class Count(Number):
     """A number above zero, also as it is written with an exponent."""
 
-    json: ClassVar[tuple[str, ...]] = ("number",)
+    above: float | None = 0
 
-    def value(self, written: Written, findings: Findings) -> int:
+    def value(self, written: Written, faults: Faults) -> int:
         """The number, without what stands behind its point."""
-        number: Any = written.node.value
-        if number <= 0:
-            findings.append(out_of_bounds(written, "above", 0))
-        return int(Fraction(str(number)))
-
-    def bounds(self) -> Schema:
-        """That it is above zero."""
-        return {"exclusiveMinimum": 0}
+        super().value(written, faults)
+        return int(Fraction(str(written.node.value)))
 
 
 @dataclass(frozen=True)
@@ -86,21 +75,21 @@ class Stated:
 class AskOf(PartOf):
     """A record whose values name parts of the library, which are loaded once the whole file is sound."""
 
-    def value(self, written: Written, findings: Findings) -> Stated:
+    def value(self, written: Written, faults: Faults) -> Stated:
         """The class and its values."""
-        return Stated(self.cls, ValuesOf(self.cls).value(written, findings))
+        return Stated(self.cls, ValuesOf(self.cls).value(written, faults))
 
 
-WORDS = Made(Text(), lambda text: tuple(text.split()))
+WORDS = Made(String(), lambda text: tuple(text.split()))
 COUNT = Count()
-ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind) for kind in ("accelerator", "optimizer", "precision"))
-TEXTS = ListOf(Text())
+ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
+TEXTS = ListOf(String())
 LISTS = MappingOf(TEXTS)
 CHANGES = Made(MappingOf(TEXTS, 1), Changes)
-PLAN = LibraryName("plan")
+PLAN = LibraryName(kind="plan")
 A_PLAN = "A plan of the library, or a path relative to this file."
 SET = Row("set", TEXTS, "`key=value`, as `--set` takes them.", "set")
-FIGURES = MappingOf(Text())
+FIGURES = MappingOf(String())
 
 
 @dataclass(frozen=True)

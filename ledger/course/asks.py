@@ -22,10 +22,10 @@ from ledger.course.asked import (
     AskOf,
     Changes,
 )
-from ledger.spec.parts import DTYPE, At, Part
+from ledger.spec.parts import DTYPE, At, PartHeader
 from ledger.spec.plan import DATE, Accelerator, Optimizer, Plan, Precision
-from ledger.spec.structures import NEEDED, SOURCED, Fields, ListOf, MappingOf, OneOf, Row, quantity
-from ledger.spec.values import Amount, Choice, Constant, Text, Whole
+from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, MappingOf, Row, quantity
+from ledger.spec.values import Choice, Constant, Integer, Quantity, String
 
 MEMORY = "Memory of a device, to be compared with."
 ROLE = Choice("activation", "data", "weight")
@@ -43,7 +43,7 @@ class AskedStep:
     name: Annotated[str, "What the operation goes by."] = ""
     over: Annotated[tuple[str, ...], WORDS, "Dims of an elementwise operation."] = ()
     into: Annotated[tuple[str, ...], WORDS, "Dims of its result, where it is a reduction."] = ()
-    flops: Annotated[int, Whole(0), "For each element."] = 1
+    flops: Annotated[int, Integer(0), "For each element."] = 1
     left: Annotated[str, ROLE, "What the first operand is: data needs no gradient."] = "activation"
     right: Annotated[str, ROLE, "What the second operand is."] = "weight"
 
@@ -52,12 +52,12 @@ class AskedStep:
 class OperationAsk:
     """Operations in a row. A size is a number, or the name of another dim of the same size."""
 
-    spec: ClassVar[Part] = Part(meaning="Operations in a row: FLOPs, bytes, intensity.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Operations in a row: FLOPs, bytes, intensity.")
 
     steps: Annotated[tuple[AskedStep, ...], "The operations, in order."]
     sizes: Annotated[
         Mapping[str, int | str],
-        MappingOf(OneOf((Whole(), Text()))),
+        MappingOf(AnyOf((Integer(), String()))),
         "Sizes by dim; a name stands for the size of that dim.",
     ]
     dtype: Annotated[str, DTYPE, "A number format."] = "bf16"
@@ -68,7 +68,7 @@ class OperationAsk:
 class ActivationAsk:
     """A nonlinearity over (rows x columns), spelt out in its operators and as the one kernel that runs them."""
 
-    spec: ClassVar[Part] = Part(meaning="A nonlinearity, as one kernel and spelt out.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="A nonlinearity, as one kernel and spelt out.")
 
     kind: Annotated[str, Choice("gelu_tanh", "silu"), "Which one."]
     elements: Annotated[int, COUNT, "Elements that it is applied to."]
@@ -80,7 +80,7 @@ class ActivationAsk:
 class TensorAsk:
     """So many tensors of one shape; `memory` is a device's, to be compared with."""
 
-    spec: ClassVar[Part] = Part(meaning="Bytes of a tensor.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Bytes of a tensor.")
 
     shape: Annotated[Mapping[str, int], MappingOf(COUNT, 1), "Its sizes by dim."]
     dtype: Annotated[str, DTYPE, "A number format."]
@@ -92,7 +92,7 @@ class TensorAsk:
 class DtypeAsk:
     """A number format."""
 
-    spec: ClassVar[Part] = Part(meaning="A number format.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="A number format.")
 
     name: Annotated[str, DTYPE, "Its name."]
 
@@ -101,7 +101,7 @@ class DtypeAsk:
 class RidgeAsk:
     """An accelerator's rate in a dtype over its bandwidth."""
 
-    spec: ClassVar[Part] = Part(meaning="Rate over bandwidth of a device.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Rate over bandwidth of a device.")
 
     accelerator: Annotated[Accelerator, ACCELERATOR, "The device."]
     dtype: Annotated[str, DTYPE, "The number format it multiplies."]
@@ -114,14 +114,14 @@ class RidgeAsk:
 class StateAsk:
     """Bytes of state of so many parameters; `memory` is a device's, to be compared with `parts` of the state."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="Bytes of weights, gradients and optimizer states.",
         extra=(Row("accelerator", ACCELERATOR, "The device whose memory it is."),),
     )
 
     precision: Annotated[Precision, PRECISION, "The number formats."]
     optimizer: Annotated[Optimizer, OPTIMIZER, "What updates the weights."]
-    parameters: Annotated[int, Amount("parameters"), "How many there are: `70e9`."] = 1
+    parameters: Annotated[int, Quantity("parameters"), "How many there are: `70e9`."] = 1
     parts: Annotated[tuple[str, ...], TEXTS, "Parts of the state that memory is compared with."] = ()
     memory: Annotated[int | None, quantity("B"), MEMORY] = None
 
@@ -130,7 +130,9 @@ class StateAsk:
 class OffloadAsk(StateAsk):
     """Optimizer states in host memory: what that frees, and what the host link then carries each step."""
 
-    spec: ClassVar[Part] = Part(meaning="Bytes of weights, gradients and states, with the states in host memory.")
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Bytes of weights, gradients and states, with the states in host memory."
+    )
 
     accelerator: Annotated[Accelerator, ACCELERATOR, "The device whose link to the host it is."] = field(kw_only=True)
 
@@ -139,7 +141,7 @@ class OffloadAsk(StateAsk):
 class OptimizerAsk:
     """What an optimizer keeps for one matrix, per element."""
 
-    spec: ClassVar[Part] = Part(meaning="What an optimizer keeps for a matrix.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="What an optimizer keeps for a matrix.")
 
     rule: Annotated[Optimizer, At("name"), OPTIMIZER, "The optimizer."]
     dtype: Annotated[str, DTYPE, "The dtype of the matrix."]
@@ -151,7 +153,7 @@ class OptimizerAsk:
 class SolveAsk:
     """The largest model whose state fits `devices` of a kind: the closed form, inverted."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="The largest model whose state fits: memory <= devices x capacity.",
         extra=(Row("for", Constant("parameters"), "What is looked for.", needed=NEEDED),),
     )
@@ -173,11 +175,11 @@ LEVELS = Fields(tuple(Row(name, TEXTS, LEVEL, name) for name in ("minimum", "typ
 class PlanAsk:
     """Totals of a compiled plan by the names they go by here, and ratios of two."""
 
-    spec: ClassVar[Part] = Part(meaning="Totals of a compiled plan.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Totals of a compiled plan.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     totals: Annotated[Mapping[str, str], FIGURES, TOTALS] = field(default_factory=dict)
-    ratios: Annotated[Mapping[str, tuple[str, str]], MappingOf(ListOf(Text(), 2, 2)), "One total over another."] = (
+    ratios: Annotated[Mapping[str, tuple[str, str]], MappingOf(ListOf(String(), 2, 2)), "One total over another."] = (
         field(default_factory=dict)
     )
 
@@ -186,7 +188,7 @@ class PlanAsk:
 class LevelsAsk:
     """Plans by the headroom policy that each is to leave free."""
 
-    spec: ClassVar[Part] = Part(meaning="The peak and what a headroom policy keeps free.", extra=OF_PLANS)
+    spec: ClassVar[PartHeader] = PartHeader(meaning="The peak and what a headroom policy keeps free.", extra=OF_PLANS)
 
     plans: Annotated[Mapping[str, Plan], At("levels"), LEVELS, "Headroom policies, each with its plan."]
 
@@ -195,7 +197,7 @@ class LevelsAsk:
 class CompareAsk:
     """Totals of a plan, and of the same plan with something changed."""
 
-    spec: ClassVar[Part] = Part(meaning="Totals of a plan with and without a change.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Totals of a plan with and without a change.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     changed: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
@@ -206,7 +208,7 @@ class CompareAsk:
 class AccountsAsk:
     """Matmul FLOPs of the forward pass per token and occurrence, summed over accounts."""
 
-    spec: ClassVar[Part] = Part(meaning="Forward matmul FLOPs a token of some accounts.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Forward matmul FLOPs a token of some accounts.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     sums: Annotated[Mapping[str, tuple[str, ...]], LISTS, "Figures, each with the accounts it sums."]
@@ -217,7 +219,7 @@ class AccountsAsk:
 class MomentsAsk:
     """What is alive at each moment of a step."""
 
-    spec: ClassVar[Part] = Part(meaning="What is alive at each moment of a step.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="What is alive at each moment of a step.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
 
@@ -226,7 +228,7 @@ class MomentsAsk:
 class ChecksAsk:
     """Lines of plans' checklists whose names begin with `only`."""
 
-    spec: ClassVar[Part] = Part(meaning="Lines of a checklist.", extra=OF_PLANS)
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Lines of a checklist.", extra=OF_PLANS)
 
     plans: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
     only: Annotated[str, "How the lines to show begin."] = ""
@@ -236,7 +238,7 @@ class ChecksAsk:
 class FitAsk:
     """The largest model of one shape that really fits, by depth, beside the bound that counts only state."""
 
-    spec: ClassVar[Part] = Part(meaning="The deepest model of a shape that really fits.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="The deepest model of a shape that really fits.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     others: Annotated[Mapping[str, Plan], CHANGES, CHANGED]
@@ -246,7 +248,7 @@ class FitAsk:
 class SegmentsAsk:
     """Layers recomputed in segments: what is kept and what is run again, by the length of a segment."""
 
-    spec: ClassVar[Part] = Part(meaning="Layers recomputed in segments of each length.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Layers recomputed in segments of each length.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
 
@@ -255,7 +257,7 @@ class SegmentsAsk:
 class StorageAsk:
     """Weights and states written to storage at so many bytes per second; `restart` in seconds."""
 
-    spec: ClassVar[Part] = Part(meaning="Weights and states written to storage.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Weights and states written to storage.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     bandwidth: Annotated[float, quantity("B/s"), "What storage takes in: `100 GB/s`."]
@@ -265,7 +267,7 @@ class StorageAsk:
 class InferenceAsk:
     """Prefill and decoding on one device, with `context` tokens in the cache, for several batch sizes."""
 
-    spec: ClassVar[Part] = Part(meaning="Prefill and decoding.", extra=(SET,))
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Prefill and decoding.", extra=(SET,))
 
     plan: Annotated[Plan, PLAN, A_PLAN]
     context: Annotated[int, COUNT, "Tokens in the cache."]
@@ -286,7 +288,7 @@ class Offer:
 class BudgetAsk:
     """What an amount of money trains: the model for which `tokens_per_parameter` tokens are just paid for."""
 
-    spec: ClassVar[Part] = Part(meaning="What an amount of money trains.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="What an amount of money trains.")
 
     dollars: Annotated[float, quantity("USD"), "What there is to spend."]
     mfu: Annotated[float, quantity("1", greatest=1), "The utilisation that is assumed."]

@@ -11,7 +11,7 @@ from ledger.course.asked import Reader
 from ledger.course.asks import ASKS
 from ledger.course.questions import LECTURE
 from ledger.spec.expressions import ExpressionError, ratio
-from ledger.spec.findings import Findings, Written
+from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import NUMBER, QuantityError, parse_any
@@ -117,10 +117,10 @@ def _document(source: Source) -> tuple[Node, Values]:
         node = read(source.text, source.file)
     except SpecError as error:
         raise SpecError(error.problems, {source.file: source.text}) from error
-    findings: Findings = []
-    given: Values = LECTURE.read(Written(node), findings)
-    if findings:
-        raise SpecError((finding.problem for finding in findings), {source.file: source.text})
+    faults: Faults = []
+    given: Values = LECTURE.read(Written(node), faults)
+    if faults:
+        raise SpecError((fault.problem for fault in faults), {source.file: source.text})
     return node, given
 
 

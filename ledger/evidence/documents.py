@@ -21,7 +21,7 @@ from ledger.spec.library import default_library, shown
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
-from ledger.spec.validate import findings
+from ledger.spec.validate import faults
 
 LIBRARY_FOLDER = "specs/evidence/"  # how a file of the library is cited, wherever the library lies
 RECORDS, SERIES, PLAN = "records", "series", "plan"  # keys of a file
@@ -145,7 +145,7 @@ def _evidence(path: Path, *_: int) -> Evidence:
 def _checked(document: Document) -> Evidence:
     """The typed records; raises SpecError for what the schema does not allow, else for every faulty record."""
     node = document.node
-    problems = [finding.problem for finding in findings(node, "evidence")]
+    problems = [fault.problem for fault in faults(node, "evidence")]
     if problems:
         raise SpecError(problems)
     listed = node.fields[RECORDS].items if RECORDS in node.fields else ()

@@ -10,11 +10,11 @@ from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
 from ledger.spec.expectations import EXPECT
 from ledger.spec.feed_forward import MLP, NAME
-from ledger.spec.parts import At, Part
-from ledger.spec.structures import NEEDED, Condition, ListOf, Needed, Row, Values
-from ledger.spec.values import Amount, Choice, Flag, Size, Text, Whole
+from ledger.spec.parts import At, PartHeader
+from ledger.spec.structures import NEEDED, KeyStated, ListOf, Needed, Row, Values
+from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
-COUNTED = Needed(unless=Condition("parameters"))  # of a model that is no bare count
+COUNTED = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Norm:
 class Group:
     """`repeat` equal layers."""
 
-    name: Annotated[str, At("group"), Text(pattern=NAME), "The group's name, first part of its accounts."]
+    name: Annotated[str, At("group"), String(pattern=NAME), "The group's name, first part of its accounts."]
     repeat: Annotated[int, Size(most=100_000), "Layers in the group."]
     attention: Annotated[Attention, "Sizes and kind of attention."]
     mlp: Annotated[MLP, "The feed-forward part."]
@@ -58,14 +58,14 @@ class Model:
     `predictions`: further tokens predicted, each by a layer of the last group's kind (DeepSeek-V3).
     """
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="A model: embedding, layer groups, output head",
         meaning="A decoder from its sizes, or a bare parameter count.",
         kind="model",
         groups={
-            "embedding": parts.Group("The table of tokens, and that of positions."),
-            "head": parts.Group("The output head."),
-            "multi_token": parts.Group(
+            "embedding": parts.Nested("The table of tokens, and that of positions."),
+            "head": parts.Nested("The output head."),
+            "multi_token": parts.Nested(
                 "Multi-token prediction (DeepSeek-V3): a projection of hidden state and embedding, a layer of the last "
                 "group's kind, the model's own embedding and head, a loss."
             ),
@@ -80,7 +80,7 @@ class Model:
     title: str
     parameters: Annotated[
         int | None,
-        Amount("parameters"),
+        Quantity("parameters"),
         "A bare count, `70e9` or `70B parameters`, in place of layers: only what follows from it is reported.",
     ] = None
     d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", COUNTED] = 0
@@ -103,12 +103,12 @@ class Model:
     max_seq_len: Annotated[int, Size(), "Longest sequence the model was made for; not stated where not given."] = 0
     order: Annotated[
         tuple[str, ...],
-        ListOf(Text(pattern="^([1-9][0-9]{0,4} )?[a-z][a-z0-9_]*$"), 1, 1000),
+        ListOf(String(pattern="^([1-9][0-9]{0,4} )?[a-z][a-z0-9_]*$"), 1, 1000),
         "The pattern in which groups take turns, over and over until their layers are used up: `[5 local, global]` "
         "(Gemma-3).",
     ] = ()
     predictions: Annotated[
-        int, At("multi_token.depth"), Whole(1, 64), "Further tokens predicted, by one layer each.", NEEDED
+        int, At("multi_token.depth"), Integer(1, 64), "Further tokens predicted, by one layer each.", NEEDED
     ] = 0
 
     @classmethod

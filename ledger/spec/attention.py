@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
-from ledger.spec.structures import OPTIONAL, Condition, Needed, Values, quantity
+from ledger.spec.structures import OPTIONAL, KeyStated, Needed, Values, quantity
 from ledger.spec.values import Choice, Number, Size
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
 SOFTCAP = Number(0, 1_000_000)
-LATENT = Condition("kind", "latent")
+LATENT = KeyStated("kind", "latent")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from ledger.spec.expectations import expectations
-from ledger.spec.findings import Written
+from ledger.spec.faults import Written
 from ledger.spec.kinds import PARTS
 from ledger.spec.parts import form
 from ledger.spec.places import Places

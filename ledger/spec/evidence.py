@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ledger.spec.parts import SPEC, TITLE, TITLED
-from ledger.spec.structures import NEEDED, SOURCED, Condition, Fields, ListOf, MappingOf, Needed, Row, quantity
-from ledger.spec.values import Amount, Anything, Choice, Constants, Label, Text, Whole
+from ledger.spec.structures import NEEDED, SOURCED, Fields, KeyStated, ListOf, MappingOf, Needed, Row, quantity
+from ledger.spec.values import Anything, Choice, Constants, Integer, Label, Quantity, String
 
 ERROR = quantity("1")
-COUNT = Whole(1)
+COUNT = Integer(1)
 HARDWARE = Fields(
     (
         Row("kind", Choice("cpu", "cuda"), "What kind of device it is."),
-        Row("name", Text(), "What the device calls itself."),
-        Row("memory", Amount("B"), "Device memory."),
-        Row("cache", Amount("B"), "The last cache before memory."),
+        Row("name", String(), "What the device calls itself."),
+        Row("memory", Quantity("B"), "Device memory."),
+        Row("cache", Quantity("B"), "The last cache before memory."),
         Row("cores", COUNT, "Cores of a CPU."),
         Row("threads", COUNT, "Threads that measurements ran on."),
         Row("multiprocessors", COUNT, "Streaming multiprocessors of a GPU, or its compute units."),
@@ -32,7 +32,7 @@ WHOLE = Fields(
         ),
         Row(
             "held_out",
-            Text(),
+            String(),
             "On what the error was found: `shapes of other (n, k) pairs`, or `none: in sample`.",
             needed=NEEDED,
         ),
@@ -40,14 +40,14 @@ WHOLE = Fields(
 )
 SERIES = Fields(
     (
-        Row("what", Text(), "The kernel class.", needed=NEEDED),
+        Row("what", String(), "The kernel class.", needed=NEEDED),
         Row(
             "whole",
             WHOLE,
             "Where the rows are a part of what was published: what a fit of the same form over all of it reached.",
         ),
-        Row("columns", ListOf(Text(), 1, unique=True), "What the numbers of a row are, in order.", needed=NEEDED),
-        Row("rows", Text(), "A line for each measurement: as many numbers as there are columns.", needed=NEEDED),
+        Row("columns", ListOf(String(), 1, unique=True), "What the numbers of a row are, in order.", needed=NEEDED),
+        Row("rows", String(), "A line for each measurement: as many numbers as there are columns.", needed=NEEDED),
     ),
     others=Anything(),
 )
@@ -56,7 +56,7 @@ EVIDENCE = Fields(
         Row("spec", SPEC.type, SPEC.meaning, needed=NEEDED),
         Row("evidence", TITLED, TITLE, needed=NEEDED),
         Row(SOURCED.key, SOURCED.type, SOURCED.meaning, needed=NEEDED),
-        Row("device", Text(), "The accelerator that was measured, by its name in the library."),
+        Row("device", String(), "The accelerator that was measured, by its name in the library."),
         Row(
             "origin",
             MappingOf(Label(), 1),
@@ -74,8 +74,8 @@ EVIDENCE = Fields(
             "The plan that records of whole runs share, written out, or its name in the library, or a path from here; "
             "each record sets what is its own.",
         ),
-        Row("subject", MappingOf(Text()), "Of derivations: the plan that PyTorch judged, by name, model and digest."),
-        Row("judged_as", ListOf(Text()), "Of derivations: what PyTorch was asked instead of what the plan says."),
+        Row("subject", MappingOf(String()), "Of derivations: the plan that PyTorch judged, by name, model and digest."),
+        Row("judged_as", ListOf(String()), "Of derivations: what PyTorch was asked instead of what the plan says."),
         Row(
             "series",
             ListOf(SERIES, 1),
@@ -85,7 +85,7 @@ EVIDENCE = Fields(
             "records",
             ListOf(Anything(("object",)), 1),
             "One mapping per measurement, whole run (`what: step`) or comparison with PyTorch (`what: derivation`).",
-            needed=Needed(unless=Condition("series")),
+            needed=Needed(unless=KeyStated("series")),
         ),
     ),
     others=Anything(),

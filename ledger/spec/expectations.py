@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from ledger.spec.findings import Finding, Findings, Written
+from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any
 from ledger.spec.reader import Node
 from ledger.spec.structures import SOURCED, Fields, ListOf, Row, quantity
-from ledger.spec.values import Label, Schema, ValueType
+from ledger.spec.value_types import Schema, ValueType
+from ledger.spec.values import Label
 from ledger.units import spelt
 
 DUE = ("B", "s", "USD", "J")  # units without which a number says nothing
@@ -37,23 +38,20 @@ class Expectation:
 class Assertion(ValueType):
     """A line that asserts the values of one total, or of several."""
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        """A mapping."""
-        return LINE.types
+    json = ("object",)
 
-    def value(self, written: Written, findings: Findings) -> tuple[Expectation, ...]:
+    def value(self, written: Written, faults: Faults) -> tuple[Expectation, ...]:
         """What the line asserts: no total, a bare number where a unit is due, a unit of something else are faults."""
-        stated = LINE.values(written, findings)
+        stated = LINE.values(written, faults)
         asserted = {key: node for key, node in written.node.fields.items() if key not in LINE.by_key}
         if written.node.fields and not asserted:
             problem = Problem(written.node.where, "the line asserts nothing", "for example `memory.peak: 60 GB`")
-            findings.append(Finding(written.path, problem))
+            faults.append(Fault(written.path, problem))
         source = written.node.fields.get(SOURCED.key)
         return tuple(
             Expectation(key, exact, stated.get("tolerance", 0.0), str(source.value) if source else "")
             for key, node in asserted.items()
-            if (exact := _asserted(written.inner(key, node), key, findings)) is not None
+            if (exact := _asserted(written.inner(key, node), key, faults)) is not None
         )
 
     def schema(self) -> Schema:
@@ -68,7 +66,7 @@ EXPECT = Row(
 )
 
 
-def _asserted(written: Written, key: str, findings: Findings) -> float | None:
+def _asserted(written: Written, key: str, faults: Faults) -> float | None:
     """The value of a total; types are left to the fields of the line."""
     given: Any = written.node.value
     if not isinstance(given, str | int | float) or isinstance(given, bool):
@@ -77,7 +75,7 @@ def _asserted(written: Written, key: str, findings: Findings) -> float | None:
         exact = value(key, given)
     except QuantityError as error:
         problem = Problem(written.node.where, f"`{key}`: {error.message}", error.help)
-        findings.append(Finding(written.path, problem))
+        faults.append(Fault(written.path, problem))
         return None
     return int(exact) if exact.denominator == 1 else float(exact)
 

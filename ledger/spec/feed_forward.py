@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from ledger.spec.parts import Part, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, Condition, Fields, ListOf, MappingOf, Needed, Row, Values, quantity
-from ledger.spec.values import Choice, Size, Text, Whole
+from ledger.spec.parts import PartHeader, PartOf
+from ledger.spec.structures import NEEDED, OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values, quantity
+from ledger.spec.values import Choice, Integer, Size, String
 
 NAME = "^[a-z][a-z0-9_]*$"
-CUSTOM = Condition("kind", "custom")
-EXPERTS = Needed(when=Condition("kind", "experts"))
+CUSTOM = KeyStated("kind", "custom")
+EXPERTS = Needed(when=KeyStated("kind", "experts"))
 GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
 STEPS = ("einsum", "activation", "multiply", "add")  # what a step of a custom component may do
-PAIR = ListOf(Text(), 2, 2)
+PAIR = ListOf(String(), 2, 2)
 
 
 @dataclass(frozen=True)
 class Router:
     """How tokens choose experts: a score for each, of which the `top_k` largest count."""
 
-    spec: ClassVar[Part] = Part(meaning="How tokens choose experts.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="How tokens choose experts.")
 
     scores: Annotated[
         str,
@@ -56,7 +56,7 @@ class Router:
 class Shared:
     """Experts that every token uses: `count` of width `d_ff`, as one gated MLP."""
 
-    spec: ClassVar[Part] = Part(meaning="Experts that every token uses.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Experts that every token uses.")
 
     d_ff: Annotated[int, Size(most=100_000_000), "Width of one."]
     count: Annotated[int, Size(most=100_000), "How many; they run as one MLP. 1 where not given."] = 1
@@ -67,16 +67,16 @@ class Shared:
 class Step:
     """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         beside={"weight": ("einsum",), "bias": ("einsum",)},
         extra=tuple(Row(key, PAIR, "Two results, element by element.", key) for key in ("multiply", "add")),
     )
 
-    name: Annotated[str, Text(pattern=NAME), "What the result goes by, and the last part of its account.", OPTIONAL]
+    name: Annotated[str, String(pattern=NAME), "What the result goes by, and the last part of its account.", OPTIONAL]
     kind: str
     of: Annotated[
         tuple[str, ...],
-        ListOf(Text(), 1, 2),
+        ListOf(String(), 1, 2),
         "Results it is computed from; the one before where not given.",
         OPTIONAL,
     ]
@@ -123,7 +123,7 @@ def custom(
 OWN = (
     Row(
         "dims",
-        MappingOf(Whole(1, 100_000_000), 1, "^[a-z][a-z0-9_]+$"),
+        MappingOf(Integer(1, 100_000_000), 1, "^[a-z][a-z0-9_]+$"),
         "Of a custom component: its own dims with their sizes, `{latent: 512}`. `batch`, `seq` and `d_model` are "
         "there.",
         "dims",
@@ -131,7 +131,7 @@ OWN = (
     ),
     Row(
         "weights",
-        MappingOf(Text(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, NAME),
+        MappingOf(String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, NAME),
         "Of a custom component: its weights by the names of their dims, `{w_down: latent d_model}`.",
         "weights",
         Needed(when=CUSTOM),
@@ -145,7 +145,7 @@ OWN = (
     ),
     Row(
         "split",
-        Fields((Row("tensor", ListOf(Text(), 1, unique=True), "Dims that tensor parallelism cuts.", "tensor"),)),
+        Fields((Row("tensor", ListOf(String(), 1, unique=True), "Dims that tensor parallelism cuts.", "tensor"),)),
         "Of a custom component: which of its dims tensor parallelism cuts, `{tensor: [latent]}`.",
         "split",
     ),
@@ -156,7 +156,7 @@ OWN = (
 class MLP:
     """The feed-forward part. Of `experts`, each of width `d_ff`, a token uses `top_k`; `custom` has its own steps."""
 
-    spec: ClassVar[Part] = Part(extra=OWN)
+    spec: ClassVar[PartHeader] = PartHeader(extra=OWN)
 
     d_ff: Annotated[int, Size(most=100_000_000), "Width of the hidden layer, of one expert.", Needed(unless=CUSTOM)] = 0
     kind: Annotated[

@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
-from ledger.spec.parts import At, Group, Part
+from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
     NEEDED,
     SOURCED,
-    Condition,
+    KeyStated,
     ListOf,
     Made,
     Needed,
@@ -23,19 +23,19 @@ from ledger.spec.structures import (
     members,
     quantity,
 )
-from ledger.spec.values import Choice, Constants, Label, Text, Whole, degree
+from ledger.spec.values import Choice, Constants, Integer, Label, String, degree
 
 ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4")
 PEAKS = members(quantity("FLOP/s"), {name: f"Dense {name}: `989.5 TFLOP/s`." for name in NUMBER_FORMATS}, sourced=True)
-COUNT = Sourced(Whole(1, 1_000_000))
-NAMES = ListOf(Text())
+COUNT = Sourced(Integer(1, 1_000_000))
+NAMES = ListOf(String())
 
 
 @dataclass(frozen=True)
 class Curve:
     """A fitted price: `form` names the formula, `parameters` its constants in SI base units."""
 
-    spec: ClassVar[Part] = Part(meaning="A fitted price of one kernel class.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="A fitted price of one kernel class.")
 
     what: Annotated[
         KernelClass,
@@ -58,23 +58,23 @@ class Curve:
     bias: Annotated[float, quantity("1", signed=True), "Mean relative error of the fit: `-1.6 %`."] = 0.0
     held_out: Annotated[str, Label(), "On which data the fit was tested, and the error there."] = ""
     region: Annotated[str, "Where the fit holds: `m, n, k >= 512`."] = ""
-    ranks: Annotated[int, Whole(0, 1_000_000), "Group size of a collective's fit; 0: any."] = 0
-    head_dim: Annotated[int, Whole(0, 65_536), "Head size of an attention fit; 0: any."] = 0
+    ranks: Annotated[int, Integer(0, 1_000_000), "Nested size of a collective's fit; 0: any."] = 0
+    head_dim: Annotated[int, Integer(0, 65_536), "Head size of an attention fit; 0: any."] = 0
 
 
 @dataclass(frozen=True)
 class Accelerator:
     """A price list: dense peaks in FLOP/s per matmul dtype, bandwidths in B/s, sizes in B, power in W."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="An accelerator: a price list",
         meaning="What one device computes, moves, holds and sends per second, from its data sheet, and its measured "
         "ceilings.",
         kind="accelerator",
         inline=False,
         groups={
-            "memory": Group("Device memory, as the driver reports it and as the label says.", NEEDED),
-            "scaleup": Group("The links inside one domain (NVLink, Infinity Fabric).", NEEDED, sourced=True),
+            "memory": Nested("Device memory, as the driver reports it and as the label says.", NEEDED),
+            "scaleup": Nested("The links inside one domain (NVLink, Infinity Fabric).", NEEDED, sourced=True),
         },
         extra=(
             Row(
@@ -110,7 +110,7 @@ class Accelerator:
         float,
         quantity("W"),
         "The power limit of one device: `700 W`. Not needed of a `cpu`.",
-        Needed(unless=Condition("kind", "cpu")),
+        Needed(unless=KeyStated("kind", "cpu")),
     ] = 0.0
     matmul_workspace: Annotated[
         int,
@@ -146,11 +146,11 @@ class Accelerator:
 class Cluster:
     """How many devices there are and what joins them. Bandwidth is one way, per device, in B/s."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="A cluster: devices and what joins them",
         kind="cluster",
         groups={
-            "scaleout": Group(
+            "scaleout": Nested(
                 "The network between nodes, one way, per device: `400 Gb/s`, or with latency and efficiency.",
                 sourced=True,
                 instead="scaleout_bandwidth",

@@ -10,7 +10,7 @@ from ledger.spec.evidence import EVIDENCE
 from ledger.spec.parts import PartOf, ValuesOf, below, definition, form, part
 from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
 from ledger.spec.suite import Suite
-from ledger.spec.values import ValueType
+from ledger.spec.value_types import ValueType
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PARTS: Mapping[str, type] = {part(cls).kind: cls for cls in (Accelerator, Cluster, Model, Precision, Optimizer, Stack)}

@@ -27,7 +27,7 @@ FOLDERS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """One spec of the library."""
 
     kind: str
@@ -50,11 +50,11 @@ class Library:
         """The names of a kind, sorted."""
         return tuple(sorted(path.stem for path in self.folder(kind).glob("*.yaml")))
 
-    def entries(self, kind: str) -> tuple[Entry, ...]:
+    def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
         paths = (self.folder(kind) / f"{name}.yaml" for name in self.names(kind))
         return tuple(
-            Entry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path) for path in paths
+            LibraryEntry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path) for path in paths
         )
 
     def spelt(self, kind: str, name: str) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
 from ledger.spec.expand import Expanded, ResolvedPart, expand, resolve, with_fabric
-from ledger.spec.findings import Findings, Written
+from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAKS
 from ledger.spec.library import Library, default_library, read_once, shown
 from ledger.spec.overrides import Override, apply, read_overrides
-from ledger.spec.parts import Named, ValuesOf, form, part, rows
+from ledger.spec.parts import PartByName, ValuesOf, form, part, rows
 from ledger.spec.places import Places
 from ledger.spec.plan import (
     Accelerator,
@@ -148,24 +148,24 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
 def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
     node, unsized = evaluated(whole.node)
-    found: Findings = []
+    found: Faults = []
     stated = ValuesOf(Plan).read(Written(node), found)
     found = [*_but(found, unsized), *unsized]
-    unsound = {str(finding.path[0]) for finding in found if finding.path and not finding.harmless} | whole.failed
+    unsound = {str(fault.path[0]) for fault in found if fault.path and not fault.harmless} | whole.failed
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, whole.names)
     at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
-    problems = [*whole.problems, *(finding.problem for finding in found), *broken(RULES, built, at)]
+    problems = [*whole.problems, *(fault.problem for fault in found), *broken(RULES, built, at)]
     if problems:
         raise SpecError(problems, whole.texts)
     return build.plan(built, node, source, at, broken(WARNINGS, built, at))
 
 
-def _but(found: Findings, told: Findings) -> Findings:
-    """The findings about other places than those that are told already."""
-    places = {finding.problem.where for finding in told}
-    return [finding for finding in found if finding.problem.where not in places]
+def _but(found: Faults, told: Faults) -> Faults:
+    """The faults about other places than those that are told already."""
+    places = {fault.problem.where for fault in told}
+    return [fault for fault in found if fault.problem.where not in places]
 
 
 def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) -> Iterator[Accelerator]:
@@ -181,7 +181,7 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
         return
     for name in library.names("accelerator"):
         with suppress(SpecError):
-            if known := Named(Accelerator).read(Written(_part(name, "accelerator", library).node), []):
+            if known := PartByName(Accelerator).read(Written(_part(name, "accelerator", library).node), []):
                 yield build.named(known, name)
 
 
@@ -208,11 +208,11 @@ def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
     known_class: type = cls
     kind = part(cls).kind
     whole, unsized = evaluated(Node({kind: given.node}, given.node.where))
-    found: Findings = []
+    found: Faults = []
     value = form(known_class).read(Written(whole.fields[kind]), found)
     found = [*_but(found, unsized), *unsized]
-    problems: list[Problem] = [finding.problem for finding in found]
-    if all(finding.harmless for finding in found):
+    problems: list[Problem] = [fault.problem for fault in found]
+    if all(fault.harmless for fault in found):
         built: Built = build.named(value, given.name)
         known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
         problems += broken(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import DTYPE, At, Part, PartOf
-from ledger.spec.structures import NEEDED, OPTIONAL, ListOf, Made, MappingOf, OneOf, Values, members
-from ledger.spec.values import Choice, Text, Whole
+from ledger.spec.parts import DTYPE, At, PartHeader, PartOf
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Made, MappingOf, Values, members
+from ledger.spec.values import Choice, Integer, String
 
 # The kinds of weights that a rule may treat apart: matrices of the embedding and the head, matrices and vectors of all.
 KINDS = ("ends", "matrices", "vectors")
@@ -23,12 +23,12 @@ KEPT_AS = "A number format; `default`: the precision's for states."
 class Scales:
     """`block` elements share one scale of `dtype`; a tensor with fewer than `smallest` elements is kept in fp32."""
 
-    spec: ClassVar[Part] = Part(meaning="Elements that share one scale.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Elements that share one scale.")
 
-    block: Annotated[int, Whole(1, 1_000_000), "Elements of a block; the last block of a tensor may be short."]
+    block: Annotated[int, Integer(1, 1_000_000), "Elements of a block; the last block of a tensor may be short."]
     dtype: Annotated[str, KEPT, KEPT_AS]
     smallest: Annotated[
-        int, Whole(0, 1_000_000_000), "Tensors with fewer elements are kept in fp32, without scales."
+        int, Integer(0, 1_000_000_000), "Tensors with fewer elements are kept in fp32, without scales."
     ] = 0
 
 
@@ -44,12 +44,12 @@ class State:
     A factored state of a vector is whole.
     """
 
-    spec: ClassVar[Part] = Part(sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(sourced=True)
 
     shapes: Annotated[
         Mapping[str, str],
         At("shape"),
-        OneOf((Made(SHAPE, for_all), MappingOf(SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
+        AnyOf((Made(SHAPE, for_all), MappingOf(SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
         "One for all weights (`whole` where not given), or by kind of weight or name of one (`attention/q`); a kind "
         "that is not listed has no such state. As large as the weight (`whole`), or one number a row, a column, a row "
         "and a column (`factored`), a head, or a weight (`one`).",
@@ -82,11 +82,11 @@ class Implementation:
     `together`: temporaries are of all weights at once, else of one weight after another.
     """
 
-    spec: ClassVar[Part] = Part(sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(sourced=True)
 
     passes: Annotated[
         int,
-        Whole(1, 1000),
+        Integer(1, 1000),
         "Reads and writes of operands as large as a weight, where they are more than one of each.",
     ] = 0
     temporaries: Annotated[
@@ -104,11 +104,11 @@ class Implementation:
 class NewtonSchulz:
     """Iterations that bring a matrix near an orthogonal one, each three products of matrices in `dtype`."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="The update of a matrix is brought near an orthogonal one by products of matrices."
     )
 
-    iterations: Annotated[int, Whole(1, 99), "Each is three products."]
+    iterations: Annotated[int, Integer(1, 99), "Each is three products."]
     dtype: Annotated[str, DTYPE, "What the products multiply."]
 
 
@@ -123,18 +123,18 @@ UPDATES = {
 class Optimizer:
     """An update rule for weights of the kinds in `weights`; the others are updated by `otherwise`."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="An optimizer: what it keeps beside each weight, and how its update runs", kind="optimizer"
     )
 
-    name: Annotated[str, Text(least=1), "What `otherwise` goes by; filled in when the name is resolved."] = "adamw"
+    name: Annotated[str, String(least=1), "What `otherwise` goes by; filled in when the name is resolved."] = "adamw"
     title: str = ""
     states: Annotated[
         Mapping[str, State], MappingOf(PartOf(State)), "What is kept from step to step, by name.", NEEDED
     ] = field(default_factory=dict)
     flops: Annotated[
         int,
-        Whole(1, 10_000),
+        Integer(1, 10_000),
         "Arithmetic operations of an update on one element, outside products of matrices.",
         NEEDED,
     ] = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import At, Part
-from ledger.spec.structures import NEEDED, OPTIONAL, Fields, ListOf, Made, OneOf, Row, Values, quantity
-from ledger.spec.values import Choice, Whole, degree
+from ledger.spec.parts import At, PartHeader
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
+from ledger.spec.values import Choice, Integer, degree
 
-LAYERS = Whole(0, 100_000)
+LAYERS = Integer(0, 100_000)
 HOSTED = ("optimizer", "weights", "activations")
 ENDS = Choice("shared", "layer", "own")
 EVERY = Fields((Row("every", degree(), "Layers whose weights move together.", "every", NEEDED),))
@@ -19,7 +19,7 @@ EVERY = Fields((Row("every", degree(), "Layers whose weights move together.", "e
 class Stages:
     """Layers of the chunks of a pipeline, where they differ: `each` of them, or those of the `first` and `last`."""
 
-    spec: ClassVar[Part] = Part(least=1)
+    spec: ClassVar[PartHeader] = PartHeader(least=1)
 
     each: Annotated[tuple[int, ...], At(""), ListOf(LAYERS, 1, 100_000), "Layers of each."] = ()
     first: Annotated[int | None, LAYERS, "Layers of the first."] = None
@@ -35,7 +35,7 @@ class Offload:
     what layers save for backward; 0 layers: all of them.
     """
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         least=1,
         extra=(
             Row("optimizer", Choice(True), "Master weights and optimizer states.", "optimizer"),
@@ -47,7 +47,7 @@ class Offload:
     layers: Annotated[
         int,
         At("activations"),
-        OneOf((Choice(True, means={True: 0}), Whole(1, 100_000))),
+        AnyOf((Choice(True, means={True: 0}), Integer(1, 100_000))),
         "All layers (true), or so many of each stage, from its first on.",
     ] = 0
 
@@ -75,7 +75,7 @@ class Offload:
 class Parallelism:
     """Degrees of the mesh axes. devices = data x tensor x pipeline x context; expert subdivides data x context."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="Degrees of the mesh: devices = data x tensor x pipeline x context. What `data` does not say is the "
         "rest.",
         extra=(
@@ -126,7 +126,7 @@ class Parallelism:
     ] = "all"
     wrap: Annotated[
         int,
-        OneOf((Choice("layer", "model", means={"layer": 1, "model": 0}), Made(EVERY, lambda given: given["every"]))),
+        AnyOf((Choice("layer", "model", means={"layer": 1, "model": 0}), Made(EVERY, lambda given: given["every"]))),
         "What ZeRO 3 gathers and reduces as one: each layer (where not given), the whole model, or {every: n} layers.",
     ] = 1
     reduce: Annotated[

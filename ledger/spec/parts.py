@@ -8,31 +8,32 @@ from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from ledger.spec.findings import Findings, Written
+from ledger.spec.faults import Faults, Written
 from ledger.spec.structures import (
     EACH,
     NEEDED,
     OPTIONAL,
     SOURCED,
+    AnyOf,
     Fields,
     ListOf,
     Made,
     Needed,
-    OneOf,
     Row,
     Sourced,
     Values,
 )
-from ledger.spec.values import Choice, Constant, Flag, Schema, Text, ValueType
+from ledger.spec.value_types import Schema, ValueType
+from ledger.spec.values import Choice, Constant, Flag, String
 
 Make = Callable[[Values], Any]
 VERSION = "ledger/1"
 SPEC = Row("spec", Constant(VERSION), f"The version of the spec language: always `{VERSION}`.")
-BASE = Row("base", Text(), "Takes the named part, and overrides the values given beside it.")
-NAME = Text(least=1)
+BASE = Row("base", String(), "Takes the named part, and overrides the values given beside it.")
+NAME = String(least=1)
 NAMED = "The name of a library part, or a path relative to this file."
 TITLE = "The name that people read."
-TITLED = Text(1, 200)
+TITLED = String(1, 200)
 DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # number formats
 
 
@@ -47,7 +48,7 @@ class At:
 
 
 @dataclass(frozen=True)
-class Group:
+class Nested:
     """A mapping within a part whose entries the plan keeps one by one; `instead` may stand for all of it."""
 
     meaning: str
@@ -57,7 +58,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartHeader:
     """What a part of a spec is besides its fields.
 
     `kind` is that of a part which the library has by name; `inline`: it needs title and source only in a file of its
@@ -70,20 +71,20 @@ class Part:
     kind: str = ""
     inline: bool = True
     sourced: bool = False
-    groups: Mapping[str, Group] = field(default_factory=dict)
+    groups: Mapping[str, Nested] = field(default_factory=dict)
     extra: tuple[Row, ...] = ()
-    least: int = 0
+    least: int | None = None
     most: int | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
 
 
-PLAIN = Part()
+PLAIN = PartHeader()
 
 
-def part(cls: type) -> Part:
+def part(cls: type) -> PartHeader:
     """What the class says of itself as a part of a spec."""
-    found: Part = getattr(cls, "spec", PLAIN)
+    found: PartHeader = getattr(cls, "spec", PLAIN)
     return found
 
 
@@ -98,9 +99,9 @@ class PartOf(ValueType):
         """A mapping, and the types of what may stand instead."""
         return form(self.cls).types
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The part."""
-        return form(self.cls).value(written, findings)
+        return form(self.cls).value(written, faults)
 
     def plain(self, value: Any) -> Any:
         """What may stand instead of the mapping, if that says it."""
@@ -117,14 +118,14 @@ class PartOf(ValueType):
 class ValuesOf(PartOf):
     """The values of a part one by one, which is made of them and of other parts together."""
 
-    def value(self, written: Written, findings: Findings) -> Values:
+    def value(self, written: Written, faults: Faults) -> Values:
         """Every value by its attribute."""
         whole: Any = form(self.cls)
-        return whole.values(written, findings)  # type: ignore[no-any-return]
+        return whole.values(written, faults)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
-class Named(PartOf):
+class PartByName(PartOf):
     """A part by its name in the library or by its path, or written out; documents hold it written out when read."""
 
     @property
@@ -132,10 +133,10 @@ class Named(PartOf):
         """A text, and those of the part."""
         return ("string", *super().types)
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The part; where it is not sound, whether a name was meant is a guess."""
         value, found = _read_part(self, written)
-        findings.extend(found)
+        faults.extend(found)
         return value
 
     def meant(self, written: Written) -> ValueType:
@@ -159,11 +160,11 @@ class Named(PartOf):
 
 
 @lru_cache(maxsize=64)
-def _read_part(named: Named, written: Written) -> tuple[Any, Findings]:
+def _read_part(named: PartByName, written: Written) -> tuple[Any, Faults]:
     """A part and what is wrong with it; parts of the library are read with many plans."""
-    found: Findings = []
+    found: Faults = []
     value = named.meant(written).read(written, found)
-    return value, [replace(finding, harmless=False) for finding in found]
+    return value, [replace(fault, harmless=False) for fault in found]
 
 
 def definition(cls: type) -> str:
@@ -212,10 +213,10 @@ def is_part(kind: Any) -> bool:
 def value_type(kind: Any) -> ValueType:
     """The type that an annotation alone tells: true or false, a text, a part, or a list of them."""
     if is_part(kind):
-        return Named(kind) if part(kind).kind else PartOf(kind)
+        return PartByName(kind) if part(kind).kind else PartOf(kind)
     if get_origin(kind) is tuple:
         return ListOf(value_type(get_args(kind)[0]), least=1)
-    plain: Mapping[Any, ValueType] = {bool: Flag(), str: Text()}
+    plain: Mapping[Any, ValueType] = {bool: Flag(), str: String()}
     return plain[kind]
 
 
@@ -247,7 +248,7 @@ def _or_instead(whole: Fields, row: Row | None, make: Make) -> ValueType:
     if row is None:
         return whole
     bare = row.type.inner if isinstance(row.type, Sourced) else row.type
-    return OneOf((Made(bare, lambda value: make({row.attribute: value})), whole))
+    return AnyOf((Made(bare, lambda value: make({row.attribute: value})), whole))
 
 
 def _header(cls: type) -> tuple[Row, ...]:
@@ -261,7 +262,7 @@ def _header(cls: type) -> tuple[Row, ...]:
     return (SPEC, BASE, title, source)
 
 
-def _grouped(listed: Sequence[Row], about: Part, above: str) -> Iterator[Row]:
+def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
     """Rows as they stand in a mapping: those with a longer path in mappings of their own."""
     inner: dict[str, list[Row]] = {}
     for row in listed:

@@ -8,8 +8,9 @@ from math import inf
 
 from ledger.spec.parts import PartOf, form, part, rows
 from ledger.spec.plan import Plan
-from ledger.spec.structures import Fields, ListOf, Made, MappingOf, OneOf, Row, Sourced
-from ledger.spec.values import Amount, ValueType, Whole
+from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Sourced
+from ledger.spec.value_types import ValueType
+from ledger.spec.values import Integer, Quantity
 
 WHOLE = PartOf(Plan)
 NUMBER = "1"  # the unit of counts, ratios and words
@@ -35,13 +36,13 @@ def row(path: str) -> Row | None:
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
     kind = _at(path)[0]
-    return kind.unit if isinstance(kind, Amount) else NUMBER
+    return kind.unit if isinstance(kind, Quantity) else NUMBER
 
 
 def greatest(path: str) -> float:
     """The greatest value that a spec may state at a path; infinite where there is none."""
     kind = _at(path)[0]
-    bound = kind.most if isinstance(kind, Whole) else kind.greatest if isinstance(kind, Amount) else None
+    bound = kind.most if isinstance(kind, Integer) else kind.greatest if isinstance(kind, Quantity) else None
     return inf if bound is None else bound
 
 
@@ -63,7 +64,7 @@ def _entry(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
         return (found.type, found) if found else (None, None)
     if isinstance(kind, ListOf | MappingOf):
         return kind.item, None
-    entries = [_entry(inner, step) for inner in kind.inners if isinstance(kind, OneOf | Made)]
+    entries = [_entry(inner, step) for inner in kind.inners if isinstance(kind, AnyOf | Made)]
     return max(entries, key=lambda entry: (entry[1] is not None, entry[0] is not None), default=(None, None))
 
 

@@ -14,13 +14,13 @@ from ledger.spec.feed_forward import MLP, Custom, Router, Shared, Step
 from ledger.spec.hardware import Accelerator, Cluster, Curve
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
-from ledger.spec.parts import SPEC, TITLED, At, Part, ValuesOf
+from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
 from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
 from ledger.spec.stack import Kernels, Overlap, Replay, Stack
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
 from ledger.spec.training import Lora, Recompute, Train
-from ledger.spec.values import Amount, Choice, Size, Text
+from ledger.spec.values import Choice, Quantity, Size, String
 
 __all__ = [
     "MLP",
@@ -55,7 +55,7 @@ __all__ = [
     "Train",
 ]
 BATCH = Size(most=1_000_000_000)
-DATE = Text(pattern="^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")
+DATE = String(pattern="^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Origin:
 class Run:
     """How much is trained: tokens in all, tokens per sequence, sequences per micro-batch and per step."""
 
-    spec: ClassVar[Part] = Part(meaning="How much is trained, and in what steps; batches in sequences.")
+    spec: ClassVar[PartHeader] = PartHeader(meaning="How much is trained, and in what steps; batches in sequences.")
 
     seq_len: Annotated[int, BATCH, "Tokens per sequence.", OPTIONAL]
     micro_batch: Annotated[int, BATCH, "Sequences that one replica works on at once.", OPTIONAL]
@@ -82,7 +82,7 @@ class Run:
 class Price:
     """US dollars per device and hour, with the date of the offer."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="What one device costs, and who offers it.", extra=(replace(SOURCED, needed=NEEDED),)
     )
 
@@ -94,7 +94,7 @@ class Price:
 class Assumptions:
     """What nothing measured stands behind; `mfu` is the napkin's."""
 
-    spec: ClassVar[Part] = Part(meaning="What nothing measured stands behind.", sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(meaning="What nothing measured stands behind.", sourced=True)
 
     mfu: Annotated[float, quantity("1", greatest=1), "Of the napkin estimate."] = 0.4
     price: Annotated[Price | None, OPTIONAL] = None
@@ -113,7 +113,7 @@ class Assumptions:
     power_usage_effectiveness: Annotated[float, quantity("1", greatest=1000), "Site power over device power."] = 1.0
     expert_imbalance: Annotated[
         Fraction,
-        Sourced(Amount("1", greatest=1000, exact=True, least=1)),
+        Sourced(Quantity("1", greatest=1000, exact=True, least=1)),
         "Tokens that the busiest device's experts get over the average, where experts are split over devices: `1.2`; 1 "
         "where not given.",
     ] = Fraction(1)
@@ -123,7 +123,7 @@ class Assumptions:
 class Plan:
     """A training plan. `origins`: dotted paths (`run.micro_batch`, `accelerator.bandwidth`) to where each was given."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="A training plan",
         meaning="What is trained, on what, how it is laid out, and what is assumed. Parts are named, inline, or "
         "`{base: NAME, ...}`.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import DTYPE, Part, PartOf
+from ledger.spec.parts import DTYPE, PartHeader, PartOf
 from ledger.spec.recipe import Recipe, Stored
 from ledger.spec.structures import OPTIONAL, Values, members
 from ledger.spec.values import Choice
@@ -23,7 +23,7 @@ class Precision:
     `autocast`: weights are kept in `weights` and cast to `compute` where a matmul uses them, as torch.autocast does.
     """
 
-    spec: ClassVar[Part] = Part(title="A precision: a number format per role", kind="precision")
+    spec: ClassVar[PartHeader] = PartHeader(title="A precision: a number format per role", kind="precision")
 
     name: str
     weights: Annotated[str, DTYPE, "What the layers' weights are kept in."]

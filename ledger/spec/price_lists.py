@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, Parameter, PriceForm
-from ledger.spec.findings import Finding, Findings, Written
+from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of
 from ledger.spec.near import nearest
@@ -16,7 +17,8 @@ from ledger.spec.problems import Problem
 from ledger.spec.quantities import QuantityError, parse, write
 from ledger.spec.reader import Node
 from ledger.spec.structures import NEEDED, Fields, MappingOf, Row
-from ledger.spec.values import Amount, Schema, Text
+from ledger.spec.value_types import Schema
+from ledger.spec.values import Quantity, String
 
 DIGITS = 4  # of a parameter
 # How a parameter of a unit is written: what it is multiplied by, and the unit behind it.
@@ -29,20 +31,21 @@ def priced_forms() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class NameOf(Text):
+class NameOf(String):
     """A name of a table: what it is a name of, and which there are."""
 
     noun: str = ""
     names: Callable[[], tuple[str, ...]] = tuple
 
-    def value(self, written: Written, findings: Findings) -> str:
+    def value(self, written: Written, faults: Faults) -> str:
         """The name; of one that there is not, the nearest is told."""
-        name = super().value(written, findings)
+        name = super().value(written, faults)
         if name not in (known := self.names()):
             problem = Problem(written.node.where, f"no {self.noun} is named `{name}`", nearest(name, known))
-            findings.append(Finding(written.path, problem, harmless=True))
+            faults.append(Fault(written.path, problem, harmless=True))
         return name
 
+    @cached_property
     def bounds(self) -> Schema:
         """The names there are."""
         return {"enum": list(self.names())}
@@ -59,7 +62,9 @@ class PriceParameters(MappingOf):
 def _parameters(form: PriceForm) -> Fields:
     """The parameters of a form as fields."""
     greatest = {one.name: int(one.most) if one.most < float("inf") else None for one in form.parameters}
-    types = {one.name: Amount(one.unit, zero=not one.positive, greatest=greatest[one.name]) for one in form.parameters}
+    types = {
+        one.name: Quantity(one.unit, zero=not one.positive, greatest=greatest[one.name]) for one in form.parameters
+    }
     return Fields(tuple(Row(one.name, types[one.name], one.meaning, needed=NEEDED) for one in form.parameters))
 
 
@@ -67,9 +72,9 @@ def _parameters(form: PriceForm) -> Fields:
 class PriceOf(PartOf):
     """A fitted price: a part whose parameters are those of its form, with their units and within their ranges."""
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The price; what is wrong with its class and its parameters is told in the words of its form."""
-        before, price = len(findings), written.node
+        before, price = len(faults), written.node
         what, stated, parameters = _text(price, "what"), _text(price, "form"), price.fields.get("parameters")
         form = form_of(kernel_class(what)) or stated
         if stated in priced_forms() and stated != form:
@@ -77,11 +82,11 @@ class PriceOf(PartOf):
             problem = Problem(
                 price.fields["form"].where, message, f"`form: {form}`, which is {PRICE_FORMS[form].formula}"
             )
-            findings.append(Finding(written.path, problem, harmless=True))
+            faults.append(Fault(written.path, problem, harmless=True))
         if parameters is not None and form in priced_forms():
-            findings += (Finding(written.path, one) for one in parameter_problems(what, form, parameters))
-        value = super().value(written, findings)
-        return value if all(finding.harmless for finding in findings[before:]) else None
+            faults += (Fault(written.path, one) for one in parameter_problems(what, form, parameters))
+        value = super().value(written, faults)
+        return value if all(fault.harmless for fault in faults[before:]) else None
 
 
 def _text(price: Node, key: str) -> str:

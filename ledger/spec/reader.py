@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import yaml
 
@@ -61,6 +62,13 @@ class Node:
     def within(self, fields: Mapping[str, Node], keys: Mapping[str, Location]) -> Node:
         """The same mapping with these entries put into it, or over those it has."""
         return Node({**self.fields, **fields}, self.where, {**self.keys, **keys})
+
+
+def as_node(value: Any, where: Location) -> Node:
+    """A plain value of scalars, lists and mappings as a node, all of it in one place."""
+    if isinstance(value, Mapping):
+        return Node({key: as_node(one, where) for key, one in value.items()}, where, dict.fromkeys(value, where))
+    return Node(tuple(as_node(one, where) for one in value) if isinstance(value, list | tuple) else value, where)
 
 
 def read(text: str, file: str) -> Node:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import At, Group, Part
-from ledger.spec.structures import NEEDED, OPTIONAL, ListOf, OneOf, Values
-from ledger.spec.values import Choice, Text, Whole
+from ledger.spec.parts import At, Nested, PartHeader
+from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Values
+from ledger.spec.values import Choice, Integer, String
 
 HALF = ("bf16", "fp16")  # formats of 16 bits
 WHOLE = (0, 0)  # of a block: one scale for the tensor
 ROW = (1, 0)  # one scale for what is contracted of a row
 NARROW = Choice("fp8_e4m3", "fp8_e5m2", "e2m1")
-SIDES = ListOf(Whole(1, 65_536), 2, 2)
-BLOCK = OneOf((Choice("tensor", "row", means={"tensor": WHOLE, "row": ROW}), SIDES))
+SIDES = ListOf(Integer(1, 65_536), 2, 2)
+BLOCK = AnyOf((Choice("tensor", "row", means={"tensor": WHOLE, "row": ROW}), SIDES))
 SHARES = "the whole tensor, what is contracted of a row, or a block of so many kept and so many contracted elements."
 
 
@@ -25,7 +25,7 @@ class Stored:
     `block`: (kept, contracted) elements that share an fp32 scale; None where values are cast and have none.
     """
 
-    spec: ClassVar[Part] = Part(sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(sourced=True)
 
     part: str
     format: Annotated[str, Choice("fp8_e4m3", "fp8_e5m2", "e5m6"), "What is kept until backward."]
@@ -45,10 +45,10 @@ class Stored:
 class Recipe:
     """A recipe of one library. Blocks are (kept, contracted) elements that share a scale; 0 is all of them."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="Operands of matmuls with weights are quantised, by a kernel of their own each.",
         sourced=True,
-        groups={"scales": Group("What shares a scale, and what scales are kept in.", NEEDED, sourced=True)},
+        groups={"scales": Nested("What shares a scale, and what scales are kept in.", NEEDED, sourced=True)},
     )
 
     format: Annotated[str, NARROW, "Of activations and weights, without scales."]
@@ -78,7 +78,7 @@ class Recipe:
     history: Annotated[
         int,
         At("scales.history"),
-        Whole(1, 1_000_000),
+        Integer(1, 1_000_000),
         "Delayed scaling: largest magnitudes kept of each tensor. Without it, scales are those of the moment.",
     ] = 0
     layouts: Annotated[
@@ -93,7 +93,7 @@ class Recipe:
     )
     keep: Annotated[
         tuple[str, ...],
-        ListOf(Text(least=1), unique=True),
+        ListOf(String(least=1), unique=True),
         "What is not quantised: components (`head`), operations (`router`, `mlp/down`) or layer groups.",
     ] = ()
     gathers: Annotated[

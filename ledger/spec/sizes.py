@@ -7,7 +7,7 @@ from functools import cache, partial
 from operator import is_
 
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.findings import Finding, Findings, label
+from ledger.spec.faults import Fault, Faults, label
 from ledger.spec.parts import PartOf, below
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem
@@ -26,9 +26,9 @@ def size_names() -> frozenset[str]:
     return frozenset(row.key for row in rows if isinstance(row.type, Size))
 
 
-def evaluated(root: Node) -> tuple[Node, Findings]:
+def evaluated(root: Node) -> tuple[Node, Faults]:
     """A plan whose sizes are numbers; those that could not be evaluated stay, each with what is wrong with it."""
-    problems: Findings = []
+    problems: Faults = []
     shared: Scope = tuple(root.fields[part].fields for part in SHARED if part in root.fields)
     scopes = {**dict.fromkeys(SHARED, shared), "model": ()}
     fields = {
@@ -39,7 +39,7 @@ def evaluated(root: Node) -> tuple[Node, Findings]:
     return root.within(fields, {}), problems
 
 
-def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Findings) -> Node:
+def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Faults) -> Node:
     """The same value with numbers for sizes; the very same node where there is nothing to evaluate."""
     if isinstance(node.value, tuple):
         items = tuple(_walk(item, scope, path, problems) for item in node.items)
@@ -55,7 +55,7 @@ def _walk(node: Node, scope: Scope, path: tuple[str, ...], problems: Findings) -
                 fields[key] = Node(_named(key, inner, ()), value.where)
             except ExpressionError as error:
                 problem = Problem(value.where, f"{label((*path, key))}: {error.message}", error.help)
-                problems.append(Finding((*path, key), problem))
+                problems.append(Fault((*path, key), problem))
     return node if all(map(is_, fields.values(), node.fields.values())) else Node(fields, node.where, node.keys)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import At, Group, Part
+from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.structures import ListOf, Row, Values, quantity
-from ledger.spec.values import Choice, Size, Text, Whole
+from ledger.spec.values import Choice, Integer, Size, String
 
 TIME = quantity("s", zero=True)
 FACTOR = quantity("1", greatest=1000)
@@ -17,7 +17,9 @@ FACTOR = quantity("1", greatest=1000)
 class Kernels:
     """Which implementation serves each part; each saves and moves what the real one does."""
 
-    spec: ClassVar[Part] = Part(meaning="Which implementation serves each part; overrides the stack's.", sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="Which implementation serves each part; overrides the stack's.", sourced=True
+    )
 
     attention: Annotated[
         str,
@@ -77,7 +79,7 @@ class Kernels:
 class Overlap:
     """What may hide behind what, a rule per kind of communication: `none`, or the work that covers it."""
 
-    spec: ClassVar[Part] = Part(meaning="What may hide behind what.", sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(meaning="What may hide behind what.", sourced=True)
 
     tensor: Annotated[
         str,
@@ -110,7 +112,7 @@ class Overlap:
 class Replay:
     """What only a replay of the allocator's requests reads (ledger/lab/replay): no formula of a plan depends on it."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="What a replay of the allocator's requests reads, and no figure of a plan.", sourced=True
     )
 
@@ -155,21 +157,21 @@ REPLAYED = ("allocator.expandable", "allocator.recorded", "gather_buffers", "rec
 class Stack:
     """One software stack at one date: kernels, overlaps, launch cost, allocator; sizes in B, times in s."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="A software stack at one date",
         kind="stack",
         inline=False,
         groups={
-            "launch": Group("What the host spends on what it launches.", sourced=True),
-            "launch.beside": Group(
+            "launch": Nested("What the host spends on what it launches.", sourced=True),
+            "launch.beside": Nested(
                 "Kernels of a layer that no operation of the plan stands for (copies into other layouts, lengths of "
                 "sequences)."
             ),
-            "allocator": Group("How device memory is reserved, and what lies outside the allocator.", sourced=True),
+            "allocator": Nested("How device memory is reserved, and what lies outside the allocator.", sourced=True),
         },
         extra=(
-            Row("launch.beside.forward", Whole(0), "How many in forward.", "beside.0", default=0),
-            Row("launch.beside.backward", Whole(0), "How many in backward.", "beside.1", default=0),
+            Row("launch.beside.forward", Integer(0), "How many in forward.", "beside.0", default=0),
+            Row("launch.beside.backward", Integer(0), "How many in backward.", "beside.1", default=0),
         ),
         gone={
             "launch.graphs": "where CUDA graphs take the host out, write `launch: {per_operation: 0 s}`",
@@ -179,7 +181,9 @@ class Stack:
 
     name: str
     title: str
-    date: Annotated[str, Text(pattern="^[0-9]{4}(-[0-9]{2}){0,2}$"), "Date of the software: `2025-06` or `2025-06-30`."]
+    date: Annotated[
+        str, String(pattern="^[0-9]{4}(-[0-9]{2}){0,2}$"), "Date of the software: `2025-06` or `2025-06-30`."
+    ]
     kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = Kernels()
     overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
     compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False
@@ -240,7 +244,7 @@ class Stack:
     ] = "views"
     transfer_channels: Annotated[
         int,
-        Whole(0, 1000),
+        Integer(0, 1000),
         "Multiprocessors that a transfer holds while it runs beside compute (NCCL's channels).",
     ] = 0
     ends: Annotated[

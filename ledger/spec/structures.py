@@ -8,23 +8,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ledger.spec.findings import (
-    Findings,
+from ledger.spec.faults import (
+    Faults,
     Written,
     malformed,
     missing,
     missing_beside,
     repeated,
     unknown_field,
-    wrong_amount,
 )
-from ledger.spec.values import Amount, Schema, Text, ValueType, given
+from ledger.spec.value_types import Schema, ValueType
+from ledger.spec.values import Quantity, String
 
 Values = dict[str, Any]  # by the attribute that each is kept in
 
 
 @dataclass(frozen=True)
-class Condition:
+class KeyStated:
     """That a key is given, and has this value if one is named."""
 
     key: str
@@ -45,8 +45,8 @@ class Condition:
 class Needed:
     """When a field must be given: always, or only where (or only unless) another one is given, or has some value."""
 
-    when: Condition | None = None
-    unless: Condition | None = None
+    when: KeyStated | None = None
+    unless: KeyStated | None = None
     never: bool = False
 
     def holds(self, written: Written) -> bool:
@@ -80,12 +80,14 @@ class Row:
 
     def schema(self) -> Schema:
         """The type with its meaning, and the default where a spec could say it."""
-        return self.type.schema() | given(description=self.meaning or None, default=self.type.plain(self.default))
+        default = None if self.needed == NEEDED else self.type.plain(self.default)
+        stated = {} if default is None else {"default": default}
+        return self.type.schema() | ({"description": self.meaning} if self.meaning else {}) | stated
 
 
 SOURCED = Row(
     "source",
-    Text(least=3),
+    String(least=3),
     "The publication or measurement that the numbers come from: title, version, page or table.",
 )
 
@@ -99,9 +101,11 @@ class Fields(ValueType):
     `make`.
     """
 
+    json = ("object",)
+    keywords = (("least", "minProperties"), ("most", "maxProperties"))
     rows: tuple[Row, ...]
     make: Callable[[Values], Any] = dict
-    least: int = 0
+    least: int | None = None
     most: int | None = None
     beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     based: bool = False
@@ -118,38 +122,33 @@ class Fields(ValueType):
         """Fields that are needed, always or under a condition."""
         return tuple(row for row in self.rows if not row.needed.never)
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        """A mapping."""
-        return ("object",)
-
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """What the values are made into; None where one of them is unsound."""
-        before = len(findings)
-        values = self.values(written, findings)
-        sound = all(finding.harmless for finding in findings[before:])
+        before = len(faults)
+        values = self.values(written, faults)
+        sound = all(fault.harmless for fault in faults[before:])
         return self.make(values) if sound else None
 
-    def values(self, written: Written, findings: Findings) -> Values:
+    def values(self, written: Written, faults: Faults) -> Values:
         """Every value that is sound, by its attribute."""
         values: Values = {}
         for key, node in written.node.fields.items():
             row = self.by_key.get(key)
             if row is not None:
-                before = len(findings)
-                value = row.type.read(written.inner(key, node, row.meaning), findings)
-                if row.attribute and all(finding.harmless for finding in findings[before:]):
+                before = len(faults)
+                value = row.type.read(written.inner(key, node, row.meaning), faults)
+                if row.attribute and all(fault.harmless for fault in faults[before:]):
                     values.update(value if row.attribute == EACH else {row.attribute: value})
             elif self.others is not None:
-                values[key] = self.others.read(written.inner(key, node), findings)
+                values[key] = self.others.read(written.inner(key, node), faults)
             else:
-                findings.append(unknown_field(written, key, list(self.by_key), self.gone.get(key, "")))
-        findings.extend(self.lacking(written))
+                faults.append(unknown_field(written, key, list(self.by_key), self.gone.get(key, "")))
+        faults.extend(self.lacking(written))
         return values
 
-    def lacking(self, written: Written) -> Findings:
+    def lacking(self, written: Written) -> Faults:
         """Keys that are needed and not there, and too few or too many of them."""
-        keys, found = written.node.fields, Findings()
+        keys, found = written.node.fields, Faults()
         if not (self.based and "base" in keys):
             absent = (row for row in self.due if row.key not in keys and row.needed.holds(written))
             found += (missing(written, row.key, row.meaning) for row in absent)
@@ -157,17 +156,12 @@ class Fields(ValueType):
             if present in keys:
                 absent_keys = (key for key in needed if key not in keys)
                 found += (missing_beside(written, present, key, self.by_key[key].meaning) for key in absent_keys)
-        if len(keys) < self.least:
-            found.append(wrong_amount(written, "at least", self.least))
-        if self.most is not None and len(keys) > self.most:
-            found.append(wrong_amount(written, "at most", self.most))
-        return found
+        return [*found, *self.beyond(written, len(keys))]
 
     def schema(self) -> Schema:
         """Its fields, which of them are needed, and when."""
         always = [row.key for row in self.due if row.needed == NEEDED]
-        found: Schema = {"type": "object", "additionalProperties": self.others.schema() if self.others else False}
-        found |= given(minProperties=self.least or None, maxProperties=self.most)
+        found = super().schema() | {"additionalProperties": self.others.schema() if self.others else False}
         found |= {"dependentRequired": {key: list(keys) for key, keys in self.beside.items()}} if self.beside else {}
         conditions = [_condition(keys, needed) for needed, keys in self.conditional().items()]
         required: Schema = ({"required": always} if always else {}) | ({"allOf": conditions} if conditions else {})
@@ -206,11 +200,11 @@ class Sourced(ValueType):
         """Those of the value, or a mapping."""
         return (*self.inner.types, "object")
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The value."""
         if isinstance(written.node.value, Mapping):
-            return self.whole.values(written, findings).get("value")
-        return self.inner.value(written, findings)
+            return self.whole.values(written, faults).get("value")
+        return self.inner.value(written, faults)
 
     @cached_property
     def whole(self) -> Fields:
@@ -230,46 +224,34 @@ def quantity(
     unit: str, *, zero: bool = False, signed: bool = False, greatest: int | None = None, exact: bool = False
 ) -> Sourced:
     """A quantity of the dimension whose base is `unit`, which may have a source of its own."""
-    return Sourced(Amount(unit, zero, signed, greatest, exact))
+    return Sourced(Quantity(unit, zero, signed, greatest, exact))
 
 
 @dataclass(frozen=True)
 class ListOf(ValueType):
     """A list of `least` to `most` values of one type, each once if `unique`."""
 
+    json = ("array",)
+    keywords = (("least", "minItems"), ("most", "maxItems"), ("unique", "uniqueItems"))
     item: ValueType
-    least: int = 0
+    least: int | None = None
     most: int | None = None
     unique: bool = False
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        """A list."""
-        return ("array",)
-
-    def value(self, written: Written, findings: Findings) -> tuple[Any, ...]:
+    def value(self, written: Written, faults: Faults) -> tuple[Any, ...]:
         """The values."""
         items = written.node.items
-        if len(items) < self.least:
-            findings.append(wrong_amount(written, "at least", self.least))
-        if self.most is not None and len(items) > self.most:
-            findings.append(wrong_amount(written, "at most", self.most))
+        faults += self.beyond(written, len(items))
         if self.unique:
-            findings.extend(_repetitions(written))
-        return tuple(self.item.read(written.inner(index, node), findings) for index, node in enumerate(items))
-
-    @property
-    def inners(self) -> tuple[ValueType, ...]:
-        """The type of its entries."""
-        return (self.item,)
+            faults.extend(_repetitions(written))
+        return tuple(self.item.read(written.inner(index, node), faults) for index, node in enumerate(items))
 
     def schema(self) -> Schema:
         """Its entries, and how many there are."""
-        bounds = given(minItems=self.least or None, maxItems=self.most, uniqueItems=self.unique or None)
-        return {"type": "array", "items": self.item.schema()} | bounds
+        return super().schema() | {"items": self.item.schema()}
 
 
-def _repetitions(written: Written) -> Findings:
+def _repetitions(written: Written) -> Faults:
     """The first entry that stands a second time; 1 and true are two values."""
     seen: list[tuple[object, bool]] = []
     for node in written.node.items:
@@ -284,38 +266,25 @@ def _repetitions(written: Written) -> Findings:
 class MappingOf(ValueType):
     """A mapping of `least` entries or more of one type, whose names have the form `pattern`."""
 
+    json = ("object",)
+    keywords = (("least", "minProperties"),)
     item: ValueType
-    least: int = 0
+    least: int | None = None
     pattern: str = ""
 
-    @property
-    def types(self) -> tuple[str, ...]:
-        """A mapping."""
-        return ("object",)
-
-    def value(self, written: Written, findings: Findings) -> dict[str, Any]:
+    def value(self, written: Written, faults: Faults) -> dict[str, Any]:
         """The values by name, as they are written."""
         fields = written.node.fields
-        if len(fields) < self.least:
-            findings.append(wrong_amount(written, "at least", self.least))
+        faults += self.beyond(written, len(fields))
         if self.pattern:
             strange = (name for name in fields if not re.search(self.pattern, name))
-            findings.extend(malformed(written, name, self.pattern) for name in strange)
-        return {name: self.item.read(written.inner(name, node), findings) for name, node in fields.items()}
-
-    @property
-    def inners(self) -> tuple[ValueType, ...]:
-        """The type of its entries."""
-        return (self.item,)
+            faults.extend(malformed(written, name, self.pattern) for name in strange)
+        return {name: self.item.read(written.inner(name, node), faults) for name, node in fields.items()}
 
     def schema(self) -> Schema:
         """Its entries, and the form of their names."""
         names = {"propertyNames": {"pattern": self.pattern}} if self.pattern else {}
-        return (
-            {"type": "object", "additionalProperties": self.item.schema()}
-            | given(minProperties=self.least or None)
-            | names
-        )
+        return super().schema() | {"additionalProperties": self.item.schema()} | names
 
 
 def members(item: ValueType, names: Mapping[str, str], *, sourced: bool = False) -> Fields:
@@ -336,16 +305,11 @@ class Made(ValueType):
         """Those of the other type."""
         return self.inner.types
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """What is made of a sound value."""
-        before = len(findings)
-        value = self.inner.read(written, findings)
-        return None if findings[before:] else self.make(value)
-
-    @property
-    def inners(self) -> tuple[ValueType, ...]:
-        """The other type."""
-        return (self.inner,)
+        before = len(faults)
+        value = self.inner.read(written, faults)
+        return None if faults[before:] else self.make(value)
 
     def schema(self) -> Schema:
         """That of the other type."""
@@ -353,7 +317,7 @@ class Made(ValueType):
 
 
 @dataclass(frozen=True)
-class OneOf(ValueType):
+class AnyOf(ValueType):
     """A value of one of several types."""
 
     alternatives: tuple[ValueType, ...]
@@ -363,22 +327,17 @@ class OneOf(ValueType):
         """Those of all alternatives."""
         return tuple(dict.fromkeys(name for one in self.alternatives for name in one.types))
 
-    def value(self, written: Written, findings: Findings) -> Any:
+    def value(self, written: Written, faults: Faults) -> Any:
         """The value; where no alternative fits, the one that was most likely meant says what is wrong."""
-        tried: list[tuple[Any, Findings]] = []
+        tried: list[tuple[Any, Faults]] = []
         for alternative in (one for one in self.alternatives if one.suits(written.node.value)):
-            found: Findings = []
+            found: Faults = []
             tried.append((alternative.value(written, found), found))
             if not found:
                 return tried[-1][0]
         value, found = min(tried, key=lambda pair: len(pair[1]))
-        findings.extend(replace(finding, harmless=False) for finding in found)  # what was meant is a guess
+        faults.extend(replace(fault, harmless=False) for fault in found)  # what was meant is a guess
         return value
-
-    @property
-    def inners(self) -> tuple[ValueType, ...]:
-        """All alternatives."""
-        return self.alternatives
 
     def plain(self, value: Any) -> Any:
         """As the first alternative says it that can."""

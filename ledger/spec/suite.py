@@ -8,28 +8,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from ledger.spec.findings import Findings, Written
+from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.overrides import assignments
-from ledger.spec.parts import NAME, SPEC, TITLED, At, Part, form
+from ledger.spec.parts import NAME, SPEC, TITLED, At, PartHeader, form
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import NEEDED, Made, MappingOf, Row, Values
-from ledger.spec.values import Anything, Text
+from ledger.spec.values import Anything, String
 
 SET = Made(MappingOf(Anything()), assignments)
 OVERRIDES = "Overrides of the plan by dotted key, as `--set` takes them."
 
 
 @dataclass(frozen=True)
-class Case:
+class SuiteCase:
     """One plan of a suite: the spec it starts from, and what overrides make of it. `quick`: run at every change."""
 
     name: Annotated[
         str,
         At("case"),
-        Text(pattern="^[a-z0-9.-]+$"),
+        String(pattern="^[a-z0-9.-]+$"),
         "The name of the case, unique in the suite; its record has this name.",
     ]
     plan: str = ""
@@ -41,15 +41,15 @@ class Case:
 class CaseGroup:
     """Cases that have something in common."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         extra=(
             Row("plan", NAME, "A plan of the library, or a path relative to this file.", "plan", NEEDED),
             Row("set", SET, OVERRIDES, "overrides"),
         )
     )
 
-    title: Annotated[str, At("group"), Text(least=3), "What the cases have in common."]
-    cases: Annotated[tuple[Case, ...], "The plans of the group."]
+    title: Annotated[str, At("group"), String(least=3), "What the cases have in common."]
+    cases: Annotated[tuple[SuiteCase, ...], "The plans of the group."]
 
     @classmethod
     def from_spec(cls, given: Values) -> CaseGroup:
@@ -63,7 +63,7 @@ class CaseGroup:
 class Suite:
     """Groups of cases, in order."""
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         title="A suite: plans that are verified together",
         meaning="Groups of cases. Each case is a plan of the library with overrides: those of its group, then its own.",
         extra=(replace(SPEC, needed=NEEDED),),
@@ -74,7 +74,7 @@ class Suite:
     name: str = ""
 
     @property
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[SuiteCase]:
         """Every case."""
         return (case for group in self.groups for case in group.cases)
 
@@ -111,9 +111,9 @@ def _opened(path: str, library: Library) -> Source:
 
 def _sound(node: Node) -> Suite:
     """The suite of a document that is allowed and whose cases have names of their own."""
-    findings: Findings = []
-    suite: Suite = form(Suite).read(Written(node), findings)
-    problems = [finding.problem for finding in findings] or list(_repeated(node))
+    faults: Faults = []
+    suite: Suite = form(Suite).read(Written(node), faults)
+    problems = [fault.problem for fault in faults] or list(_repeated(node))
     if problems:
         raise SpecError(problems)
     return suite

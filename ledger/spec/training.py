@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import At, Part
+from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import ListOf, Row, Values
-from ledger.spec.values import Choice, Size, Text, Whole
+from ledger.spec.values import Choice, Integer, Size, String
 
-LAYERS = Whole(1, 100_000)
-NAMES = ListOf(Text(), 1, unique=True)
+LAYERS = Integer(1, 100_000)
+NAMES = ListOf(String(), 1, unique=True)
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Recompute:
     every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
     """
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="What backward rebuilds: none | selective (the attention core) | full (every layer) | square_root | "
         "{every: n} | {layers: n} | {segment: n} | {components: [attention, mlp]} | {keep: [matmul, attention]}.",
         least=1,
@@ -86,7 +86,7 @@ class Train:
     `kind`: all, only those `names` say, all but the `frozen` ones, or lora (the adapters beside frozen weights).
     """
 
-    spec: ClassVar[Part] = Part(
+    spec: ClassVar[PartHeader] = PartHeader(
         meaning="Which weights are trained: all | {only: [head]} | {frozen: [embedding]} | "
         "{lora: {rank: 16, targets: [q, v]}}.",
         least=1,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ledger.spec.findings import Findings, Written
+from ledger.spec.faults import Faults, Written
 from ledger.spec.kinds import TYPES
 from ledger.spec.reader import Node
 
 
-def findings(node: Node, kind: str) -> Findings:
+def faults(node: Node, kind: str) -> Faults:
     """Everything in a document that its kind does not allow."""
-    found: Findings = []
+    found: Faults = []
     TYPES[kind].read(Written(node), found)
     return found

@@ -31,7 +31,7 @@ from ledger.lab.verification.stages import told
 from ledger.lab.verification.verification import Depth, judged, verify
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Model, Plan
-from ledger.spec.suite import Case, load_suite
+from ledger.spec.suite import SuiteCase, load_suite
 from tests.model import plans
 
 ACCURACY = Path(__file__).parents[2] / "docs" / "accuracy.md"
@@ -211,7 +211,7 @@ def test_every_case_of_the_suite_is_on_record() -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
-def test_a_record_holds_what_the_compiler_says_today(case: Case) -> None:
+def test_a_record_holds_what_the_compiler_says_today(case: SuiteCase) -> None:
     """A change of the compiler that moves a verified figure asks for a new verdict: `make verify-all`."""
     kept = {v.account: v.predicted for v in RECORDS[case.name].verdicts if v.predicted is not None}
     plan, _ = judged(load_plan(case.plan, case.overrides))

@@ -25,9 +25,9 @@ from ledger.spec.parts import below
 from ledger.spec.problems import SpecError
 from ledger.spec.quantities import QuantityError, parse_any
 from ledger.spec.reader import read
-from ledger.spec.structures import Row
-from ledger.spec.validate import findings
-from ledger.spec.values import Amount, Size
+from ledger.spec.structures import NEEDED, Row
+from ledger.spec.validate import faults
+from ledger.spec.values import Quantity, Size
 from tests.spec.test_robustness import SCALARS, whole
 from tests.spec.test_robustness import paths as places
 
@@ -75,7 +75,7 @@ def quantity(_: object, base: str, instance: object, beside: Mapping[str, Any]) 
         if base == "any":
             parse_any(str(value))
         else:
-            Amount(base, **{key: beside[key] for key in OWN if key in beside}).parsed(value)
+            Quantity(base, **{key: beside[key] for key in OWN if key in beside}).parsed(value)
     except QuantityError as error:
         yield jsonschema.ValidationError(error.message)
 
@@ -119,8 +119,8 @@ def test_published_schemas_refuse_what_is_refused(path: tuple[Any, ...], value: 
         node = read(json.dumps(plan), "spoilt")
     except SpecError:
         return
-    found = [finding for finding in findings(node, "plan") if not is_expression(finding.path, node.plain())]
-    assert bool(found) != published("plan").is_valid(node.plain()), [finding.problem for finding in found]
+    found = [fault for fault in faults(node, "plan") if not is_expression(fault.path, node.plain())]
+    assert bool(found) != published("plan").is_valid(node.plain()), [fault.problem for fault in found]
 
 
 def test_every_field_says_what_it_means() -> None:
@@ -128,7 +128,7 @@ def test_every_field_says_what_it_means() -> None:
     for kind, row in ROWS:
         shown = row.schema()
         assert shown["description"].strip(), (kind, row.key)
-        if isinstance(row.default, bool | str) and row.default:
+        if isinstance(row.default, bool | str) and row.default and row.needed != NEEDED:
             assert "default" in shown, (kind, row.key)
 
 

@@ -20,7 +20,7 @@ from ledger.spec.load import (
 from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read
-from ledger.spec.validate import findings
+from ledger.spec.validate import faults
 from tests.spec.shelf import LIBRARY, SMALL, loaded
 
 LOADERS = {
@@ -59,7 +59,7 @@ def test_every_file_of_the_library_says_what_it_is(kind: str) -> None:
 def test_measurements_hold_to_their_schema() -> None:
     """A measurement without source and origin is no evidence."""
     for entry in default_library().entries("evidence"):
-        assert not findings(read(entry.path.read_text("utf-8"), entry.name), "evidence")
+        assert not faults(read(entry.path.read_text("utf-8"), entry.name), "evidence")
 
 
 @pytest.mark.parametrize("kind", KINDS)

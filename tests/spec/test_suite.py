@@ -8,7 +8,7 @@ import pytest
 
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
-from ledger.spec.suite import Case, is_suite, load_suite
+from ledger.spec.suite import SuiteCase, is_suite, load_suite
 
 HEAD = "spec: ledger/1\nsuite: two of a kind\ngroups:\n  - group: one device\n    plan: gpt2\n"
 CASES = """    set: {recompute: none}
@@ -29,8 +29,10 @@ def test_a_case_has_its_groups_overrides_and_its_own(tmp_path: Path) -> None:
     """Its own come last, so they win; mappings are written as YAML has them in one line."""
     (group,) = load_suite(written(tmp_path, HEAD + CASES)).groups
     assert group.cases == (
-        Case("first", "gpt2", ("recompute=none",), quick=True),
-        Case("second", "gpt2", ("recompute=none", 'recompute={"keep": ["matmul"]}', "run.micro_batch=2"), quick=False),
+        SuiteCase("first", "gpt2", ("recompute=none",), quick=True),
+        SuiteCase(
+            "second", "gpt2", ("recompute=none", 'recompute={"keep": ["matmul"]}', "run.micro_batch=2"), quick=False
+        ),
     )
 
 
@@ -54,6 +56,6 @@ def test_a_plan_is_no_suite() -> None:
 
 
 @pytest.mark.parametrize("case", list(load_suite("pytorch").cases), ids=lambda case: case.name)
-def test_every_case_of_the_library_is_a_plan(case: Case) -> None:
+def test_every_case_of_the_library_is_a_plan(case: SuiteCase) -> None:
     """The suite that PyTorch judges compiles without a problem."""
     assert load_plan(case.plan, case.overrides).run.global_batch

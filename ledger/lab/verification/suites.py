@@ -14,7 +14,7 @@ from ledger.evidence.verification import Verification
 from ledger.lab.verification.verification import Depth, verify
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
-from ledger.spec.suite import Case, Suite
+from ledger.spec.suite import Suite, SuiteCase
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def verify_suite(
                 process = None if isinstance(error, BrokenProcessPool) else process
 
 
-def _case(case: Case, depth: Depth) -> Verification | Failure:
+def _case(case: SuiteCase, depth: Depth) -> Verification | Failure:
     """One case, named as the suite names it."""
     try:
         plan = load_plan(case.plan, case.overrides)
@@ -51,6 +51,6 @@ def _case(case: Case, depth: Depth) -> Verification | Failure:
         return Failure(case.name, str(error))
 
 
-def command(case: Case) -> str:
+def command(case: SuiteCase) -> str:
     """What repeats a case by hand."""
     return join(["ledger", "verify", case.plan, *(word for text in case.overrides for word in ("--set", text))])

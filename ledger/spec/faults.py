@@ -1,4 +1,4 @@
-"""What can be wrong with a value by itself: each a finding in the user's words, with its place and near misses."""
+"""What can be wrong with a value by itself: each a fault in the user's words, with its place and near misses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Fault:
     """A problem and the path it is about; `harmless`: the rest of the part can still be read."""
 
     path: Steps
@@ -30,7 +30,7 @@ class Finding:
     harmless: bool = False
 
 
-Findings = list[Finding]
+Faults = list[Fault]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ def spelt(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def told(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Finding:
-    """A finding about this very value."""
-    return Finding(written.path, Problem(written.node.where, f"{label(written.path)}{message}", help_text), harmless)
+def told(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Fault:
+    """A fault about this very value."""
+    return Fault(written.path, Problem(written.node.where, f"{label(written.path)}{message}", help_text), harmless)
 
 
-def wrong_type(written: Written, types: Iterable[str]) -> Finding:
+def wrong_type(written: Written, types: Iterable[str]) -> Fault:
     """A value of another JSON type than those that are due."""
     words = " or ".join(dict.fromkeys(WORDS[name] for name in types))
     return told(written, f" must be {words}, not {shown(written.node.value)}", written.meaning)
 
 
-def wrong_choice(written: Written, choices: Sequence[object]) -> Finding:
+def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     """A value that is none of the choices."""
     names = [spelt(choice) for choice in choices]
     near = nearest(str(written.node.plain()), names)
@@ -86,24 +86,24 @@ def wrong_choice(written: Written, choices: Sequence[object]) -> Finding:
     return told(written, f" cannot be {shown(written.node.value)}", help_text)
 
 
-def wrong_constant(written: Written, due: str) -> Finding:
+def wrong_constant(written: Written, due: str) -> Fault:
     """Another value than the only one."""
     message = f" must be `{due}`, not {shown(written.node.value)}"
     return told(written, message, f"write `{written.path[-1]}: {due}`", harmless=True)
 
 
-def out_of_bounds(written: Written, bound: str, limit: float) -> Finding:
+def out_of_bounds(written: Written, bound: str, limit: float) -> Fault:
     """A number on the wrong side of its bound (`at least`, `above`, `at most`)."""
     return told(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning)
 
 
-def no_quantity(written: Written, error: QuantityError) -> Finding:
+def no_quantity(written: Written, error: QuantityError) -> Fault:
     """A text that is no quantity of the dimension; `value` of a sourced value goes without saying."""
     named = label(tuple(step for step in written.path if step != "value"))
-    return Finding(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help))
+    return Fault(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help))
 
 
-def wrong_amount(written: Written, bound: str, limit: int) -> Finding:
+def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
     """Too few or too many entries, or letters."""
     value = written.node.value
     given = value if isinstance(value, str | tuple | Mapping) else ()
@@ -116,32 +116,32 @@ def wrong_amount(written: Written, bound: str, limit: int) -> Finding:
     return told(written, message, written.meaning)
 
 
-def repeated(written: Written, entry: object) -> Finding:
+def repeated(written: Written, entry: object) -> Fault:
     """A list with one entry twice."""
     return told(written, f" has {shown(entry)} twice", "each entry once")
 
 
-def malformed(written: Written, text: str, pattern: str) -> Finding:
+def malformed(written: Written, text: str, pattern: str) -> Fault:
     """A text that is not written as it must be."""
     return told(written, f": {shown(text)} is not of the form `{pattern}`", written.meaning)
 
 
-def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Finding:
+def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Fault:
     """A key that the mapping does not have; `instead` is what stands for it, where it once had one."""
     where: Location = written.node.keys.get(key, written.node.where)
     problem = Problem(where, f"`{key}` is no field of {label(written.path)}", instead or nearest(key, known))
-    return Finding((*written.path, key), problem, harmless=True)
+    return Fault((*written.path, key), problem, harmless=True)
 
 
-def missing(written: Written, key: str, meaning: str) -> Finding:
+def missing(written: Written, key: str, meaning: str) -> Fault:
     """A key that the mapping needs."""
     problem = Problem(written.node.where, f"{label(written.path)} lacks `{key}`", f"`{key}:` {meaning}")
-    return Finding((*written.path, key), problem)
+    return Fault((*written.path, key), problem)
 
 
-def missing_beside(written: Written, present: str, key: str, meaning: str) -> Finding:
+def missing_beside(written: Written, present: str, key: str, meaning: str) -> Fault:
     """A key that another one needs beside it; `spec` marks a file of its own, which has a title and a source."""
     message, help_text = f"{label(written.path)} has `{present}`, which needs `{key}` beside it", f"`{key}:` {meaning}"
     if present == "spec":
         message = f"{label(written.path)} lacks `{key}`, which a file of its own needs"
-    return Finding((*written.path, key), Problem(written.node.where, message, help_text), harmless=present == "spec")
+    return Fault((*written.path, key), Problem(written.node.where, message, help_text), harmless=present == "spec")
