@@ -98,6 +98,12 @@ def load_accelerator(given: str | Path, *, library: Library | None = None) -> Ac
     return _load(given, Accelerator, library or default_library())
 
 
+def read_accelerator(text: str, file: str) -> Accelerator:
+    """The accelerator that the text of a spec describes, wherever it is from; raises SpecError."""
+    library, source = default_library(), Source(file, text, file)
+    return _held(resolve(read(text, file), "accelerator", source, library), Accelerator, library)
+
+
 def load_cluster(given: str | Path) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
     return _load(given, Cluster, default_library())

@@ -10,9 +10,9 @@ from pathlib import Path
 from ledger.evidence.documents import Evidence, read_evidence
 from ledger.evidence.microbenchmarks.records import identity
 from ledger.evidence.microbenchmarks.sets import MeasurementSet, measurement_sets
-from ledger.lab.calibration import text
 from ledger.lab.calibration.curves import SetFit, choose, curves, fit_set, price_key
 from ledger.lab.calibration.device import CalibratedDevice, find_device
+from ledger.lab.calibration.text import spec_text
 from ledger.spec.kernel_families import COLLECTIVES, SCALEOUT
 from ledger.spec.library import default_library
 from ledger.spec.plan import Accelerator
@@ -39,10 +39,7 @@ class FittedDevice:
     @property
     def spec(self) -> str:
         """The calibrated accelerator as a spec."""
-        prices = self.accelerator.calibration
-        if self.device.parts is not None:
-            return text.whole_spec(self.device.parts, prices)
-        return text.based_spec(self.device.base, f"{self.device.accelerator.title}, calibrated", prices)
+        return spec_text(self.device.head, self.accelerator.calibration)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Evidence, ...]:

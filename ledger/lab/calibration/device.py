@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledger.evidence.documents import Evidence
 from ledger.evidence.microbenchmarks.records import Record
 from ledger.evidence.microbenchmarks.samples import TimedSample, class_of, samples
-from ledger.lab.calibration.text import quoted
+from ledger.lab.calibration.text import quoted, spec_head
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.kernel_families import form_of, number_format
 from ledger.spec.library import default_library
-from ledger.spec.load import load_accelerator
+from ledger.spec.load import load_accelerator, read_accelerator
 from ledger.spec.near import nearest
 from ledger.spec.plan import Accelerator
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.quantities import parse, write
+from ledger.spec.quantities import write
 
 CPU = "cpu"
 DESCRIBED = ("memory", "cache", "threads")  # what a spec needs of a processor's description
@@ -25,11 +25,10 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class CalibratedDevice:
-    """An accelerator with how a spec of it begins: `base` names one of the library, else `parts` are its data sheet."""
+    """An accelerator, and how a spec of it begins: what it is based on, or its data sheet."""
 
     accelerator: Accelerator
-    base: str = ""
-    parts: Mapping[str, str] | None = None
+    head: str
 
 
 def find_device(evidence: Evidence, named: str = "") -> CalibratedDevice:
@@ -40,7 +39,8 @@ def find_device(evidence: Evidence, named: str = "") -> CalibratedDevice:
         accelerator = load_accelerator(name)
         if (evidence.hardware.get("kind") == CPU) != (accelerator.kind == CPU) and evidence.hardware:
             raise SpecError([_other_sort(evidence, accelerator)])
-        return CalibratedDevice(accelerator, base=name)
+        named_so = {"base": name, "accelerator": quoted(f"{accelerator.title}, calibrated"), "aliases": f"[{name}]"}
+        return CalibratedDevice(accelerator, spec_head(named_so.items()))
     if named or evidence.hardware.get("kind") != CPU:
         raise SpecError([_unknown(evidence, name, known)])
     return device_without_sheet(evidence)
@@ -77,29 +77,12 @@ def device_without_sheet(evidence: Evidence) -> CalibratedDevice:
         lacking = "no matmul" if not rates else "no kernel that moves bytes"
         message = f"{lacking} is among its records, so the device has no measured peak"
         raise SpecError([Problem(evidence.node.where, message, "`ledger bench` measures both")])
-    parts = dict(_parts(evidence, rates, best))
-    hardware = evidence.hardware
-    memory, cache = (int(parse(str(hardware[key]), "B")) for key in ("memory", "cache"))
-    accelerator = Accelerator(
-        name=evidence.device,
-        title=evidence.title,
-        peak=rates,
-        vector=max(rates.values()),
-        bandwidth=best,
-        memory=memory,
-        memory_labelled=memory,
-        l2=cache,
-        multiprocessors=int(hardware["threads"]),
-        scaleup_bandwidth=0.0,
-        scaleup_domain=1,
-        host_bandwidth=best,
-        power=0.0,
-        kind=CPU,
-    )
-    return CalibratedDevice(accelerator, parts=parts)
+    head = spec_head(_data_sheet(evidence, rates, best))
+    accelerator = read_accelerator(head, evidence.device)
+    return CalibratedDevice(replace(accelerator, name=evidence.device, title=evidence.title), head)
 
 
-def _parts(evidence: Evidence, rates: Mapping[str, float], best: float) -> Iterator[tuple[str, str]]:
+def _data_sheet(evidence: Evidence, rates: Mapping[str, float], best: float) -> Iterator[tuple[str, str]]:
     """The data sheet as it is written, each value with what it is."""
     hardware, name = evidence.hardware, evidence.path.name
     memory = f"{{value: {hardware['memory']}, source: {quoted('the operating system')}}}"

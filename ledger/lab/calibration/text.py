@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from ledger.price_forms import PRICE_FORMS
 from ledger.spec.plan import Curve
 from ledger.spec.price_lists import written
 
 
-def based_spec(base: str, title: str, curves: Iterable[Curve]) -> str:
-    """A spec of an accelerator that the library has, with these prices in place of its own."""
-    head = ("spec: ledger/1", f"base: {base}", f"accelerator: {quoted(title)}", f"aliases: [{base}]")
-    return "\n".join([*head, "calibration:", *price_lines(curves), ""])
+def spec_head(parts: Iterable[tuple[str, str]]) -> str:
+    """How the spec of an accelerator begins, each part as it is written."""
+    return "\n".join(["spec: ledger/1", *(f"{key}: {value}" for key, value in parts), ""])
 
 
-def whole_spec(parts: Mapping[str, str], curves: Iterable[Curve]) -> str:
-    """A whole spec: its data sheet, each part as it is written, then the prices."""
-    head = ("spec: ledger/1", *(f"{key}: {value}" for key, value in parts.items()))
-    return "\n".join([*head, "calibration:", *price_lines(curves), ""])
+def spec_text(head: str, curves: Iterable[Curve]) -> str:
+    """The spec that begins so, with its prices."""
+    return head + "\n".join(["calibration:", *(line for curve in curves for line in _price_lines(curve)), ""])
 
 
-def price_lines(curves: Iterable[Curve]) -> Iterator[str]:
-    """A block of lines for each price."""
-    for curve in curves:
-        yield from _lines(curve)
-
-
-def _lines(curve: Curve) -> Iterator[str]:
-    yield f"  - what: {curve.what}"
-    yield f"    form: {curve.form}"
-    yield f"    regime: {curve.regime}"
-    if curve.ranks:
-        yield f"    ranks: {curve.ranks}"
-    if curve.head_dim:
-        yield f"    head_dim: {curve.head_dim}"
-    form = PRICE_FORMS[curve.form]
-    stated = ", ".join(f"{one.name}: {written(curve.parameters[one.name], one.unit)}" for one in form.parameters)
-    yield f"    parameters: {{{stated}}}"
-    yield f"    error: {percent(curve.error)}"
-    if curve.bias:
-        yield f"    bias: {percent(curve.bias)}"
-    if curve.held_out:
-        yield f"    held_out: {quoted(curve.held_out)}"
-    if curve.region:
-        yield f"    region: {quoted(curve.region)}"
-    yield f"    source: {quoted(curve.source)}"
+def _price_lines(curve: Curve) -> Iterator[str]:
+    """What is stated of a price, a line each."""
+    units = {one.name: one.unit for one in PRICE_FORMS[curve.form].parameters}
+    parameters = ", ".join(f"{name}: {written(curve.parameters[name], unit)}" for name, unit in units.items())
+    stated = {
+        "what": curve.what,
+        "form": curve.form,
+        "regime": curve.regime,
+        "ranks": curve.ranks,
+        "head_dim": curve.head_dim,
+        "parameters": f"{{{parameters}}}",
+        "error": percent(curve.error),
+        "bias": curve.bias and percent(curve.bias),
+        "held_out": curve.held_out and quoted(curve.held_out),
+        "region": curve.region and quoted(curve.region),
+        "source": quoted(curve.source),
+    }
+    lines = (f"{key}: {value}" for key, value in stated.items() if value)
+    yield f"  - {next(lines)}"
+    yield from (f"    {line}" for line in lines)
 
 
 def percent(share: float) -> str:
