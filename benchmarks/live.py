@@ -4,8 +4,8 @@
 
 The page's own controls say which values there are; each setting moves some of them. Up to half of the settings move a
 degree from one to more or back, where the page offers that. What the page refuses must be refused by the compiler in
-the same words. One Node process (18 or newer) answers for every page. Differences, and plans without a panel,
-are printed; the exit code is then 1.
+the same words; settings of which it says that it does not hold them are counted. One Node process (18 or newer) answers
+for every page. Differences, and plans without a panel, are printed; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -68,6 +68,19 @@ class Case:
         ]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Settings of a page: those that it evaluates, `crossing` of them across structures, and those that it refuses.
+
+    Of as many as `absent` among those that were tried it says that it does not hold them.
+    """
+
+    legal: Sequence[Mapping[str, Any]]
+    refused: Sequence[Mapping[str, Any]]
+    crossing: int
+    absent: int
+
+
 def cases(wanted: str) -> list[Case]:
     """Every plan of the library, and further kinds, whose titles hold a text."""
     named = [Case(path.stem, str(path), ()) for path in sorted(SPECS.glob("*.yaml"))]
@@ -108,25 +121,27 @@ def crosses(own: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
     return any((own[key] == 1) != (value == 1) for key, value in chosen.items() if key in own and key not in RUN)
 
 
-def drawn(pages: Mapping[str, str], number: int) -> dict[str, tuple[list[Any], list[Any], int]]:
-    """Of each page as many settings as asked for: legal ones, some that it refuses, and how many cross structures."""
-    asked = {title: f"{text}\nreturn [PLAN.own, PLAN.stops];" for title, text in pages.items()}
-    controls = dict(zip(pages, node(list(asked.values())), strict=True))
+def drawn(pages: Mapping[str, str], number: int) -> dict[str, Drawn]:
+    """Of each page as many legal settings as asked for, up to half of them across structures, and some refused ones."""
+    asked = [f"{text}\nreturn [PLAN.own, PLAN.stops, MISSING];" for text in pages.values()]
+    controls = dict(zip(pages, node(asked), strict=True))
     tried = {}
-    for title, (own, stops) in controls.items():
+    for title, (own, stops, _) in controls.items():
         rng = Random(title)  # noqa: S311 - a choice, no secret
         several = [draw(rng, own, stops) for _ in range(30 * number)]
         tried[title] = list({json.dumps(chosen, sort_keys=True): chosen for chosen in several}.values())
-    call = "return {}.map((chosen) => [...problems(chosen)].length);"
-    refused = node([f"{pages[title]}\n{call.format(json.dumps(tried[title]))}" for title in pages])
+    call = "return {}.map((chosen) => [...problems(chosen)].map(([message]) => message));"
+    messages = node([f"{pages[title]}\n{call.format(json.dumps(tried[title]))}" for title in pages])
     chosen = {}
-    for title, counts in zip(pages, refused, strict=True):
-        own = controls[title][0]
-        legal = [one for one, count in zip(tried[title], counts, strict=True) if not count]
-        crossing = [one for one in legal if crosses(own, one)][: number // 2]
-        others = [one for one in legal if not crosses(own, one)][: number - len(crossing)]
-        illegal = [one for one, count in zip(tried[title], counts, strict=True) if count]
-        chosen[title] = [*crossing, *others], illegal[: -int(-number * REFUSED // 1)], len(crossing)
+    for title, told in zip(pages, messages, strict=True):
+        own, _, missing = controls[title]
+        pairs = list(zip(tried[title], told, strict=True))
+        legal = [setting for setting, problems in pairs if not problems]
+        refused = [setting for setting, problems in pairs if problems and missing not in problems]
+        crossing = [setting for setting in legal if crosses(own, setting)][: number // 2]
+        others = [setting for setting in legal if not crosses(own, setting)][: number - len(crossing)]
+        absent = sum(missing in problems for _, problems in pairs)
+        chosen[title] = Drawn((*crossing, *others), refused[: -int(-number * REFUSED // 1)], len(crossing), absent)
     return chosen
 
 
@@ -138,13 +153,13 @@ def differing(case: Case, pair: tuple[Mapping[str, Any], Mapping[str, Any]]) -> 
     except ledger.SpecError as error:
         return [f"{case.title}, {chosen}: the compiler refuses it: {error}"]
     totals = {key: (value, compiled.totals[key]) for key, value in found["totals"].items() if key in compiled.totals}
+    totals["devices"] = found["totals"]["devices"], compiled.plan.cluster.devices
     wrong: dict[str, tuple[Any, Any]] = {key: pair for key, pair in totals.items() if not agrees(key, *pair)}
     worst = max(compiled.roles, key=lambda role: role.peak.total)
     said = {
         "moment": (found["moment"], worst.peak.title),
         "bottleneck": (found["bottleneck"], compiled.verdict.bottleneck),
         "fits": (found["fits"], compiled.verdict.fits),
-        "devices": (found["devices"], compiled.plan.cluster.devices),
     }
     wrong |= {key: pair for key, pair in said.items() if pair[0] != pair[1]}
     return [
@@ -177,24 +192,25 @@ def compare(chosen: Sequence[Case], number: int, jobs: int) -> Iterator[str]:
             yield f"{case.title}: no panel"
     settings = drawn(pages, -(-number // max(len(pages), 1)))
     calls = []
-    for title, (legal, illegal, _) in settings.items():
-        calls.append(f"{pages[title]}\nreturn {json.dumps(legal)}.map((chosen) => evaluate(chosen));")
-        calls.append(f"{pages[title]}\nreturn {json.dumps(illegal)}.map((chosen) => [...problems(chosen)]);")
+    for title, some in settings.items():
+        calls.append(f"{pages[title]}\nreturn {json.dumps(some.legal)}.map((chosen) => evaluate(chosen));")
+        calls.append(f"{pages[title]}\nreturn {json.dumps(some.refused)}.map((chosen) => [...problems(chosen)]);")
     answers = iter(node(calls))
     with Pool(jobs) as pool:
         for case in (case for case in chosen if case.title in pages):
-            legal, illegal, crossing = settings[case.title]
+            own = settings[case.title]
             evaluated, refused = next(answers), next(answers)
             tasks = (
-                pool.imap(partial(differing, case), zip(legal, evaluated, strict=True), 16),
-                pool.imap(partial(refusing, case), zip(illegal, refused, strict=True), 16),
+                pool.imap(partial(differing, case), zip(own.legal, evaluated, strict=True), 16),
+                pool.imap(partial(refusing, case), zip(own.refused, refused, strict=True), 16),
             )
-            for some in tasks:
-                for texts in some:
+            for task in tasks:
+                for texts in task:
                     yield from texts
             size = len(pages[case.title].encode()) / 1e6
-            asked = f"{len(legal)} settings, {crossing} across structures, {len(illegal)} refused"
-            print(f"{case.title}: {asked}, {size:.2f} MB", file=sys.stderr, flush=True)
+            asked = f"{len(own.legal)} settings, {own.crossing} across structures, {len(own.refused)} refused"
+            told = f"{own.absent} of those tried are not in the page"
+            print(f"{case.title}: {asked}; {told}; {size:.2f} MB", file=sys.stderr, flush=True)
 
 
 def main() -> int:
