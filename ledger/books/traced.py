@@ -63,7 +63,7 @@ class TracedRule:
         if self.knows(graph, values):
             return self
         trace = Trace(graph)
-        sized = with_inputs(plan, trace, values)
+        sized = resized(plan, {name: trace.input(name, values[name]) for name in NAMES})
         found = tuple(
             Finding(trace.conditions, marked(problem.message), marked(problem.help))
             for problem in broken((self.rule,), vars(sized), Places(plan.origins))

@@ -139,7 +139,11 @@ def _awkward(plan: Plan) -> Iterator[dict[str, int]]:
     """Settings that most plans cannot have, so that what is said against them is known."""
     own = setting(plan)
     longer = {"seq_len": 2 * max(own["seq_len"], plan.model.learned_positions or 0)}
+    odd: tuple[dict[str, int], ...]
     odd = ({"global_batch": own["global_batch"] + 1}, {"seq_len": own["seq_len"] + 1}, longer)
+    alone = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
+    odd = (*odd, {"data": 2 * own["global_batch"]}, {**alone, "data": plan.cluster.devices_per_node + 1})
+    odd = (*odd, *({"tensor": 2**power * own["tensor"]} for power in (1, 2, 3)))
     yield from ({**own, **change} for change in (*AWKWARD, *odd))
 
 
