@@ -9,6 +9,7 @@ makes them. The file is gzipped JSON lines.
     python benchmarks/record.py check BEFORE.jsonl.gz         # this tree at the same plans; differences, exit code 1
     python benchmarks/record.py check BEFORE.jsonl.gz --every 20      # a sample, in half a minute
     python benchmarks/record.py check BEFORE.jsonl.gz --only specs/   # plans whose names hold a text
+    python benchmarks/record.py check BEFORE.jsonl.gz --but digest    # but differences that are meant, by their keys
     python benchmarks/record.py compare BEFORE.jsonl.gz AFTER.jsonl.gz
 
 It asks the `ledger` that is imported, so that one script serves several trees. The record of another revision:
@@ -219,20 +220,20 @@ def read(path: Path) -> Iterator[Line]:
             yield Line(**json.loads(text))
 
 
-def check(before: Path, jobs: int, wanted: Callable[[int, Line], bool]) -> int:
+def check(before: Path, jobs: int, wanted: Callable[[int, Line], bool], but: tuple[str, ...]) -> int:
     """Asks this tree for the plans of a record, prints what differs; 1 where something does."""
     lines = [line for number, line in enumerate(read(before)) if wanted(number, line)]
     with Pool(jobs) as pool:
-        return tell(zip(lines, pool.imap(asked, lines), strict=True))
+        return tell(zip(lines, pool.imap(asked, lines), strict=True), but)
 
 
-def compare(before: Path, after: Path) -> int:
+def compare(before: Path, after: Path, but: tuple[str, ...]) -> int:
     """Prints what differs between two records; 1 where something does."""
     new = {line.name: line for line in read(after)}
     old = {line.name: line for line in read(before)}
     missing = [f"{name}: only in {path}" for name, path in _alone(old, new, before, after)]
     print("\n".join(missing), end="\n" if missing else "")
-    return max(int(bool(missing)), tell((line, new[name]) for name, line in old.items() if name in new))
+    return max(int(bool(missing)), tell(((line, new[name]) for name, line in old.items() if name in new), but))
 
 
 def _alone(old: Iterable[str], new: Iterable[str], before: Path, after: Path) -> Iterator[tuple[str, Path]]:
@@ -241,13 +242,14 @@ def _alone(old: Iterable[str], new: Iterable[str], before: Path, after: Path) ->
     yield from ((name, after) for name in sorted(second - first))
 
 
-def tell(pairs: Iterable[tuple[Line, Line]]) -> int:
-    """Prints every difference with its plan and key, then a summary; 1 where there is one."""
+def tell(pairs: Iterable[tuple[Line, Line]], but: tuple[str, ...] = ()) -> int:
+    """Prints every difference with its plan and key, but those that are meant, then a summary; 1 where there is one."""
     plans, values, changed, total = 0, 0, 0, 0
     for before, after in pairs:
         plans += 1
         values += sum(len(part) if isinstance(part, dict) else 1 for part in before.figures.values())
-        found = list(differences(before.figures, json.loads(json.dumps(after.figures))))
+        every = differences(before.figures, json.loads(json.dumps(after.figures)))
+        found = [text for text in every if not text.startswith(but)]
         for text in found[:MOST]:
             print(f"{before.name}: {text}", flush=True)
         if len(found) > MOST:
@@ -280,14 +282,16 @@ def main() -> int:
     comparer = verbs.add_parser("compare", help="hold two records against each other")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
+    for verb in (checker, comparer):
+        verb.add_argument("--but", action="append", default=[], help="differences that are meant: how keys begin")
     args = parser.parse_args()
     if args.verb == "compare":
-        return compare(args.before, args.after)
+        return compare(args.before, args.after, tuple(args.but))
     place = args.out.resolve() if args.verb == "write" else args.before.resolve()
     os.chdir(ROOT)  # plans of the library are named from here
     if args.verb == "write":
         return write(place, args.plans, args.jobs, score=args.score)
-    return check(place, args.jobs, partial(wanted, args))
+    return check(place, args.jobs, partial(wanted, args), tuple(args.but))
 
 
 if __name__ == "__main__":
