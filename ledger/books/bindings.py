@@ -12,7 +12,7 @@ from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.schedule import Role, micro_batches, schedule
-from ledger.spec.loss_chunks import KINDS, chunks
+from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.plan import Group, Model, Plan
 
 OWN = "width `{}` of the feed-forward component"
@@ -71,9 +71,9 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
 
 def _parts(plan: Plan) -> dict[str, Exact]:
     """Where the loss goes part by part, how many parts there are."""
-    if plan.kernels.loss not in KINDS:
+    if plan.kernels.loss not in CHUNKED_LOSSES:
         return {}
-    return {"loss_chunks": chunks(plan.kernels, plan.model, plan.run, plan.parallelism)}
+    return {"loss_chunks": loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)}
 
 
 def _counted(plan: Plan, role: Role, index: int) -> dict[str, Exact]:

@@ -9,7 +9,7 @@ from typing import Any
 from ledger.books.catalogue import MEANINGS, Meaning
 from ledger.books.results import Compiled
 from ledger.model import dtypes
-from ledger.spec.paths import typed
+from ledger.spec.paths import plan_path
 from ledger.spec.plan import Plan
 
 IMPLIED = {"parallelism.expert_data": "parallelism.expert"}  # an axis whose degree follows from another's
@@ -44,7 +44,7 @@ def known(compiled: Compiled, name: str) -> Any:
     if name in compiled.totals:
         return compiled.totals[name]
     found: Any = compiled.plan
-    for part in FOLLOWING.get(name, typed(name)).split("."):
+    for part in FOLLOWING.get(name, plan_path(name)).split("."):
         found = found[part] if isinstance(found, Mapping) else _field(found, part)
     return found
 

@@ -21,7 +21,7 @@ from ledger.books.totals import run
 from ledger.model.schedule import roles
 from ledger.spec.places import Places
 from ledger.spec.plan import Plan
-from ledger.spec.rules.table import RULES, Rule, broken
+from ledger.spec.rules.table import RULES, Rule, check_rules
 
 # The inputs, by the part of a plan that has them.
 INPUTS: Mapping[str, tuple[str, ...]] = {
@@ -66,7 +66,7 @@ class TracedRule:
         sized = resized(plan, {name: trace.input(name, values[name]) for name in NAMES})
         found = tuple(
             Finding(trace.conditions, marked(problem.message), marked(problem.help))
-            for problem in broken((self.rule,), vars(sized), Places(plan.origins))
+            for problem in check_rules((self.rule,), vars(sized), Places(plan.origins))
         )
         silent = self.silent if found else (*self.silent, trace.conditions)
         return replace(self, silent=silent, findings=(*self.findings, *found))

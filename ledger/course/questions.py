@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.course.asked import FIGURES, TEXTS, AskOf
 from ledger.course.asks import ASKS
-from ledger.spec.parts import NAME, SPEC, TITLED, part
+from ledger.spec.parts import NAME, SPEC, TITLED, header_of
 from ledger.spec.structures import NEEDED, SOURCED, AnyOf, Fields, ListOf, MappingOf, Row
 from ledger.spec.values import Flag, Label, String
 
@@ -23,7 +23,7 @@ QUESTION = Fields(
         Row("why", String(), "What is right, and why the other is often seen.", "why"),
         Row("show", TEXTS, "The figures to show; all where not given.", "show"),
         Row(SOURCED.key, SOURCED.type, SOURCED.meaning, "source"),
-        *(Row(kind, AskOf(cls), part(cls).meaning, kind) for kind, cls in ASKS.items()),
+        *(Row(kind, AskOf(cls), header_of(cls).meaning, kind) for kind, cls in ASKS.items()),
     )
 )
 LECTURE = Fields(

@@ -19,10 +19,8 @@ from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, NO_KERNEL, matmul
-from ledger.spec.loss_chunks import KINDS
 from ledger.spec.plan import Model
 
-__all__ = ["KINDS", "REGION", "written"]
 REGION = "loss_chunk"  # what a chunked loss rebuilds
 LOGITS = "batch seq d_model, vocab d_model -> batch seq vocab"
 

@@ -21,6 +21,7 @@ from ledger.model.recompute import POLICIES, Kept
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
+from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Model, Recompute
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def written(tape: Tape, hidden: Tensor, model: Model) -> None:
     x = inner.view(narrow, "batch seq d_model", "projection/stream")
     last = components.layer(inner, x, model.groups[-1], model)
     normed = components.final_norm(tape, last, model)
-    if tape.kernels.loss in chunked_loss.KINDS:
+    if tape.kernels.loss in CHUNKED_LOSSES:
         chunked_loss.written(tape, normed, model)
     else:
         cross_entropy.loss(tape, components.logits(tape, normed, model))

@@ -13,7 +13,7 @@ from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
 from ledger.spec.kernel_classes import QUANTISE, REDUCTION
-from ledger.spec.recipe import WHOLE, Recipe
+from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 
 FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
 PASSING, STAYING = "quantised", "copy"  # roles: copies that are freed, and copies of weights that last
@@ -184,7 +184,7 @@ def _scale(tensor: Tensor, name: str, count: sympy.Expr, dtype: str, role: str) 
 
 def _scales(tensor: Tensor, contracted: tuple[str, ...], block: tuple[int, int], padded: tuple[int, int]) -> sympy.Expr:
     """How many scales there are: blocks beside what is contracted, by blocks along it; a last short one is one too."""
-    if block == WHOLE:
+    if block == WHOLE_TENSOR:
         return ONE
     sides = (
         product(*[tensor.local(dim) for dim in tensor.dims if (dim.name in contracted) is inner])

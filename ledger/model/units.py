@@ -23,6 +23,7 @@ from ledger.model.schedule import Role
 from ledger.model.storing import stored
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.loss_chunks import CHUNKED_LOSSES
 from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Train
 
 
@@ -120,7 +121,7 @@ class Builder:
         tape, after = self.tape(), self.tape()
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
             tape.weight(components.TOKENS, "vocab d_model")
-        if self.kernels.loss in chunked_loss.KINDS:
+        if self.kernels.loss in CHUNKED_LOSSES:
             hidden = components.final_norm(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)

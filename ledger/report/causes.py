@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.spec.inputs import Change, mixed, violations
+from ledger.spec.inputs import Change, mix_plans, violations
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
@@ -54,7 +54,7 @@ def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bund
 
 def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
     """Whether the rules allow these fields both as the first to change and as the last."""
-    return not violations(mixed(old, new, fields)) and not violations(mixed(new, old, fields))
+    return not violations(mix_plans(old, new, fields)) and not violations(mix_plans(new, old, fields))
 
 
 def compile_between(
@@ -71,7 +71,7 @@ def compile_between(
         if len(bundles) == 1:
             effects.append(BundleTotals(names, new.totals, old.totals))
         elif may_change_alone(old.plan, new.plan, fields):
-            with_it, without = mixed(old.plan, new.plan, fields), mixed(new.plan, old.plan, fields)
+            with_it, without = mix_plans(old.plan, new.plan, fields), mix_plans(new.plan, old.plan, fields)
             effects.append(BundleTotals(names, close(with_it).totals, close(without).totals))
     return tuple(effects)
 

@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar
 from ledger.spec import parts
 from ledger.spec.attention import SHARE, SOFTCAP, Attention
 from ledger.spec.expectations import EXPECT
-from ledger.spec.feed_forward import MLP, NAME
+from ledger.spec.feed_forward import LOWER_NAME, MLP
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
-COUNTED = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
+NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Norm:
 class Group:
     """`repeat` equal layers."""
 
-    name: Annotated[str, At("group"), String(pattern=NAME), "The group's name, first part of its accounts."]
+    name: Annotated[str, At("group"), String(pattern=LOWER_NAME), "The group's name, first part of its accounts."]
     repeat: Annotated[int, Size(most=100_000), "Layers in the group."]
     attention: Annotated[Attention, "Sizes and kind of attention."]
     mlp: Annotated[MLP, "The feed-forward part."]
@@ -83,9 +83,9 @@ class Model:
         Quantity("parameters"),
         "A bare count, `70e9` or `70B parameters`, in place of layers: only what follows from it is reported.",
     ] = None
-    d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", COUNTED] = 0
-    vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", COUNTED] = 0
-    groups: Annotated[tuple[Group, ...], At("layers"), "Groups of equal layers, in order.", COUNTED] = ()
+    d_model: Annotated[int, Size(most=10_000_000), "Width of the residual stream.", NEEDED_OF_LAYERS] = 0
+    vocab: Annotated[int, Size(most=1_000_000_000), "Rows of the embedding, padding included.", NEEDED_OF_LAYERS] = 0
+    groups: Annotated[tuple[Group, ...], At("layers"), "Groups of equal layers, in order.", NEEDED_OF_LAYERS] = ()
     norm: Annotated[Norm, "The norm of every part, and the final one."] = field(default_factory=Norm)
     tied: Annotated[bool, At("embedding.tied"), "Whether the output head uses the embedding's weight."] = False
     learned_positions: Annotated[

@@ -11,7 +11,7 @@ from ledger.spec.values import Choice, Number, Size
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
 SOFTCAP = Number(0, 1_000_000)
-LATENT = KeyStated("kind", "latent")
+IS_LATENT = KeyStated("kind", "latent")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Attention:
 
     heads: Annotated[int, Size(most=100_000), "Query heads."]
     kv_heads: Annotated[int, Size(most=100_000), "Key and value heads; as many as `heads` where not given.", OPTIONAL]
-    head_dim: Annotated[int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=LATENT)]
+    head_dim: Annotated[int, Size(most=65_536), "Width of one head: often `d_model / heads`.", Needed(unless=IS_LATENT)]
     qkv_bias: Annotated[bool, "Whether the q, k and v projections have biases."] = False
     out_bias: Annotated[bool, "Whether the output projection has a bias."] = False
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
@@ -51,19 +51,19 @@ class Attention:
         int,
         Size(most=1_000_000),
         "Latent attention: width of the latent that keys and values come from.",
-        Needed(when=LATENT),
+        Needed(when=IS_LATENT),
     ] = 0
     nope_head_dim: Annotated[
-        int, Size(most=65_536), "Latent attention: part of a query or key without positions.", Needed(when=LATENT)
+        int, Size(most=65_536), "Latent attention: part of a query or key without positions.", Needed(when=IS_LATENT)
     ] = 0
     rope_head_dim: Annotated[
         int,
         Size(most=65_536),
         "Latent attention: rotated part of a query or key; all heads share that of the key.",
-        Needed(when=LATENT),
+        Needed(when=IS_LATENT),
     ] = 0
     v_head_dim: Annotated[
-        int, Size(most=65_536), "Latent attention: width of a head's values.", Needed(when=LATENT)
+        int, Size(most=65_536), "Latent attention: width of a head's values.", Needed(when=IS_LATENT)
     ] = 0
     rotary_form: Annotated[
         str,

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from ledger.spec.expectations import expectations
 from ledger.spec.faults import Written
-from ledger.spec.kinds import PARTS
-from ledger.spec.parts import form
+from ledger.spec.kinds import LIBRARY_PARTS
+from ledger.spec.parts import spec_type
 from ledger.spec.places import Places
 from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Run, Stack
 from ledger.spec.problems import Location, Problem
@@ -26,7 +26,7 @@ Built = TypeVar("Built")
 
 def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     """Every part of the plan whose own needs are met, by name; what was not sound is not among what is stated."""
-    built = {kind: named(stated[kind], names.get(kind, "")) for kind in PARTS if kind in stated}
+    built = {kind: named(stated[kind], names.get(kind, "")) for kind in LIBRARY_PARTS if kind in stated}
     built |= {name: stated[name] for name in ("recompute", "train", "assumptions") if name in stated}
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
@@ -37,7 +37,7 @@ def parts(stated: Values, names: Mapping[str, str]) -> Parts:
 def part_of(cls: type[Built], node: Node, name: str) -> Built:
     """A part of the library from a mapping that is sound."""
     known: type = cls
-    built: Built = named(form(known).read(Written(node), []), name)
+    built: Built = named(spec_type(known).read(Written(node), []), name)
     return built
 
 

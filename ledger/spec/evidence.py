@@ -6,28 +6,28 @@ from ledger.spec.parts import SPEC, TITLE, TITLED
 from ledger.spec.structures import NEEDED, SOURCED, Fields, KeyStated, ListOf, MappingOf, Needed, Row, quantity
 from ledger.spec.values import Anything, Choice, Constants, Integer, Label, Quantity, String
 
-ERROR = quantity("1")
-COUNT = Integer(1)
+RELATIVE_ERROR = quantity("1")
+POSITIVE = Integer(1)
 HARDWARE = Fields(
     (
         Row("kind", Choice("cpu", "cuda"), "What kind of device it is."),
         Row("name", String(), "What the device calls itself."),
         Row("memory", Quantity("B"), "Device memory."),
         Row("cache", Quantity("B"), "The last cache before memory."),
-        Row("cores", COUNT, "Cores of a CPU."),
-        Row("threads", COUNT, "Threads that measurements ran on."),
-        Row("multiprocessors", COUNT, "Streaming multiprocessors of a GPU, or its compute units."),
+        Row("cores", POSITIVE, "Cores of a CPU."),
+        Row("threads", POSITIVE, "Threads that measurements ran on."),
+        Row("multiprocessors", POSITIVE, "Streaming multiprocessors of a GPU, or its compute units."),
     ),
     others=Label(),
 )
-WHOLE = Fields(
+WHOLE_FIT = Fields(
     (
-        Row("points", COUNT, "Measurements in all.", needed=NEEDED),
-        Row("error", ERROR, "Mean absolute relative error: `5.4 %`.", needed=NEEDED),
+        Row("points", POSITIVE, "Measurements in all.", needed=NEEDED),
+        Row("error", RELATIVE_ERROR, "Mean absolute relative error: `5.4 %`.", needed=NEEDED),
         Row("parameters", MappingOf(Constants()), "What that fit found: times and bandwidths with units."),
         Row(
             "here",
-            ERROR,
+            RELATIVE_ERROR,
             "The same of that fit on the rows that stand here, where its form is not the one that is fitted to them.",
         ),
         Row(
@@ -43,7 +43,7 @@ SERIES = Fields(
         Row("what", String(), "The kernel class.", needed=NEEDED),
         Row(
             "whole",
-            WHOLE,
+            WHOLE_FIT,
             "Where the rows are a part of what was published: what a fit of the same form over all of it reached.",
         ),
         Row("columns", ListOf(String(), 1, unique=True), "What the numbers of a row are, in order.", needed=NEEDED),
@@ -84,7 +84,8 @@ EVIDENCE = Fields(
         Row(
             "records",
             ListOf(Anything(("object",)), 1),
-            "One mapping per measurement, whole run (`what: step`) or comparison with PyTorch (`what: derivation`).",
+            "One mapping per measurement, whole run (`what: step`), plan that ran or ran out of memory (`what: fit`), "
+            "or comparison with PyTorch (`what: derivation`).",
             needed=Needed(unless=KeyStated("series")),
         ),
     ),

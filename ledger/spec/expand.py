@@ -11,10 +11,10 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
 
-PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
-DEFAULTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
+NAMED_PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
+DEFAULT_PARTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
-DEEPEST = 8  # parts that are based on parts
+LONGEST_CHAIN = 8  # parts that are based on parts
 HERE = Source("", "", "")  # beside what is typed on the command line: the folder in which it is typed
 
 
@@ -60,10 +60,10 @@ class ResolvedPart:
 def expand(node: Node, source: Source, library: Library) -> Expanded:
     """The plan with each named or based part replaced by what it stands for."""
     whole = Expanded(node, {source.file: source.text}, {}, {})
-    for kind in PARTS:
+    for kind in NAMED_PARTS:
         given = node.fields.get(kind)
-        if given is None and kind in DEFAULTS:
-            given = Node(DEFAULTS[kind], node.where)
+        if given is None and kind in DEFAULT_PARTS:
+            given = Node(DEFAULT_PARTS[kind], node.where)
         if given is None:
             continue
         try:
@@ -77,9 +77,9 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
 
 def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> ResolvedPart:
     """What a name, a mapping, or a mapping with `base` stands for; raises SpecError."""
-    if depth > DEEPEST:
+    if depth > LONGEST_CHAIN:
         raise SpecError(
-            [Problem(given.where, f"more than {DEEPEST} parts are based on each other", "is there a circle?")]
+            [Problem(given.where, f"more than {LONGEST_CHAIN} parts are based on each other", "is there a circle?")]
         )
     named = given if isinstance(given.value, str) else given.fields.get("base", _only_name(given))
     if named is None or not isinstance(named.value, str):
@@ -95,10 +95,11 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
         return part
     own = {key: inner for key, inner in given.fields.items() if key != "base" and inner is not named}
     overridden = replace(part, node=merge(part.node, Node(own, given.where, given.keys)))
-    return _with_inner(overridden, kind, beside, library, depth) if INNER.get(kind) in own else overridden
+    return _with_inner(overridden, kind, beside, library, depth) if INNER_PARTS.get(kind) in own else overridden
 
 
-INNER: Mapping[str, str] = {"optimizer": "otherwise"}  # the key of a part under which another of its kind is named
+# The key of a part under which another of its kind is named.
+INNER_PARTS: Mapping[str, str] = {"optimizer": "otherwise"}
 
 
 def _only_name(given: Node) -> Node | None:
@@ -108,12 +109,12 @@ def _only_name(given: Node) -> Node | None:
 
 def _with_inner(part: ResolvedPart, kind: str, beside: Source, library: Library, depth: int) -> ResolvedPart:
     """The part with the one that it names in place, which keeps its name."""
-    given = part.node.fields.get(INNER.get(kind, ""))
+    given = part.node.fields.get(INNER_PARTS.get(kind, ""))
     if given is None:
         return part
     inner = resolve(given, kind, beside, library, depth + 1)
     named = inner.node.within({"name": Node(inner.name, given.where)}, {})
-    return replace(part, node=part.node.within({INNER[kind]: named}, {}), texts={**part.texts, **inner.texts})
+    return replace(part, node=part.node.within({INNER_PARTS[kind]: named}, {}), texts={**part.texts, **inner.texts})
 
 
 def merge(below: Node, above: Node) -> Node:
@@ -126,7 +127,7 @@ def merge(below: Node, above: Node) -> Node:
     return Node({**below.fields, **fields}, above.where, {**below.keys, **above.keys})
 
 
-def with_fabric(whole: Expanded, source: Source, library: Library) -> Expanded:
+def assume_fabric(whole: Expanded, source: Source, library: Library) -> Expanded:
     """The same, with what the cluster does not say of its network taken from the library, and marked as assumed."""
     cluster = whole.node.fields.get("cluster")
     if cluster is None or not isinstance(cluster.value, Mapping):

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from ledger.spec.near import nearest
 
-LONGEST = 200  # characters
-LARGEST = 2**80  # of any intermediate result
+LONGEST_EXPRESSION = 200  # characters
+LARGEST_RESULT = 2**80  # of any intermediate result
 GREATEST_EXPONENT = 64
 
 OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
@@ -45,11 +45,11 @@ def ratio(
     text: str,
     lookup: Callable[[str], int | Fraction],
     names: Callable[[], list[str]] = list,
-    largest: int = LARGEST,
+    largest: int = LARGEST_RESULT,
 ) -> Fraction:
     """The exact value of an expression over named numbers, none of whose parts passes `largest`."""
-    if len(text) > LONGEST:
-        raise ExpressionError(f"an expression of more than {LONGEST} characters")
+    if len(text) > LONGEST_EXPRESSION:
+        raise ExpressionError(f"an expression of more than {LONGEST_EXPRESSION} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

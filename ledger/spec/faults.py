@@ -51,21 +51,21 @@ def label(path: Steps) -> str:
     return f"`{'.'.join(str(step) for step in path)}`" if path else "this spec"
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """A value as a message quotes it."""
     if value is None:
         return "empty"
     if isinstance(value, Mapping | list | tuple):
         return "a mapping" if isinstance(value, Mapping) else "a list"
-    return f"`{spelt(value)}`"
+    return f"`{yaml_text(value)}`"
 
 
-def spelt(value: object) -> str:
+def yaml_text(value: object) -> str:
     """A scalar as YAML has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def told(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Fault:
+def fault_at(written: Written, message: str, help_text: str, *, harmless: bool = False) -> Fault:
     """A fault about this very value."""
     return Fault(written.path, Problem(written.node.where, f"{label(written.path)}{message}", help_text), harmless)
 
@@ -73,28 +73,28 @@ def told(written: Written, message: str, help_text: str, *, harmless: bool = Fal
 def wrong_type(written: Written, types: Iterable[str]) -> Fault:
     """A value of another JSON type than those that are due."""
     words = " or ".join(dict.fromkeys(WORDS[name] for name in types))
-    return told(written, f" must be {words}, not {shown(written.node.value)}", written.meaning)
+    return fault_at(written, f" must be {words}, not {quote(written.node.value)}", written.meaning)
 
 
 def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     """A value that is none of the choices."""
-    names = [spelt(choice) for choice in choices]
+    names = [yaml_text(choice) for choice in choices]
     near = nearest(str(written.node.plain()), names)
     help_text = f"{near} ({', '.join(names)})" if near.startswith("did") else f"one of {', '.join(names)}"
     if len(names) == 1:
         help_text = f"`{names[0]}`, or another form. {written.meaning}"
-    return told(written, f" cannot be {shown(written.node.value)}", help_text)
+    return fault_at(written, f" cannot be {quote(written.node.value)}", help_text)
 
 
 def wrong_constant(written: Written, due: str) -> Fault:
     """Another value than the only one."""
-    message = f" must be `{due}`, not {shown(written.node.value)}"
-    return told(written, message, f"write `{written.path[-1]}: {due}`", harmless=True)
+    message = f" must be `{due}`, not {quote(written.node.value)}"
+    return fault_at(written, message, f"write `{written.path[-1]}: {due}`", harmless=True)
 
 
 def out_of_bounds(written: Written, bound: str, limit: float) -> Fault:
     """A number on the wrong side of its bound (`at least`, `above`, `at most`)."""
-    return told(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning)
+    return fault_at(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning)
 
 
 def no_quantity(written: Written, error: QuantityError) -> Fault:
@@ -113,17 +113,17 @@ def wrong_amount(written: Written, bound: str, limit: int) -> Fault:
         message = " is empty"
     elif limit == 1 and isinstance(given, Mapping):
         message = f" has {' and '.join(f'`{key}`' for key in given)}, of which one is due"
-    return told(written, message, written.meaning)
+    return fault_at(written, message, written.meaning)
 
 
 def repeated(written: Written, entry: object) -> Fault:
     """A list with one entry twice."""
-    return told(written, f" has {shown(entry)} twice", "each entry once")
+    return fault_at(written, f" has {quote(entry)} twice", "each entry once")
 
 
 def malformed(written: Written, text: str, pattern: str) -> Fault:
     """A text that is not written as it must be."""
-    return told(written, f": {shown(text)} is not of the form `{pattern}`", written.meaning)
+    return fault_at(written, f": {quote(text)} is not of the form `{pattern}`", written.meaning)
 
 
 def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Fault:

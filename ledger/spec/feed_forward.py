@@ -11,12 +11,12 @@ from ledger.spec.parts import PartHeader, PartOf
 from ledger.spec.structures import NEEDED, OPTIONAL, Fields, KeyStated, ListOf, MappingOf, Needed, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Size, String
 
-NAME = "^[a-z][a-z0-9_]*$"
-CUSTOM = KeyStated("kind", "custom")
-EXPERTS = Needed(when=KeyStated("kind", "experts"))
+LOWER_NAME = "^[a-z][a-z0-9_]*$"
+IS_CUSTOM = KeyStated("kind", "custom")
+NEEDED_OF_EXPERTS = Needed(when=KeyStated("kind", "experts"))
 GIVEN = ("batch", "seq", "d_model")  # dims that every layer has
 STEPS = ("einsum", "activation", "multiply", "add")  # what a step of a custom component may do
-PAIR = ListOf(String(), 2, 2)
+TWO_RESULTS = ListOf(String(), 2, 2)
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ class Step:
 
     spec: ClassVar[PartHeader] = PartHeader(
         beside={"weight": ("einsum",), "bias": ("einsum",)},
-        extra=tuple(Row(key, PAIR, "Two results, element by element.", key) for key in ("multiply", "add")),
+        extra=tuple(Row(key, TWO_RESULTS, "Two results, element by element.", key) for key in ("multiply", "add")),
     )
 
-    name: Annotated[str, String(pattern=NAME), "What the result goes by, and the last part of its account.", OPTIONAL]
+    name: Annotated[
+        str, String(pattern=LOWER_NAME), "What the result goes by, and the last part of its account.", OPTIONAL
+    ]
     kind: str
     of: Annotated[
         tuple[str, ...],
@@ -120,28 +122,28 @@ def custom(
 
 
 # Fields of a custom component, which stand among those of the feed-forward part.
-OWN = (
+CUSTOM_ROWS = (
     Row(
         "dims",
         MappingOf(Integer(1, 100_000_000), 1, "^[a-z][a-z0-9_]+$"),
         "Of a custom component: its own dims with their sizes, `{latent: 512}`. `batch`, `seq` and `d_model` are "
         "there.",
         "dims",
-        Needed(when=CUSTOM),
+        Needed(when=IS_CUSTOM),
     ),
     Row(
         "weights",
-        MappingOf(String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, NAME),
+        MappingOf(String(pattern="^[a-z][a-z0-9_]*( [a-z][a-z0-9_]*)*$"), 1, LOWER_NAME),
         "Of a custom component: its weights by the names of their dims, `{w_down: latent d_model}`.",
         "weights",
-        Needed(when=CUSTOM),
+        Needed(when=IS_CUSTOM),
     ),
     Row(
         "steps",
         ListOf(PartOf(Step), 1),
         "Of a custom component: what it does, in order, from `x` (batch seq d_model) to a result of that shape.",
         "steps",
-        Needed(when=CUSTOM),
+        Needed(when=IS_CUSTOM),
     ),
     Row(
         "split",
@@ -156,9 +158,11 @@ OWN = (
 class MLP:
     """The feed-forward part. Of `experts`, each of width `d_ff`, a token uses `top_k`; `custom` has its own steps."""
 
-    spec: ClassVar[PartHeader] = PartHeader(extra=OWN)
+    spec: ClassVar[PartHeader] = PartHeader(extra=CUSTOM_ROWS)
 
-    d_ff: Annotated[int, Size(most=100_000_000), "Width of the hidden layer, of one expert.", Needed(unless=CUSTOM)] = 0
+    d_ff: Annotated[
+        int, Size(most=100_000_000), "Width of the hidden layer, of one expert.", Needed(unless=IS_CUSTOM)
+    ] = 0
     kind: Annotated[
         str,
         Choice("plain", "gated", "experts", "custom"),
@@ -170,11 +174,11 @@ class MLP:
         str,
         Choice("silu", "gelu", "gelu_tanh", "relu", "relu2", "clamped_swiglu"),
         "The nonlinearity; `clamped_swiglu` (GPT-OSS) is of experts alone.",
-        Needed(unless=CUSTOM),
+        Needed(unless=IS_CUSTOM),
     ] = "silu"
     bias: Annotated[bool, "Whether the projections have biases."] = False
-    experts: Annotated[int, Size(most=1_000_000), "Experts that a token can be sent to.", EXPERTS] = 0
-    top_k: Annotated[int, Size(most=1_000_000), "Experts that one token uses.", EXPERTS] = 0
+    experts: Annotated[int, Size(most=1_000_000), "Experts that a token can be sent to.", NEEDED_OF_EXPERTS] = 0
+    top_k: Annotated[int, Size(most=1_000_000), "Experts that one token uses.", NEEDED_OF_EXPERTS] = 0
     router: Annotated[Router, OPTIONAL] = field(default_factory=Router)
     shared: Annotated[Shared | None, OPTIONAL] = None
     capacity_factor: Annotated[
@@ -188,7 +192,7 @@ class MLP:
     @classmethod
     def from_spec(cls, given: Values) -> MLP:
         """A component of its author's own has steps, and no activation beside theirs."""
-        own = {row.attribute: given.pop(row.attribute, {}) for row in OWN}
+        own = {row.attribute: given.pop(row.attribute, {}) for row in CUSTOM_ROWS}
         steps: dict[str, Any] = {"custom": custom(**own)} if own["steps"] else {}
         return cls(**({"activation": ""} | given | steps))
 

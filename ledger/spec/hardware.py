@@ -26,9 +26,11 @@ from ledger.spec.structures import (
 from ledger.spec.values import Choice, Constants, Integer, Label, String, degree
 
 ARCHITECTURES = ("volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4")
-PEAKS = members(quantity("FLOP/s"), {name: f"Dense {name}: `989.5 TFLOP/s`." for name in NUMBER_FORMATS}, sourced=True)
-COUNT = Sourced(Integer(1, 1_000_000))
-NAMES = ListOf(String())
+PEAK_RATES = members(
+    quantity("FLOP/s"), {name: f"Dense {name}: `989.5 TFLOP/s`." for name in NUMBER_FORMATS}, sourced=True
+)
+SOURCED_COUNT = Sourced(Integer(1, 1_000_000))
+SPELLINGS_OF_NAME = ListOf(String())
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Accelerator:
         extra=(
             Row(
                 "sparse_peak",
-                PEAKS,
+                PEAK_RATES,
                 "The 2:4 sparse figures of the data sheet, kept so that nobody takes them for dense ones.",
             ),
         ),
@@ -89,7 +91,7 @@ class Accelerator:
     title: str
     peak: Annotated[
         Mapping[str, float],
-        PEAKS,
+        PEAK_RATES,
         "Dense matmul peak per number format. `fp32` is without matrix units, `tf32` with.",
     ]
     vector: Annotated[float, quantity("FLOP/s"), "fp32 arithmetic outside the matrix units: `66.9 TFLOP/s`."]
@@ -97,14 +99,14 @@ class Accelerator:
     memory: Annotated[int, At("memory.driver"), quantity("B"), "What the driver reports: `81559 MiB`."]
     memory_labelled: Annotated[int, At("memory.labelled"), quantity("B"), "What the label says: `80 GB`."]
     l2: Annotated[int, quantity("B"), "The last cache before device memory: `50 MiB`."]
-    multiprocessors: Annotated[int, COUNT, "Streaming multiprocessors, or compute units."]
+    multiprocessors: Annotated[int, SOURCED_COUNT, "Streaming multiprocessors, or compute units."]
     scaleup_bandwidth: Annotated[
         float,
         At("scaleup.bandwidth"),
         quantity("B/s", zero=True),
         "One way, per device; `0 GB/s` where devices share only PCIe.",
     ]
-    scaleup_domain: Annotated[int, At("scaleup.domain"), COUNT, "Devices that these links join."]
+    scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join."]
     host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
     power: Annotated[
         float,
@@ -128,7 +130,7 @@ class Accelerator:
         Choice("gpu", "cpu"),
         "`cpu`: the processor that also runs the program, so nothing is launched ahead; `gpu` where nothing is said.",
     ] = "gpu"
-    aliases: Annotated[tuple[str, ...], NAMES, "Other spellings of this name."] = ()
+    aliases: Annotated[tuple[str, ...], SPELLINGS_OF_NAME, "Other spellings of this name."] = ()
     calibration: Annotated[
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
     ] = ()

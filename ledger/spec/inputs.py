@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Any
 
 from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.paths import spelt, unit
+from ledger.spec.paths import spec_path, unit
 from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
-from ledger.spec.rules.table import RULES, broken
+from ledger.spec.rules.table import RULES, check_rules
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
@@ -65,7 +65,7 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def mixed(old: Plan, new: Plan, chosen: AbstractSet[str]) -> Plan:
+def mix_plans(old: Plan, new: Plan, chosen: AbstractSet[str]) -> Plan:
     """The old plan with the fields that `chosen` names, by their paths in a plan, as the new one has them."""
     mix: Plan = _mixed(old, new, chosen, "")
     return replace(mix, origins={**new.origins, **old.origins}, expect=())
@@ -75,7 +75,7 @@ def violations(plan: Plan) -> tuple[Problem, ...]:
     """The rules that a plan breaks which was made from others, not read."""
     built = {field.name: getattr(plan, field.name) for field in fields(Plan) if field.name not in UNREAD}
     origins = plan.origins or {"plan": Origin(Location(plan.name))}
-    return tuple(broken(RULES, built, Places(origins)))
+    return tuple(check_rules(RULES, built, Places(origins)))
 
 
 def origin(plan: Plan, path: str) -> Origin | None:
@@ -87,7 +87,7 @@ def origin(plan: Plan, path: str) -> Origin | None:
     return None
 
 
-def said(value: Any, path: str) -> str:
+def spec_text(value: Any, path: str) -> str:
     """A value as a spec would say it."""
     if isinstance(value, Recompute):
         several = {"every": f"every {value.every}", "keep": f"keep {', '.join(value.keep)}"}
@@ -125,12 +125,12 @@ def _replaced(old: Plan, new: Plan, part: str, leaves: tuple[Change, ...]) -> Ch
 
 
 def _change(old: Plan, new: Plan, path: str, one: Any, other: Any) -> Change:
-    written = spelt(path)
+    written = spec_path(path)
     behind = (
         f"stack.{written}" if written.startswith("kernels.") else written
     )  # a stack's kernels hold until overridden
     places = [plan.origins.get(written) or origin(plan, behind) for plan in (old, new)]
-    return Change(written, said(one, written), said(other, written), frozenset({path}), places[0], places[1])
+    return Change(written, spec_text(one, written), spec_text(other, written), frozenset({path}), places[0], places[1])
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -117,7 +117,7 @@ def default_library() -> Library:
     return Library(packaged if packaged.is_dir() else package.parent / "specs")
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as a user in this folder would type it."""
     resolved, here = path.resolve(), Path.cwd().resolve()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)
@@ -128,8 +128,8 @@ def read_once(path: Path) -> Read:
     try:
         stamp = path.stat()
     except OSError:  # a link that leads nowhere
-        return Read(from_file(path, shown(path)), Node(None, Location(shown(path))))
-    return _read(path, shown(path), stamp.st_mtime_ns, stamp.st_size)
+        return Read(from_file(path, display_path(path)), Node(None, Location(display_path(path))))
+    return _read(path, display_path(path), stamp.st_mtime_ns, stamp.st_size)
 
 
 @cache

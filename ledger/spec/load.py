@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
-from ledger.spec.expand import Expanded, ResolvedPart, expand, resolve, with_fabric
+from ledger.spec.expand import Expanded, ResolvedPart, assume_fabric, expand, resolve
 from ledger.spec.faults import Faults, Written
-from ledger.spec.hardware import PEAKS
-from ledger.spec.library import Library, default_library, read_once, shown
+from ledger.spec.hardware import PEAK_RATES
+from ledger.spec.library import Library, default_library, display_path, read_once
 from ledger.spec.overrides import Override, apply, read_overrides
-from ledger.spec.parts import PartByName, ValuesOf, form, part, rows
+from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
 from ledger.spec.places import Places
 from ledger.spec.plan import (
     Accelerator,
@@ -27,14 +27,14 @@ from ledger.spec.plan import (
 )
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read, read_again
-from ledger.spec.rules.table import RULES, WARNINGS, broken
-from ledger.spec.sizes import evaluated
+from ledger.spec.rules.table import RULES, WARNINGS, check_rules
+from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
 
 Built = TypeVar("Built")
 # Parts that a plan may leave out, as they are then; of those that are derived, no value is stated.
 LEFT_OUT: Mapping[str, Any] = {"kernels": {}, "parallelism": {}} | {
-    row.key: row.default for row in rows(Plan) if row.key in {"recompute", "train", "assumptions"}
+    row.key: row.default for row in field_rows(Plan) if row.key in {"recompute", "train", "assumptions"}
 }
 
 
@@ -61,7 +61,7 @@ def load_plan(
     whole = expand(_applied(node, early, texts), source, shelf)
     late = [setting for setting in late if setting.steps[0] not in whole.failed]
     whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
-    return _checked(with_fabric(whole, source, shelf), source, shelf)
+    return _checked(assume_fabric(whole, source, shelf), source, shelf)
 
 
 # Fields that only one kind of spec has.
@@ -153,7 +153,7 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
 
 def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
-    node, unsized = evaluated(whole.node)
+    node, unsized = evaluate_sizes(whole.node)
     found: Faults = []
     stated = ValuesOf(Plan).read(Written(node), found)
     found = [*_but(found, unsized), *unsized]
@@ -162,10 +162,10 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, whole.names)
     at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
-    problems = [*whole.problems, *(fault.problem for fault in found), *broken(RULES, built, at)]
+    problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(RULES, built, at)]
     if problems:
         raise SpecError(problems, whole.texts)
-    return build.plan(built, node, source, at, broken(WARNINGS, built, at))
+    return build.plan(built, node, source, at, check_rules(WARNINGS, built, at))
 
 
 def _but(found: Faults, told: Faults) -> Faults:
@@ -180,9 +180,9 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
         return
     fields = node.fields["accelerator"].fields
     if "sparse_peak" in fields:
-        sparse = PEAKS.value(Written(fields["sparse_peak"]), [])
+        sparse = PEAK_RATES.value(Written(fields["sparse_peak"]), [])
         yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
-    folder = Path(shown(library.folder("accelerator")))
+    folder = Path(display_path(library.folder("accelerator")))
     if all(Path(entry.where.file).parent == folder for entry in fields["peak"].fields.values()):
         return
     for name in library.names("accelerator"):
@@ -207,21 +207,21 @@ def _part(given: str | Path, kind: str, library: Library) -> ResolvedPart:
 
 def _load(given: str | Path, cls: type[Built], library: Library) -> Built:
     """A part by itself, held to the types of its fields and to the rules that read nothing else."""
-    return _held(_part(given, part(cls).kind, library), cls, library)
+    return _held(_part(given, header_of(cls).kind, library), cls, library)
 
 
 def _held(given: ResolvedPart, cls: type[Built], library: Library) -> Built:
     known_class: type = cls
-    kind = part(cls).kind
-    whole, unsized = evaluated(Node({kind: given.node}, given.node.where))
+    kind = header_of(cls).kind
+    whole, unsized = evaluate_sizes(Node({kind: given.node}, given.node.where))
     found: Faults = []
-    value = form(known_class).read(Written(whole.fields[kind]), found)
+    value = spec_type(known_class).read(Written(whole.fields[kind]), found)
     found = [*_but(found, unsized), *unsized]
     problems: list[Problem] = [fault.problem for fault in found]
     if all(fault.harmless for fault in found):
         built: Built = build.named(value, given.name)
         known = _dense_peaks(whole, built, library) if isinstance(built, Accelerator) else ()
-        problems += broken(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))
+        problems += check_rules(RULES, {kind: built}, Places(build.origins(whole, {}), tuple(known)))
         if not problems:
             return built
     raise SpecError(problems, given.texts)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-MOST = 40  # names that a help line lists
+MOST_NAMES = 40  # names that a help line lists
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """A help line that offers the names written most like `word`, or what is known where none is near."""
     if near := closest(word, known):
         return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?"
-    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
-    return f"known: {', '.join(known[:MOST])}{more}" if known else ""
+    more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+    return f"known: {', '.join(known[:MOST_NAMES])}{more}" if known else ""
 
 
 def closest(word: str, known: Sequence[str]) -> list[str]:

@@ -11,12 +11,12 @@ from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Made, Mappin
 from ledger.spec.values import Choice, Integer, String
 
 # The kinds of weights that a rule may treat apart: matrices of the embedding and the head, matrices and vectors of all.
-KINDS = ("ends", "matrices", "vectors")
+WEIGHT_KINDS = ("ends", "matrices", "vectors")
 DEFAULT = "default"  # the dtype that the precision gives to states
-SHAPES = ("whole", "rows", "columns", "factored", "heads", "one")
-SHAPE = Choice(*SHAPES)
-KEPT = Choice(DEFAULT, "fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "e8m0")
-KEPT_AS = "A number format; `default`: the precision's for states."
+STATE_SHAPES = ("whole", "rows", "columns", "factored", "heads", "one")
+STATE_SHAPE = Choice(*STATE_SHAPES)
+STATE_DTYPE = Choice(DEFAULT, "fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "int8", "e8m0")
+STATE_DTYPE_MEANING = "A number format; `default`: the precision's for states."
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Scales:
     spec: ClassVar[PartHeader] = PartHeader(meaning="Elements that share one scale.")
 
     block: Annotated[int, Integer(1, 1_000_000), "Elements of a block; the last block of a tensor may be short."]
-    dtype: Annotated[str, KEPT, KEPT_AS]
+    dtype: Annotated[str, STATE_DTYPE, STATE_DTYPE_MEANING]
     smallest: Annotated[
         int, Integer(0, 1_000_000_000), "Tensors with fewer elements are kept in fp32, without scales."
     ] = 0
@@ -34,7 +34,7 @@ class Scales:
 
 def for_all(shape: str) -> dict[str, str]:
     """One shape for every kind of weight."""
-    return dict.fromkeys(KINDS, shape)
+    return dict.fromkeys(WEIGHT_KINDS, shape)
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class State:
     shapes: Annotated[
         Mapping[str, str],
         At("shape"),
-        AnyOf((Made(SHAPE, for_all), MappingOf(SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
+        AnyOf((Made(STATE_SHAPE, for_all), MappingOf(STATE_SHAPE, 1, "^(ends|matrices|vectors|[a-z_]+/[a-z_]+)$"))),
         "One for all weights (`whole` where not given), or by kind of weight or name of one (`attention/q`); a kind "
         "that is not listed has no such state. As large as the weight (`whole`), or one number a row, a column, a row "
         "and a column (`factored`), a head, or a weight (`one`).",
     ] = field(default_factory=lambda: for_all("whole"))
-    dtype: Annotated[str, KEPT, KEPT_AS] = DEFAULT
+    dtype: Annotated[str, STATE_DTYPE, STATE_DTYPE_MEANING] = DEFAULT
     scales: Annotated[Scales | None, OPTIONAL] = None
 
 
@@ -70,7 +70,7 @@ class Temporary:
         Choice("whole", "rows", "columns", "factored", "gram"),
         "As of a state; `gram`: the shorter side of a matrix, squared.",
     ] = "whole"
-    dtype: Annotated[str, KEPT, KEPT_AS] = DEFAULT
+    dtype: Annotated[str, STATE_DTYPE, STATE_DTYPE_MEANING] = DEFAULT
     copies: Annotated[bool, "The gradient in this dtype: not there where the gradient has it already."] = False
     gathered: Annotated[bool, "Of the whole weight, also where its states are held split."] = False
 
@@ -146,10 +146,10 @@ class Optimizer:
     ] = field(default_factory=dict)
     weights: Annotated[
         tuple[str, ...],
-        ListOf(Choice(*KINDS), 1, unique=True),
+        ListOf(Choice(*WEIGHT_KINDS), 1, unique=True),
         "The kinds of weights that this rule updates; all where not given. `otherwise` names the rule for the rest. "
         "ends: matrices of embedding and head; matrices: those of the layers; vectors: norms and biases.",
-    ] = KINDS
+    ] = WEIGHT_KINDS
     otherwise: Annotated[Optimizer | None, "The optimizer of the weights that this one does not update."] = None
     newton_schulz: Annotated[NewtonSchulz | None, OPTIONAL] = None
     source: str = ""

@@ -9,10 +9,10 @@ from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, degree
 
-LAYERS = Integer(0, 100_000)
+CHUNK_LAYERS = Integer(0, 100_000)
 HOSTED = ("optimizer", "weights", "activations")
-ENDS = Choice("shared", "layer", "own")
-EVERY = Fields((Row("every", degree(), "Layers whose weights move together.", "every", NEEDED),))
+STAGE_ENDS = Choice("shared", "layer", "own")
+EVERY_SO_MANY = Fields((Row("every", degree(), "Layers whose weights move together.", "every", NEEDED),))
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Stages:
 
     spec: ClassVar[PartHeader] = PartHeader(least=1)
 
-    each: Annotated[tuple[int, ...], At(""), ListOf(LAYERS, 1, 100_000), "Layers of each."] = ()
-    first: Annotated[int | None, LAYERS, "Layers of the first."] = None
-    last: Annotated[int | None, LAYERS, "Layers of the last."] = None
+    each: Annotated[tuple[int, ...], At(""), ListOf(CHUNK_LAYERS, 1, 100_000), "Layers of each."] = ()
+    first: Annotated[int | None, CHUNK_LAYERS, "Layers of the first."] = None
+    last: Annotated[int | None, CHUNK_LAYERS, "Layers of the last."] = None
     ends: str = "shared"
 
 
@@ -81,7 +81,7 @@ class Parallelism:
         extra=(
             Row(
                 "ends",
-                ENDS,
+                STAGE_ENDS,
                 "Embedding and head share the stages at the ends with their even number of layers, count as one layer "
                 "each, or have a stage of their own.",
                 "stages.ends",
@@ -126,7 +126,12 @@ class Parallelism:
     ] = "all"
     wrap: Annotated[
         int,
-        AnyOf((Choice("layer", "model", means={"layer": 1, "model": 0}), Made(EVERY, lambda given: given["every"]))),
+        AnyOf(
+            (
+                Choice("layer", "model", means={"layer": 1, "model": 0}),
+                Made(EVERY_SO_MANY, lambda given: given["every"]),
+            )
+        ),
         "What ZeRO 3 gathers and reduces as one: each layer (where not given), the whole model, or {every: n} layers.",
     ] = 1
     reduce: Annotated[

@@ -82,7 +82,7 @@ class PartHeader:
 PLAIN = PartHeader()
 
 
-def part(cls: type) -> PartHeader:
+def header_of(cls: type) -> PartHeader:
     """What the class says of itself as a part of a spec."""
     found: PartHeader = getattr(cls, "spec", PLAIN)
     return found
@@ -97,21 +97,21 @@ class PartOf(ValueType):
     @property
     def types(self) -> tuple[str, ...]:
         """A mapping, and the types of what may stand instead."""
-        return form(self.cls).types
+        return spec_type(self.cls).types
 
     def value(self, written: Written, faults: Faults) -> Any:
         """The part."""
-        return form(self.cls).value(written, faults)
+        return spec_type(self.cls).value(written, faults)
 
     def plain(self, value: Any) -> Any:
         """What may stand instead of the mapping, if that says it."""
         return next(
-            (row.type.plain(getattr(value, row.attribute, None)) for row in rows(self.cls) if not row.key), None
+            (row.type.plain(getattr(value, row.attribute, None)) for row in field_rows(self.cls) if not row.key), None
         )
 
     def schema(self) -> Schema:
         """A reference: the schema of a part stands once in a document."""
-        return {"$ref": f"#/$defs/{definition(self.cls)}"}
+        return {"$ref": f"#/$defs/{definition_name(self.cls)}"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class ValuesOf(PartOf):
 
     def value(self, written: Written, faults: Faults) -> Values:
         """Every value by its attribute."""
-        whole: Any = form(self.cls)
+        whole: Any = spec_type(self.cls)
         return whole.values(written, faults)  # type: ignore[no-any-return]
 
 
@@ -143,7 +143,7 @@ class PartByName(PartOf):
         """A name; a mapping that has a name and nothing that the part needs; or the part."""
         if isinstance(written.node.value, str):
             return NAME
-        whole, keys = form(self.cls), written.node.fields
+        whole, keys = spec_type(self.cls), written.node.fields
         named = self.name_alone if "name" in keys else None
         alone = isinstance(whole, Fields) and not any(row.key in keys for row in whole.due)
         return named if named and alone else whole
@@ -151,7 +151,7 @@ class PartByName(PartOf):
     @property
     def name_alone(self) -> Fields | None:
         """`{name: adamw}`, of a part that has a name of its own."""
-        return next((Fields((replace(row, needed=NEEDED),)) for row in rows(self.cls) if row.key == "name"), None)
+        return next((Fields((replace(row, needed=NEEDED),)) for row in field_rows(self.cls) if row.key == "name"), None)
 
     def schema(self) -> Schema:
         """A name, a mapping with the name alone, or the part."""
@@ -167,7 +167,7 @@ def _read_part(named: PartByName, written: Written) -> tuple[Any, Faults]:
     return value, [replace(fault, harmless=False) for fault in found]
 
 
-def definition(cls: type) -> str:
+def definition_name(cls: type) -> str:
     """The name of a part in a schema: `newton_schulz`."""
     name = cls.__name__
     if name.isupper():
@@ -176,7 +176,7 @@ def definition(cls: type) -> str:
 
 
 @cache
-def rows(cls: type) -> tuple[Row, ...]:
+def field_rows(cls: type) -> tuple[Row, ...]:
     """The fields of a class that a spec may state, in order, each with its path as the key."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple(_row(one, hints[one.name]) for one in fields(cls) if get_origin(hints[one.name]) is Annotated)
@@ -194,7 +194,7 @@ def _row(one: Field[Any], hint: Any) -> Row:
     default = one.default_factory() if one.default_factory is not MISSING else None if stated else one.default
     path = of(At, At(one.name)).path
     needed = of(Needed, NEEDED if stated and path else OPTIONAL)
-    meaning = of(str, part(kind).meaning if is_part(kind) else "")
+    meaning = of(str, header_of(kind).meaning if is_part(kind) else "")
     return Row(
         path, of(ValueType, None) or value_type(kind), meaning, one.name, needed, None if OPTIONAL in said else default
     )
@@ -213,7 +213,7 @@ def is_part(kind: Any) -> bool:
 def value_type(kind: Any) -> ValueType:
     """The type that an annotation alone tells: true or false, a text, a part, or a list of them."""
     if is_part(kind):
-        return PartByName(kind) if part(kind).kind else PartOf(kind)
+        return PartByName(kind) if header_of(kind).kind else PartOf(kind)
     if get_origin(kind) is tuple:
         return ListOf(value_type(get_args(kind)[0]), least=1)
     plain: Mapping[Any, ValueType] = {bool: Flag(), str: String()}
@@ -221,9 +221,9 @@ def value_type(kind: Any) -> ValueType:
 
 
 @cache
-def form(cls: type) -> ValueType:
+def spec_type(cls: type) -> ValueType:
     """The mapping that the class is written as, or that and what may stand instead of it."""
-    about, stated = part(cls), rows(cls)
+    about, stated = header_of(cls), field_rows(cls)
     make = _maker(cls)
     listed = (*_header(cls), *(row for row in stated if row.key), *about.extra)
     in_order = sorted(listed, key=lambda row: row.key != SPEC.key)
@@ -238,7 +238,7 @@ def form(cls: type) -> ValueType:
 def _maker(cls: type) -> Make:
     """What makes the class of its values; a part of the library has no name yet, and perhaps no title."""
     make: Make = getattr(cls, "from_spec", None) or (lambda values: cls(**values))
-    names = {one.name for one in fields(cls)} if part(cls).kind else set()
+    names = {one.name for one in fields(cls)} if header_of(cls).kind else set()
     unnamed = {name: "" for name in ("name", "title") if name in names}
     return lambda values: make(unnamed | values)
 
@@ -253,7 +253,7 @@ def _or_instead(whole: Fields, row: Row | None, make: Make) -> ValueType:
 
 def _header(cls: type) -> tuple[Row, ...]:
     """The fields that every part of the library has: version, base, title and source; or the source alone."""
-    about, names = part(cls), {one.name for one in fields(cls)}
+    about, names = header_of(cls), {one.name for one in fields(cls)}
     if not about.kind:
         return (SOURCED,) if about.sourced else ()
     needed = OPTIONAL if about.inline else NEEDED
@@ -280,16 +280,16 @@ def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[R
             yield replace(members[0], key=key)
 
 
-def below(kind: ValueType, seen: set[type] | None = None) -> Iterator[Row | type]:
+def nested_types(kind: ValueType, seen: set[type] | None = None) -> Iterator[Row | type]:
     """Every field of a type's values and of what those are made of, and every class of a part, each class once."""
     known = set() if seen is None else seen
     if isinstance(kind, PartOf):
         if kind.cls not in known:
             known.add(kind.cls)
             yield kind.cls
-            yield from below(form(kind.cls), known)
+            yield from nested_types(spec_type(kind.cls), known)
         return
     if isinstance(kind, Fields):
         yield from kind.rows
     for inner in kind.inners:
-        yield from below(inner, known)
+        yield from nested_types(inner, known)

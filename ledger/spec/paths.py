@@ -6,24 +6,24 @@ from collections.abc import Callable
 from functools import cache
 from math import inf
 
-from ledger.spec.parts import PartOf, form, part, rows
+from ledger.spec.parts import PartOf, field_rows, header_of, spec_type
 from ledger.spec.plan import Plan
 from ledger.spec.structures import AnyOf, Fields, ListOf, Made, MappingOf, Row, Sourced
 from ledger.spec.value_types import ValueType
 from ledger.spec.values import Integer, Quantity
 
-WHOLE = PartOf(Plan)
-NUMBER = "1"  # the unit of counts, ratios and words
+PLAN = PartOf(Plan)
+NO_UNIT = "1"  # the unit of counts, ratios and words
 
 
 @cache
-def spelt(path: str) -> str:
+def spec_path(path: str) -> str:
     """A field of the plan (`accelerator.memory`) as specs write its path (`accelerator.memory.driver`)."""
     return _translated(path, lambda row: row.attribute, lambda row: row.key)
 
 
 @cache
-def typed(path: str) -> str:
+def plan_path(path: str) -> str:
     """A path as specs write it (`model.layers.decoder.repeat`), as the plan has it (`model.groups.decoder.repeat`)."""
     return _translated(path, lambda row: row.key, lambda row: row.attribute or row.key)
 
@@ -36,7 +36,7 @@ def row(path: str) -> Row | None:
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
     kind = _at(path)[0]
-    return kind.unit if isinstance(kind, Quantity) else NUMBER
+    return kind.unit if isinstance(kind, Quantity) else NO_UNIT
 
 
 def greatest(path: str) -> float:
@@ -48,7 +48,7 @@ def greatest(path: str) -> float:
 
 def _at(path: str) -> tuple[ValueType | None, Row | None]:
     """The type of the value at a path, without its source, and the row if it is one of a mapping."""
-    kind: ValueType | None = WHOLE
+    kind: ValueType | None = PLAN
     found: Row | None = None
     for step in path.split("."):
         kind, found = _entry(kind, step) if kind is not None else (None, None)
@@ -58,7 +58,7 @@ def _at(path: str) -> tuple[ValueType | None, Row | None]:
 def _entry(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
     """The type, and the row if it is one of a mapping, of what stands one step below a value."""
     if isinstance(kind, PartOf):
-        return _entry(form(kind.cls), step)
+        return _entry(spec_type(kind.cls), step)
     if isinstance(kind, Fields):
         found = kind.by_key.get(step)
         return (found.type, found) if found else (None, None)
@@ -71,10 +71,10 @@ def _entry(kind: ValueType, step: str) -> tuple[ValueType | None, Row | None]:
 def _translated(path: str, read: Callable[[Row], str], write: Callable[[Row], str]) -> str:
     """A path whose steps are named by one column of the tables, in the words of another."""
     steps, written = path.split("."), list[str]()
-    kind: ValueType | None = WHOLE
+    kind: ValueType | None = PLAN
     while steps and kind is not None:
         if isinstance(kind, PartOf):
-            listed = [one for one in (*rows(kind.cls), *part(kind.cls).extra) if read(one)]
+            listed = [one for one in (*field_rows(kind.cls), *header_of(kind.cls).extra) if read(one)]
             named = [one for one in listed if read(one).split(".") == steps[: read(one).count(".") + 1]]
             if not named:
                 break

@@ -54,12 +54,12 @@ DIMENSIONS: Mapping[str, Dimension] = {
 }
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18, "Z": 10**21}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-COUNTED = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
+COUNT_PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
 SPOKEN = {"thousand": 10**3, "million": 10**6, "billion": 10**9}  # before money alone
-SMALL = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
+SMALL_PREFIXES = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
 UNSCALED = ("s", "/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
-TIMES = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
+TIME_UNITS = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
 NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
 ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
@@ -98,12 +98,12 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     for bits in ("b/s", "bit/s"):
         add("B/s", bits, DECIMAL, Fraction(1, 8))
     for base in ("tokens", "tokens/s", "parameters"):
-        add(base, base, {f"{prefix} ": size for prefix, size in COUNTED.items()})
-    add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNTED, **SPOKEN}.items()})
-    add("s", "s", SMALL)
-    for name, size in TIMES.items():
+        add(base, base, {f"{prefix} ": size for prefix, size in COUNT_PREFIXES.items()})
+    add("USD", "USD", {f"{prefix} ": size for prefix, size in {**COUNT_PREFIXES, **SPOKEN}.items()})
+    add("s", "s", SMALL_PREFIXES)
+    for name, size in TIME_UNITS.items():
         add("s", name, {}, size)
-    for name, size in {"s": 1, **TIMES}.items():
+    for name, size in {"s": 1, **TIME_UNITS}.items():
         add("/s", f"/{name}", {}, Fraction(1, size))
     for base, name, size in (
         ("B", "byte", 1),
@@ -148,7 +148,7 @@ def parse_any(text: str, wanted: str = "") -> tuple[Fraction, str]:
 def write(value: float, base: str, prefix: str = "") -> str:
     """The value as a text that parses to the same value; without `prefix`, with the largest that leaves 1 or more."""
     counted = base.partition("/")[0] in {"tokens", "parameters"}
-    steps = {} if base in UNSCALED else COUNTED if counted else DECIMAL
+    steps = {} if base in UNSCALED else COUNT_PREFIXES if counted else DECIMAL
     fitting = [one for one in steps if (one == prefix if prefix else steps[one] <= abs(value))]
     chosen = max(fitting, key=lambda one: (steps[one], one == "K"), default="")
     with localcontext(prec=1200):

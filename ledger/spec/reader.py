@@ -14,8 +14,8 @@ import yaml
 from ledger.spec.problems import Location, Problem, SpecError
 
 Scalar = bool | int | float | str | None
-LARGEST = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
-DEEPEST = 40
+LARGEST_TEXT = 1_000_000  # bytes of a text; the longest real spec has a hundredth of it
+DEEPEST_NESTING = 40
 LONGEST_INTEGER = 40  # digits; any count in a training run has fewer
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")  # also of direction
@@ -108,9 +108,9 @@ def lines(text: str) -> list[str]:
 
 
 def _form(text: str, start: Location) -> Iterator[Problem]:
-    if len(text.encode()) > LARGEST:
+    if len(text.encode()) > LARGEST_TEXT:
         yield Problem(
-            start, f"more than {LARGEST // 1_000_000} MB of text", "a spec is a few pages; is this the right file?"
+            start, f"more than {LARGEST_TEXT // 1_000_000} MB of text", "a spec is a few pages; is this the right file?"
         )
         return
     if not text.strip():
@@ -161,8 +161,8 @@ class _Composer:
         where = self.place(event)
         self.refuse_indirection(event, where)
         self.refuse_controls(getattr(event, "value", None), where)
-        if depth > DEEPEST:
-            raise SpecError([Problem(where, f"nested more than {DEEPEST} levels deep", "a spec has about six")])
+        if depth > DEEPEST_NESTING:
+            raise SpecError([Problem(where, f"nested more than {DEEPEST_NESTING} levels deep", "a spec has about six")])
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(where, events, depth)
         if isinstance(event, yaml.SequenceStartEvent):

@@ -10,11 +10,11 @@ from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, ListOf, Values
 from ledger.spec.values import Choice, Integer, String
 
 HALF = ("bf16", "fp16")  # formats of 16 bits
-WHOLE = (0, 0)  # of a block: one scale for the tensor
-ROW = (1, 0)  # one scale for what is contracted of a row
-NARROW = Choice("fp8_e4m3", "fp8_e5m2", "e2m1")
+WHOLE_TENSOR = (0, 0)  # of a block: one scale for the tensor
+WHOLE_ROW = (1, 0)  # one scale for what is contracted of a row
+NARROW_FORMAT = Choice("fp8_e4m3", "fp8_e5m2", "e2m1")
 SIDES = ListOf(Integer(1, 65_536), 2, 2)
-BLOCK = AnyOf((Choice("tensor", "row", means={"tensor": WHOLE, "row": ROW}), SIDES))
+SCALE_BLOCK = AnyOf((Choice("tensor", "row", means={"tensor": WHOLE_TENSOR, "row": WHOLE_ROW}), SIDES))
 SHARES = "the whole tensor, what is contracted of a row, or a block of so many kept and so many contracted elements."
 
 
@@ -31,7 +31,7 @@ class Stored:
     format: Annotated[str, Choice("fp8_e4m3", "fp8_e5m2", "e5m6"), "What is kept until backward."]
     block: Annotated[
         tuple[int, int] | None,
-        BLOCK,
+        SCALE_BLOCK,
         f"What shares an fp32 scale; without it, values are cast and have none: {SHARES}",
     ] = None
 
@@ -51,8 +51,8 @@ class Recipe:
         groups={"scales": Nested("What shares a scale, and what scales are kept in.", NEEDED, sourced=True)},
     )
 
-    format: Annotated[str, NARROW, "Of activations and weights, without scales."]
-    gradient: Annotated[str, NARROW, "Of upstream gradients; `format` where not given.", OPTIONAL]
+    format: Annotated[str, NARROW_FORMAT, "Of activations and weights, without scales."]
+    gradient: Annotated[str, NARROW_FORMAT, "Of upstream gradients; `format` where not given.", OPTIONAL]
     scale: Annotated[
         str,
         At("scales.dtype"),
@@ -61,11 +61,11 @@ class Recipe:
         OPTIONAL,
     ]
     activation_block: Annotated[
-        tuple[int, int], At("scales.activations"), BLOCK, f"What shares a scale of an activation: {SHARES}"
-    ] = WHOLE
+        tuple[int, int], At("scales.activations"), SCALE_BLOCK, f"What shares a scale of an activation: {SHARES}"
+    ] = WHOLE_TENSOR
     weight_block: Annotated[
-        tuple[int, int], At("scales.weights"), BLOCK, f"What shares a scale of a weight: {SHARES}"
-    ] = WHOLE
+        tuple[int, int], At("scales.weights"), SCALE_BLOCK, f"What shares a scale of a weight: {SHARES}"
+    ] = WHOLE_TENSOR
     tensor_scale: Annotated[
         str, At("scales.tensor"), Choice("fp32"), "Of a further scale of the whole tensor; none where not given."
     ] = ""
@@ -114,7 +114,7 @@ class Recipe:
     @property
     def by_rows(self) -> bool:
         """Whether each row, or column, of an operand has a scale of its own."""
-        return ROW in (self.activation_block, self.weight_block)
+        return WHOLE_ROW in (self.activation_block, self.weight_block)
 
     def reads(self, copies: frozenset[str]) -> int:
         """How often a tensor is read to make its `row` copy, its `column` copy, or both.
@@ -124,5 +124,5 @@ class Recipe:
         """
         if self.by_rows:
             return ("row" in copies) + 2 * ("column" in copies)
-        found_first = self.history == 0 and WHOLE in (self.activation_block, self.weight_block)
+        found_first = self.history == 0 and WHOLE_TENSOR in (self.activation_block, self.weight_block)
         return 2 if found_first or self.tensor_scale else 1

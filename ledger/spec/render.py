@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ledger.spec.problems import Location, Problem
-from ledger.spec.reader import LARGEST, lines
+from ledger.spec.reader import LARGEST_TEXT, lines
 
-MOST = 100  # problems that are told; who has more has one cause
-WIDTH = 160  # characters of a source line that are shown
+MOST_PROBLEMS = 100  # problems that are told; who has more has one cause
+EXCERPT_WIDTH = 160  # characters of a source line that are shown
 
 
 def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> str:
     """The problems as `file:line:column: message`, their line with a caret, and `help:`; blank lines between."""
     told = tuple(problems)
-    shown = told[:MOST]
+    shown = told[:MOST_PROBLEMS]
     texts = sources or {}
     split = {
         file: lines(texts[file] if file in texts else _file_text(file))
         for file in {problem.where.file for problem in shown}
     }
-    rest = [f"and {len(told) - MOST} further problems"] if len(told) > MOST else []
+    rest = [f"and {len(told) - MOST_PROBLEMS} further problems"] if len(told) > MOST_PROBLEMS else []
     return "\n\n".join([*(_problem(problem, split[problem.where.file]) for problem in shown), *rest])
 
 
@@ -38,8 +38,8 @@ def _excerpt(where: Location, found: Sequence[str]) -> list[str]:
     line = found[where.line - 1]
     if not line.replace("\t", " ").isprintable():
         return []
-    start = max(0, where.column - WIDTH // 2) if len(line) > WIDTH else 0
-    shown = line[start : start + WIDTH]
+    start = max(0, where.column - EXCERPT_WIDTH // 2) if len(line) > EXCERPT_WIDTH else 0
+    shown = line[start : start + EXCERPT_WIDTH]
     lead = "".join("\t" if character == "\t" else " " for character in shown[: where.column - 1 - start])
     return [f"  {shown}", f"  {lead}^"]
 
@@ -48,6 +48,6 @@ def _file_text(file: str) -> str:
     """The text of a file, as far as it is one."""
     try:
         with Path(file).open("rb") as stream:
-            return stream.read(LARGEST).decode(errors="replace")
+            return stream.read(LARGEST_TEXT).decode(errors="replace")
     except (OSError, ValueError):
         return ""

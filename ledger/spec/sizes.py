@@ -8,29 +8,29 @@ from operator import is_
 
 from ledger.spec.expressions import ExpressionError, evaluate
 from ledger.spec.faults import Fault, Faults, label
-from ledger.spec.parts import PartOf, below
+from ledger.spec.parts import PartOf, nested_types
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
 from ledger.spec.structures import Row
 from ledger.spec.values import Size
 
-SHARED = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
+SHARED_PARTS = ("cluster", "parallelism", "run")  # parts that may name each other's sizes
 Scope = tuple[Mapping[str, Node], ...]
 
 
 @cache
 def size_names() -> frozenset[str]:
     """The fields that hold a size."""
-    rows = (entry for entry in below(PartOf(Plan)) if isinstance(entry, Row))
+    rows = (entry for entry in nested_types(PartOf(Plan)) if isinstance(entry, Row))
     return frozenset(row.key for row in rows if isinstance(row.type, Size))
 
 
-def evaluated(root: Node) -> tuple[Node, Faults]:
+def evaluate_sizes(root: Node) -> tuple[Node, Faults]:
     """A plan whose sizes are numbers; those that could not be evaluated stay, each with what is wrong with it."""
     problems: Faults = []
-    shared: Scope = tuple(root.fields[part].fields for part in SHARED if part in root.fields)
-    scopes = {**dict.fromkeys(SHARED, shared), "model": ()}
+    shared: Scope = tuple(root.fields[part].fields for part in SHARED_PARTS if part in root.fields)
+    scopes = {**dict.fromkeys(SHARED_PARTS, shared), "model": ()}
     fields = {
         part: _walk(root.fields[part], scope, (part,), problems)
         for part, scope in scopes.items()

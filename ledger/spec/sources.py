@@ -11,10 +11,10 @@ from typing import TextIO
 
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import LARGEST
+from ledger.spec.reader import LARGEST_TEXT
 
 STANDARD_INPUT = "<stdin>"
-GIVEN = "<text>"
+GIVEN_TEXT = "<text>"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Source:
 def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
     """The source that a path, `-`, `REV:path` or a text of several lines names; raises SpecError."""
     if isinstance(given, str) and "\n" in given:
-        return Source(GIVEN, given, "plan")
+        return Source(GIVEN_TEXT, given, "plan")
     typed = str(given)
     if typed == "-":
         return Source(STANDARD_INPUT, _piped(stdin), "plan")
@@ -56,7 +56,7 @@ def from_file(path: Path, typed: str = "") -> Source:
         if path.is_dir():
             raise SpecError([Problem(Location(file), "a folder, not a file", _offered(path))])
         with path.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
+            content = stream.read(LARGEST_TEXT + 1)
     except FileNotFoundError:
         raise SpecError([Problem(Location(file), "no such file", _near_files(path))]) from None
     except (OSError, ValueError) as error:
@@ -88,7 +88,7 @@ def decode(content: bytes, file: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if error.start >= len(content) - 4 and len(content) > LARGEST:  # cut within a character by the size limit
+        if error.start >= len(content) - 4 and len(content) > LARGEST_TEXT:  # cut within a character by the size limit
             return content[: error.start].decode("utf-8-sig") + "  "
         before = content[: error.start].decode("utf-8-sig")
         where = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
@@ -98,7 +98,9 @@ def decode(content: bytes, file: str) -> str:
 def _piped(stdin: TextIO | None) -> str:
     stream = stdin or sys.stdin
     binary = getattr(stream, "buffer", None)
-    return decode(binary.read(LARGEST + 1), STANDARD_INPUT) if binary is not None else stream.read(LARGEST + 1)
+    return (
+        decode(binary.read(LARGEST_TEXT + 1), STANDARD_INPUT) if binary is not None else stream.read(LARGEST_TEXT + 1)
+    )
 
 
 def _offered(folder: Path) -> str:

@@ -9,8 +9,8 @@ from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.structures import ListOf, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Size, String
 
-TIME = quantity("s", zero=True)
-FACTOR = quantity("1", greatest=1000)
+HOST_TIME = quantity("s", zero=True)
+RATIO = quantity("1", greatest=1000)
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,15 @@ class Stack:
     kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = Kernels()
     overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
     compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False
-    launch: Annotated[float, At("launch.per_operation"), TIME, "Host time per operation: `18 us`."] = 0.0
+    launch: Annotated[float, At("launch.per_operation"), HOST_TIME, "Host time per operation: `18 us`."] = 0.0
     check: Annotated[
         float,
         At("launch.check"),
-        TIME,
+        HOST_TIME,
         "Host time of one message, of which a collective needs four for each rank but the first where hosts compare "
         "what they are about to run (`TORCH_DISTRIBUTED_DEBUG=DETAIL`).",
     ] = 0.0
-    matmul_level: Annotated[float, FACTOR, "This stack's matmul rate over the calibrated library's."] = 1.0
+    matmul_level: Annotated[float, RATIO, "This stack's matmul rate over the calibrated library's."] = 1.0
     context: Annotated[
         int,
         At("allocator.context"),
@@ -203,7 +203,7 @@ class Stack:
         "What CUDA context, NCCL and cuBLAS hold outside the allocator.",
     ] = 0
     fragmentation: Annotated[
-        float, At("allocator.fragmentation"), FACTOR, "Reserved over allocated memory, at least 1."
+        float, At("allocator.fragmentation"), RATIO, "Reserved over allocated memory, at least 1."
     ] = 1.0
     accumulation: Annotated[
         str,
@@ -258,7 +258,7 @@ class Stack:
     call: Annotated[
         float,
         At("launch.beside.each"),
-        TIME,
+        HOST_TIME,
         "Host time of one of them: a call without autograd, views or hooks around it.",
     ] = 0.0
     optimizer_passes: Annotated[

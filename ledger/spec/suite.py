@@ -11,14 +11,14 @@ from typing import Annotated, ClassVar
 from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
 from ledger.spec.overrides import assignments
-from ledger.spec.parts import NAME, SPEC, TITLED, At, PartHeader, form
+from ledger.spec.parts import NAME, SPEC, TITLED, At, PartHeader, spec_type
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import NEEDED, Made, MappingOf, Row, Values
 from ledger.spec.values import Anything, String
 
-SET = Made(MappingOf(Anything()), assignments)
+CASE_OVERRIDES = Made(MappingOf(Anything()), assignments)
 OVERRIDES = "Overrides of the plan by dotted key, as `--set` takes them."
 
 
@@ -33,7 +33,7 @@ class SuiteCase:
         "The name of the case, unique in the suite; its record has this name.",
     ]
     plan: str = ""
-    overrides: Annotated[tuple[str, ...], At("set"), SET, OVERRIDES] = ()
+    overrides: Annotated[tuple[str, ...], At("set"), CASE_OVERRIDES, OVERRIDES] = ()
     quick: Annotated[bool, "Whether the case is part of what runs at every change."] = False
 
 
@@ -44,7 +44,7 @@ class CaseGroup:
     spec: ClassVar[PartHeader] = PartHeader(
         extra=(
             Row("plan", NAME, "A plan of the library, or a path relative to this file.", "plan", NEEDED),
-            Row("set", SET, OVERRIDES, "overrides"),
+            Row("set", CASE_OVERRIDES, OVERRIDES, "overrides"),
         )
     )
 
@@ -112,7 +112,7 @@ def _opened(path: str, library: Library) -> Source:
 def _sound(node: Node) -> Suite:
     """The suite of a document that is allowed and whose cases have names of their own."""
     faults: Faults = []
-    suite: Suite = form(Suite).read(Written(node), faults)
+    suite: Suite = spec_type(Suite).read(Written(node), faults)
     problems = [fault.problem for fault in faults] or list(_repeated(node))
     if problems:
         raise SpecError(problems)

@@ -9,8 +9,8 @@ from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import ListOf, Row, Values
 from ledger.spec.values import Choice, Integer, Size, String
 
-LAYERS = Integer(1, 100_000)
-NAMES = ListOf(String(), 1, unique=True)
+LAYER_COUNT = Integer(1, 100_000)
+TRAINED_NAMES = ListOf(String(), 1, unique=True)
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Recompute:
     )
 
     policy: Annotated[str, At(""), Choice("none", "selective", "full", "square_root"), "A policy."] = "none"
-    every: Annotated[int, LAYERS, "Every n-th layer."] = 1
+    every: Annotated[int, LAYER_COUNT, "Every n-th layer."] = 1
     keep: Annotated[
         tuple[str, ...],
         ListOf(Choice("matmul", "attention", "collective", "reduce_scatter", "all_to_all", "norm", "activation"), 1),
@@ -46,11 +46,11 @@ class Recompute:
         "These parts of each layer. Of `norm`, `activation` and `up_projection` the result goes too.",
     ] = ()
     layers: Annotated[
-        int, LAYERS, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
+        int, LAYER_COUNT, "The first n layers of each stage, or of each of its chunks (Megatron-LM's `block`)."
     ] = 0
     segment: Annotated[
         int,
-        LAYERS,
+        LAYER_COUNT,
         "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
     ] = 0
 
@@ -94,12 +94,12 @@ class Train:
         extra=(
             Row(
                 "only",
-                NAMES,
+                TRAINED_NAMES,
                 "Parts that are trained: `embedding`, `head`, `final_norm`, `attention`, a layer group, or a part of "
                 "one (`decoder/mlp`).",
                 "only",
             ),
-            Row("frozen", NAMES, "Parts that are not trained.", "frozen"),
+            Row("frozen", TRAINED_NAMES, "Parts that are not trained.", "frozen"),
         ),
     )
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.faults import Faults, Written, malformed, no_quantity, told, wrong_choice, wrong_constant
+from ledger.spec.faults import Faults, Written, fault_at, malformed, no_quantity, wrong_choice, wrong_constant
 from ledger.spec.problems import Location
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any, write
 from ledger.spec.reader import Node, as_node
@@ -162,7 +162,7 @@ class Size(Integer):
         try:
             number = evaluate(text, NO_NAMES.__getitem__)
         except ExpressionError as error:
-            faults.append(told(written, f": {error.message}", error.help))
+            faults.append(fault_at(written, f": {error.message}", error.help))
             return 0
         return super().value(Written(Node(number, written.node.where), written.path, written.meaning), faults)
 

@@ -14,7 +14,7 @@ from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
 from ledger.spec.kinds import schema
-from ledger.spec.loss_chunks import KINDS as PART_BY_PART
+from ledger.spec.loss_chunks import CHUNKED_LOSSES as PART_BY_PART
 from ledger.spec.rules.attention import FOREIGN
 from ledger.spec.rules.pipeline import CHUNKS
 

@@ -15,7 +15,7 @@ from ledger.model.causes import Cause
 from ledger.report.causes import Attribution
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff, meets_condition
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
-from ledger.spec.inputs import changes, mixed, violations
+from ledger.spec.inputs import changes, mix_plans, violations
 from ledger.spec.load import load_plan
 from ledger.spec.paths import unit
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
@@ -139,7 +139,7 @@ def test_another_named_part_is_one_input_with_its_values() -> None:
     assert (change.path, change.old, change.new) == ("accelerator", "h100-sxm", "h200-sxm")
     parts = [(part.path, part.old, part.new) for part in change.parts]
     assert ("accelerator.bandwidth", "3.35 TB/s", "4.8 TB/s") in parts
-    assert not changes(mixed(old, new, change.fields), new)
+    assert not changes(mix_plans(old, new, change.fields), new)
 
 
 def test_many_inputs_are_not_attributed(base: Plan) -> None:

@@ -21,7 +21,7 @@ from ledger.spec import paths
 from ledger.spec.kinds import KINDS, TYPES, schema
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
-from ledger.spec.parts import below
+from ledger.spec.parts import nested_types
 from ledger.spec.problems import SpecError
 from ledger.spec.quantities import QuantityError, parse_any
 from ledger.spec.reader import read
@@ -32,11 +32,11 @@ from tests.spec.test_robustness import SCALARS, whole
 from tests.spec.test_robustness import paths as places
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = [(kind, row) for kind in KINDS for row in below(TYPES[kind]) if isinstance(row, Row)]
+ROWS = [(kind, row) for kind in KINDS for row in nested_types(TYPES[kind]) if isinstance(row, Row)]
 BEYOND = {"expect"}  # what totals allow is in no schema
 SPOILT = [path for path in places(whole()) if path and not BEYOND & set(path)]
 OWN = ("zero", "signed", "greatest")  # keywords that bound a quantity
-ADDED = '    warmth: Annotated[float, At("launch.warmth"), TIME, "What keeps the host warm."] = 2.0\n'
+ADDED = '    warmth: Annotated[float, At("launch.warmth"), HOST_TIME, "What keeps the host warm."] = 2.0\n'
 ASKED = """
 from ledger.books.what_if.unknowns import unknown
 from ledger.spec.inputs import changes
@@ -143,9 +143,9 @@ def test_paths_lead_from_specs_to_the_plan_and_back(name: str) -> None:
     """`accelerator.memory.driver` of a spec is `accelerator.memory` of the plan."""
     origins = load_plan(name).origins
     for path in [path for path in origins if not any(other.startswith(f"{path}.") for other in origins)]:
-        assert paths.spelt(paths.typed(path)) == path
-    assert paths.typed("accelerator.memory.driver") == "accelerator.memory"
-    assert paths.spelt("model.groups.decoder.repeat") == "model.layers.decoder.repeat"
+        assert paths.spec_path(paths.plan_path(path)) == path
+    assert paths.plan_path("accelerator.memory.driver") == "accelerator.memory"
+    assert paths.spec_path("model.groups.decoder.repeat") == "model.layers.decoder.repeat"
 
 
 def test_a_field_is_added_in_one_place(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import DEEPEST, LARGEST, read, read_value
+from ledger.spec.reader import DEEPEST_NESTING, LARGEST_TEXT, read, read_value
 from ledger.spec.render import render_problems
 
 
@@ -75,8 +75,8 @@ def test_every_key_and_value_has_its_place() -> None:
         ("a: [1\n", "not valid YAML"),
         ("a: \x07\n", "a control character"),
         ("a:\n \t- 1\n", "a tab in the indentation"),
-        ("a: " + "[" * 200 + "]" * 200, f"nested more than {DEEPEST} levels deep"),
-        ("# " + "x" * LARGEST, "more than 1 MB of text"),
+        ("a: " + "[" * 200 + "]" * 200, f"nested more than {DEEPEST_NESTING} levels deep"),
+        ("# " + "x" * LARGEST_TEXT, "more than 1 MB of text"),
     ],
 )
 def test_what_specs_do_not_use_is_refused(text: str, said: str) -> None:

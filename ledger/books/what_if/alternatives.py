@@ -20,7 +20,7 @@ from ledger.books.totals import run
 from ledger.books.what_if.unknowns import divisors
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
-from ledger.spec.inputs import said, violations
+from ledger.spec.inputs import spec_text, violations
 from ledger.spec.plan import Plan, Recompute, Stages
 
 DEGREES = (1, 2, 4, 8, 16)
@@ -185,7 +185,7 @@ def changed(plan: Plan, other: Plan) -> dict[str, str]:
         if value != getattr(plan.parallelism, name) and name not in ORDER
     }
     if other.recompute != plan.recompute:
-        found["recompute"] = said(other.recompute, "recompute")
+        found["recompute"] = spec_text(other.recompute, "recompute")
     if other.run != plan.run:
         found["run.micro_batch"] = str(other.run.micro_batch)
     return found

@@ -11,7 +11,7 @@ from ledger.books.what_if.sought import Unknown
 from ledger.model.dims import symbol
 from ledger.spec.inputs import NAMED, violations
 from ledger.spec.near import nearest
-from ledger.spec.paths import greatest, spelt
+from ledger.spec.paths import greatest, spec_path
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.stages import growth
@@ -19,7 +19,7 @@ from ledger.spec.stages import growth
 
 def unknown(plan: Plan, path: str) -> Unknown:
     """The input of that path; raises SpecError with near misses for what cannot be looked for."""
-    reals = {spelt(field): field for field in _reals(plan, "")}
+    reals = {spec_path(field): field for field in _reals(plan, "")}
     if path in DISCRETE and (path != "model.parameters" or plan.model.bare):
         return DISCRETE[path](plan)
     depth = {f"model.layers.{group.name}.repeat": index for index, group in enumerate(plan.model.groups)}

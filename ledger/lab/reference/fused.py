@@ -18,7 +18,7 @@ from transformers.integrations import moe
 from ledger.lab.reference.quantised import DTYPES
 from ledger.lab.transformers.config import NoReferenceError, mlp_of
 from ledger.spec.plan import Kernels, Model
-from ledger.spec.recipe import WHOLE, Stored
+from ledger.spec.recipe import WHOLE_TENSOR, Stored
 
 WEIGHED = "ledger_weighed"  # the name under which transformers knows experts whose activation has their scores in it
 FUSED_GATED, BEFORE_THE_PRODUCT = "fused_gated", "activation"
@@ -71,7 +71,7 @@ def narrow(tensor: Tensor, rule: Stored) -> tuple[Tensor, ...]:
     copy = tensor.new_empty(tensor.shape, dtype=DTYPES[rule.format])
     if rule.block is None:
         return (copy,)
-    if rule.block == WHOLE:
+    if rule.block == WHOLE_TENSOR:
         return copy, tensor.new_empty((), dtype=torch.float32)
     rows = tensor.numel() // tensor.shape[-1]
     kept, along = (

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ledger.lab.transformers.config import NoReferenceError, family, mlp_of, transformers_config
-from ledger.spec.loss_chunks import KINDS, chunks
+from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.optimizer import Implementation
 from ledger.spec.plan import Kernels, Model, Optimizer, Plan, Precision, Recompute, Train
 
@@ -41,7 +41,11 @@ class Workload:
 def workload(plan: Plan) -> Workload:
     """One micro-batch of `plan` on one device, its parallelism left aside."""
     run, optimizer = plan.run, plan.optimizer
-    parts = chunks(plan.kernels, plan.model, plan.run, plan.parallelism) if plan.kernels.loss in KINDS else 0
+    parts = (
+        loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
+        if plan.kernels.loss in CHUNKED_LOSSES
+        else 0
+    )
     kernels = replace(plan.kernels, loss_chunks=parts)
     copied = "ahead" if plan.stack.overlap.host == "compute" else "waited"
     return Workload(

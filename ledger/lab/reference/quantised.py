@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ledger.lab.transformers.config import NoReferenceError
-from ledger.spec.recipe import ROW, WHOLE, Recipe
+from ledger.spec.recipe import WHOLE_ROW, WHOLE_TENSOR, Recipe
 
 DTYPES = {
     "fp8_e4m3": torch.float8_e4m3fn,
@@ -48,9 +48,9 @@ def _copy(like: Tensor, kept: int, contracted: int, recipe: Recipe, of: str) -> 
     data = like.new_empty(kept, contracted // PACKED.get(dtype, 1), dtype=DTYPES[dtype])
     block = recipe.weight_block if of == "weight" else recipe.activation_block
     further = (like.new_empty((), dtype=DTYPES[recipe.tensor_scale]),) if recipe.tensor_scale else ()
-    if block == WHOLE:
+    if block == WHOLE_TENSOR:
         return Copy(data, like.new_empty((), dtype=torch.float32), further)
-    if block == ROW:
+    if block == WHOLE_ROW:
         return Copy(data, like.new_empty(kept, 1, dtype=torch.float32), further)
     rows, columns = (
         _rounded(size, length, step)

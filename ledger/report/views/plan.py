@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.report.views.glance import glance
 from ledger.report.views.parts import Cell, Column, Report, Table, text_cells
-from ledger.spec.paths import row, typed
+from ledger.spec.paths import plan_path, row
 from ledger.spec.paths import unit as base_unit
 from ledger.spec.structures import EACH
 
@@ -98,7 +98,7 @@ def typed_value(path: str, chosen: Plan) -> str:
     stated = row(path)
     if stated is not None and stated.attribute in UNSHOWN:
         return ""
-    value = value_at(chosen, typed(path))
+    value = value_at(chosen, plan_path(path))
     if is_dataclass(value):
         return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Kernels, Model, Precision
 from ledger.spec.problems import Problem
-from ledger.spec.recipe import WHOLE, Recipe
+from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 from ledger.spec.rules.device import peak_key
 
 
@@ -42,9 +42,9 @@ RUNS_ON: Mapping[str, Needs] = {
     "mxfp4": Needs(("blackwell", "cdna4"), f"{TESTED}, PLATFORM_SUPPORTS_MX_GEMM"),
     "nvfp4": Needs(("blackwell",), f"{TE}/quantization.py, check_nvfp4_support: compute capability 10.0"),
 }
-ATTENTION = ("flash", "flash_repeated", "flash3", "triton", "cudnn", "cudnn_grouped")
+TESTED_KERNELS = ("flash", "flash_repeated", "flash3", "triton", "cudnn", "cudnn_grouped")
 EVERYWHERE = ("efficient", "math", "eager")
-FORMATS: Mapping[str, str] = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "e2m1": "nvfp4"}
+MULTIPLIED_AS: Mapping[str, str] = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "e2m1": "nvfp4"}
 
 
 def attention_has_its_architecture(
@@ -53,7 +53,7 @@ def attention_has_its_architecture(
     """An attention kernel is written for the generations that its authors name."""
     if model.bare or _runs(kernels.attention, accelerator):
         return
-    others = [name for name in ATTENTION if _runs(name, accelerator)]
+    others = [name for name in TESTED_KERNELS if _runs(name, accelerator)]
     listed = " | ".join([*others, *EVERYWHERE])
     message = f"{kernels.attention} attention {_refusal(kernels.attention, accelerator)}"
     yield Problem(at("kernels.attention"), message, f"`kernels: {{attention: {listed}}}`")
@@ -63,7 +63,7 @@ def operands_have_their_architecture(accelerator: Accelerator, precision: Precis
     """The generation multiplies what the precision multiplies; formats that it has no peak for are told elsewhere."""
     recipe = precision.matmul
     if peak_key(precision.compute) in accelerator.peak:
-        name = FORMATS.get(precision.compute, precision.compute)
+        name = MULTIPLIED_AS.get(precision.compute, precision.compute)
         if not _runs(name, accelerator):
             yield _multiplied(name, accelerator, at)
     if recipe and peak_key(recipe.format) in accelerator.peak:
@@ -76,11 +76,11 @@ def operands_have_their_architecture(accelerator: Accelerator, precision: Precis
 
 def _scaled(recipe: Recipe) -> str:
     """How a recipe multiplies: scales that are powers of two belong to the microscaling formats."""
-    name = FORMATS[recipe.format]
+    name = MULTIPLIED_AS[recipe.format]
     if recipe.scale == "e8m0":
         return {"fp8": "mxfp8", "nvfp4": "mxfp4"}[name]
     block = max(recipe.activation_block[1], recipe.weight_block[1])
-    return f"{name} with scales of blocks" if name == "fp8" and block > WHOLE[1] else name
+    return f"{name} with scales of blocks" if name == "fp8" and block > WHOLE_TENSOR[1] else name
 
 
 def _runs(name: str, accelerator: Accelerator) -> bool:
@@ -89,7 +89,7 @@ def _runs(name: str, accelerator: Accelerator) -> bool:
 
 
 def _multiplied(name: str, accelerator: Accelerator, at: Places) -> Problem:
-    fits = [way for way in RUNS_ON if way not in ATTENTION and _runs(way, accelerator)]
+    fits = [way for way in RUNS_ON if way not in TESTED_KERNELS and _runs(way, accelerator)]
     help_text = f"{accelerator.architecture} multiplies {', '.join(fits) or 'none of the narrow formats'}"
     return Problem(at("precision"), f"{name} {_refusal(name, accelerator)}", help_text)
 

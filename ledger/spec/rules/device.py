@@ -13,7 +13,7 @@ from ledger.spec.quantities import write
 FLASH_DTYPES = ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2")  # Dao, FlashAttention-2 and -3: half precision and fp8 only
 FLASH_HEAD_DIM = 256  # Dao, FlashAttention-2, README: "All head dimensions up to 256"
 CPU_ATTENTION = ("flash", "math", "eager")  # torch, aten/src/ATen/native/native_functions.yaml: operators with CPU rows
-SAME = 0.01  # two data sheets of one device differ by rounding only
+SAME_FIGURE = 0.01  # two data sheets of one device differ by rounding only
 
 
 def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Places) -> Iterator[Problem]:
@@ -72,7 +72,7 @@ def peaks_are_dense(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
     for dtype, given in accelerator.peak.items():
         for known in at.known:
             dense = known.peak.get(dtype, math.inf)
-            if _alike(accelerator, known) and abs(given - 2 * dense) <= SAME * given:
+            if _alike(accelerator, known) and abs(given - 2 * dense) <= SAME_FIGURE * given:
                 message = f"{dtype} = {write(given, 'FLOP/s', 'T')} is the sparse figure of {known.title}"
                 help_text = f"the dense one is `{write(dense, 'FLOP/s', 'T')}`; dense matmuls reach no more"
                 yield Problem(at(f"accelerator.peak.{dtype}"), message, help_text)
@@ -110,4 +110,4 @@ def peak_key(dtype: str) -> str:
 def _alike(one: Accelerator, other: Accelerator) -> bool:
     names = {one.name.lower(), one.title.lower(), *(alias.lower() for alias in one.aliases)}
     known = {other.name.lower(), other.title.lower(), *(alias.lower() for alias in other.aliases)}
-    return bool(names & known) or abs(one.bandwidth - other.bandwidth) <= SAME * other.bandwidth
+    return bool(names & known) or abs(one.bandwidth - other.bandwidth) <= SAME_FIGURE * other.bandwidth

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.near import nearest
-from ledger.spec.optimizer import KINDS, Optimizer
+from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
 from ledger.spec.places import Places
 from ledger.spec.plan import Assumptions, Cluster, Kernels, Model, Parallelism, Precision, Train
 from ledger.spec.problems import Problem
@@ -90,13 +90,13 @@ def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
 
 def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
     """A rule for the other weights has some to update."""
-    rule, path, left = optimizer, "optimizer", set(KINDS)
+    rule, path, left = optimizer, "optimizer", set(WEIGHT_KINDS)
     while rule.otherwise is not None:
         left, path = left - set(rule.weights), f"{path}.otherwise"
         if not left and at.states(f"{path}.name"):
             name = optimizer.title or optimizer.name
             message = f"`{path}` has no effect: {name} updates every kind of weight"
-            yield Problem(at(f"{path}.name"), message, f"`weights:` some of {', '.join(KINDS)}")
+            yield Problem(at(f"{path}.name"), message, f"`weights:` some of {', '.join(WEIGHT_KINDS)}")
             return
         rule = rule.otherwise
 

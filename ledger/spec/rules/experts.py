@@ -10,7 +10,9 @@ from ledger.spec.plan import Assumptions, Group, Kernels, Model, Parallelism, Pr
 from ledger.spec.problems import Problem
 from ledger.spec.recipe import HALF
 
-ROW = 16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
+ROW_BYTES = (
+    16  # bytes: what rows of operands must be whole multiples of (torch 2.13, aten/src/ATen/native/GroupedMMUtils.h)
+)
 
 
 def experts_subdivide(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
@@ -138,9 +140,11 @@ def rows_are_aligned(
     for group in _sparse(model):
         own = group.mlp.d_ff // parallelism.tensor
         for field, width in (("model.d_model", model.d_model), (f"model.layers.{group.name}.mlp.d_ff", own)):
-            if width % (ROW // 2):
-                message = f"grouped_mm experts need rows of whole {ROW} bytes, and {field.split('.')[-1]} is {width}"
-                yield Problem(at(field), message, multiples(width, ROW // 2))
+            if width % (ROW_BYTES // 2):
+                message = (
+                    f"grouped_mm experts need rows of whole {ROW_BYTES} bytes, and {field.split('.')[-1]} is {width}"
+                )
+                yield Problem(at(field), message, multiples(width, ROW_BYTES // 2))
 
 
 def balance_sees_all_layers(model: Model, parallelism: Parallelism, kernels: Kernels, at: Places) -> Iterator[Problem]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.optimizer import KINDS, Optimizer
+from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
 from ledger.spec.places import Places, multiples
 from ledger.spec.plan import Accelerator, Kernels, Model, Parallelism, Precision, Run
 from ledger.spec.problems import Problem
-from ledger.spec.recipe import HALF, WHOLE
+from ledger.spec.recipe import HALF, WHOLE_TENSOR
 from ledger.spec.rules.device import peak_key
 
 
@@ -25,7 +25,7 @@ def every_weight_is_updated(optimizer: Optimizer, at: Places) -> Iterator[Proble
     rule, place = optimizer, "optimizer"
     while rule.otherwise is not None:
         rule, place = rule.otherwise, f"{place}.otherwise"
-    left = [kind for kind in KINDS if kind not in rule.weights]
+    left = [kind for kind in WEIGHT_KINDS if kind not in rule.weights]
     if left:
         message = f"nothing updates the {' and '.join(left)}: {rule.title} is for {' and '.join(rule.weights)}"
         yield Problem(at(f"{place}.weights"), message, "`otherwise: adamw` updates the rest")
@@ -110,9 +110,9 @@ def recipes_fit_their_scales(precision: Precision, at: Places) -> Iterator[Probl
     recipe = precision.matmul
     if recipe is None:
         return
-    if recipe.layouts == "one" and (recipe.activation_block, recipe.weight_block) != (WHOLE, WHOLE):
+    if recipe.layouts == "one" and (recipe.activation_block, recipe.weight_block) != (WHOLE_TENSOR, WHOLE_TENSOR):
         message = "layouts = one with scales of rows or blocks: backward contracts the other side"
         yield Problem(at("precision.matmul.layouts"), message, "`layouts: both`, or one scale a tensor")
-    if recipe.history and (recipe.activation_block, recipe.weight_block) != (WHOLE, WHOLE):
+    if recipe.history and (recipe.activation_block, recipe.weight_block) != (WHOLE_TENSOR, WHOLE_TENSOR):
         message = "delayed scaling with scales of rows or blocks"
         yield Problem(at("precision.matmul.scales.history"), message, "leave `history` out, or one scale a tensor")

@@ -136,7 +136,7 @@ WARNINGS: tuple[Rule, ...] = (
 )
 
 
-def broken(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Iterator[Problem]:
+def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Iterator[Problem]:
     """What the rules of a table find, as far as the parts they read could be built."""
     known = {**built, "at": at}
     for rule in table:

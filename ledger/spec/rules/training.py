@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.loss_chunks import KINDS, chunks
+from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.places import Places, divisors
 from ledger.spec.plan import Group, Kernels, Model, Parallelism, Recompute, Run, Train
 from ledger.spec.problems import Problem
 
-PARTS = ("attention", "mlp", "attention_norm", "mlp_norm")  # of every layer
-ENDS = ("embedding", "head", "final_norm")
-COUNTED = {"layers": "layers", "segment": "segments of layers"}
-CHOICES = ("every", "layers", "segment", "components", "keep")
+LAYER_PARTS = ("attention", "mlp", "attention_norm", "mlp_norm")  # of every layer
+MODEL_ENDS = ("embedding", "head", "final_norm")
+COUNTED_POLICIES = {"layers": "layers", "segment": "segments of layers"}
+RECOMPUTE_CHOICES = ("every", "layers", "segment", "components", "keep")
 
 
 # --- recompute ----------------------------------------------------------------------------------
@@ -20,21 +20,21 @@ CHOICES = ("every", "layers", "segment", "components", "keep")
 
 def recompute_has_one_policy(recompute: Recompute, at: Places) -> Iterator[Problem]:
     """Policies do not add up."""
-    given = [choice for choice in CHOICES if f"recompute.{choice}" in at.origins]
+    given = [choice for choice in RECOMPUTE_CHOICES if f"recompute.{choice}" in at.origins]
     if len(given) > 1:
         message = (
             f"recompute has {' and '.join(f'`{choice}`' for choice in given)}, but {recompute.policy} is one policy"
         )
-        yield Problem(at(f"recompute.{given[1]}"), message, f"one of {', '.join(CHOICES)}")
+        yield Problem(at(f"recompute.{given[1]}"), message, f"one of {', '.join(RECOMPUTE_CHOICES)}")
 
 
 def recompute_counts_equal_layers(
     model: Model, parallelism: Parallelism, recompute: Recompute, at: Places
 ) -> Iterator[Problem]:
     """Layers are counted, and joined to segments, within one group after the other."""
-    if recompute.policy not in COUNTED or len(model.groups) < 2:
+    if recompute.policy not in COUNTED_POLICIES or len(model.groups) < 2:
         return
-    what = COUNTED[recompute.policy]
+    what = COUNTED_POLICIES[recompute.policy]
     if model.order:
         message = f"{what} are recomputed, but the model's groups take turns"
         yield Problem(
@@ -89,14 +89,14 @@ def loss_chunks_are_equal(
     model: Model, kernels: Kernels, run: Run, parallelism: Parallelism, at: Places
 ) -> Iterator[Problem]:
     """A loss that goes part by part has equal parts of the sequence on every device."""
-    if kernels.loss not in KINDS:
+    if kernels.loss not in CHUNKED_LOSSES:
         if kernels.loss_chunks:
             message = f"`loss_chunks` with `loss: {kernels.loss}`, which takes the sequence as one"
-            yield Problem(at("kernels.loss_chunks"), message, f"`loss: {' | '.join(KINDS)}`, or leave it out")
+            yield Problem(at("kernels.loss_chunks"), message, f"`loss: {' | '.join(CHUNKED_LOSSES)}`, or leave it out")
         return
     if model.bare:
         return
-    parts, tokens = chunks(kernels, model, run, parallelism), run.seq_len // parallelism.context
+    parts, tokens = loss_chunk_count(kernels, model, run, parallelism), run.seq_len // parallelism.context
     if tokens % parts:
         message = f"{tokens} tokens of a sequence do not split into {parts} parts for the loss"
         where = at("kernels.loss_chunks" if "kernels.loss_chunks" in at.origins else "kernels.loss")
@@ -120,25 +120,25 @@ def trained_parts_exist(model: Model, train: Train, at: Places) -> Iterator[Prob
     """Weights are named by part, by group, or by a part of one group."""
     groups = [group.name for group in model.groups]
     sandwiched = any(group.norms != "pre" for group in model.groups)
-    parts = (*PARTS, *(("attention_post_norm", "mlp_post_norm") if sandwiched else ()))
+    parts = (*LAYER_PARTS, *(("attention_post_norm", "mlp_post_norm") if sandwiched else ()))
     legal = {
         *(("multi_token",) if model.predictions else ()),
-        *ENDS,
+        *MODEL_ENDS,
         *parts,
         *groups,
         *(f"{group}/{part}" for group in groups for part in parts),
     }
     for name in train.names:
         if name not in legal and not model.bare:
-            shown = ", ".join((*ENDS, *parts, *groups, f"{groups[0]}/mlp"))
+            shown = ", ".join((*MODEL_ENDS, *parts, *groups, f"{groups[0]}/mlp"))
             yield Problem(at(f"train.{train.kind}"), f"`{name}` is no part of the model", f"parts are {shown}")
 
 
 def something_is_trained(model: Model, train: Train, at: Places) -> Iterator[Problem]:
     """A plan trains at least one weight."""
     groups = {group.name for group in model.groups}
-    everything = {*ENDS, *groups} - ({"head"} if model.tied else set())
-    layers = groups <= set(train.names) or set(PARTS) <= set(train.names)
+    everything = {*MODEL_ENDS, *groups} - ({"head"} if model.tied else set())
+    layers = groups <= set(train.names) or set(LAYER_PARTS) <= set(train.names)
     frozen = set(train.names) | (groups if layers else set())
     if train.kind == "frozen" and everything <= frozen and not model.bare:
         yield Problem(at("train.frozen"), "every weight of the model is frozen", "leave out what is to be trained")

@@ -12,7 +12,7 @@ from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
-from ledger.spec.reader import LARGEST, Node, read
+from ledger.spec.reader import LARGEST_TEXT, Node, read
 
 LONGEST_TITLE = 200
 
@@ -46,7 +46,7 @@ def import_text(text: str, file: str) -> str:
 
 def _parse(text: str, file: str) -> Node:
     try:
-        parsed = json.loads(text) if len(text) <= LARGEST else {}
+        parsed = json.loads(text) if len(text) <= LARGEST_TEXT else {}
     except json.JSONDecodeError as error:
         where = Location(file, error.lineno, error.colno)
         raise SpecError(
