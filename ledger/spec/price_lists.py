@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ledger.price_forms import PRICE_FORMS, Parameter, PriceForm
@@ -45,7 +44,7 @@ class NameOf(String):
             faults.append(Fault(written.path, problem, harmless=True))
         return name
 
-    @cached_property
+    @property
     def bounds(self) -> Schema:
         """The names there are."""
         return {"enum": list(self.names())}

@@ -165,7 +165,7 @@ def test_a_named_accelerator_stands_in_for_an_unknown_device(tmp_path: Path) -> 
     """--accelerator says which data sheet measurements are held against."""
     path = _write(tmp_path / "one.yaml", "a-cloud-h100", f"series:\n{_copies(2.0e12)}\n")
     (fitted,) = fit_all(read_all([path]), "h100-sxm")
-    assert fitted.device.base == "h100-sxm"
+    assert fitted.device.accelerator.name == "h100-sxm"
 
 
 def test_a_processor_is_held_against_no_gpu(tmp_path: Path) -> None:
