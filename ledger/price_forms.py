@@ -20,7 +20,7 @@ LONGEST_START = 1.0  # seconds; launches and the first bytes of transfers take m
 
 
 @dataclass(frozen=True)
-class Parameter:
+class PriceParameter:
     """One constant of a form: its `unit` (s, B/s, or 1), its range, what is `typical` of it, where fits begin.
 
     `strays`: where measurements may show it hardly or not at all, how far it strays from the typical (see NEAR, FAR).
@@ -58,7 +58,7 @@ class PriceForm:
     `timed_with_others` names the form that such timings of this kernel have.
     """
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[PriceParameter, ...]
     sizes: Mapping[str, str]
     seconds: Seconds
     formula: str
@@ -119,13 +119,15 @@ def _send(p: Parameters, of: Sizes, _: DataSheet) -> Amount:
     return p["a"] + of["bytes"] / p["B"]
 
 
-def _share(name: str, meaning: str, typical: float, strays: float | None = None) -> Parameter:
+def _share(name: str, meaning: str, typical: float, strays: float | None = None) -> PriceParameter:
     """A share of a data sheet's figure."""
-    return Parameter(name, "1", meaning, typical, most=1.0, positive=True, strays=strays)
+    return PriceParameter(name, "1", meaning, typical, most=1.0, positive=True, strays=strays)
 
 
-def _start(typical: float) -> Parameter:
-    return Parameter("t0", "s", "seconds that it takes whatever its size", typical, most=LONGEST_START, strays=NEAR)
+def _start(typical: float) -> PriceParameter:
+    return PriceParameter(
+        "t0", "s", "seconds that it takes whatever its size", typical, most=LONGEST_START, strays=NEAR
+    )
 
 
 FLOPS = {"flops": "FLOPs that it runs"}
@@ -136,16 +138,18 @@ _MATMUL_PARAMETERS = (
     _share("e", PEAK_SHARE, 0.8),
     _start(3e-6),
     _share("b", "share of the memory's bandwidth", 0.75, NEAR),
-    Parameter("k0", "1", "inner size at which half of the time goes into starting a tile", 100.0, strays=FAR),
-    Parameter("c", "1", "what a wave of tiles that does not fill the device costs, over a full one", 0.03, strays=FAR),
+    PriceParameter("k0", "1", "inner size at which half of the time goes into starting a tile", 100.0, strays=FAR),
+    PriceParameter(
+        "c", "1", "what a wave of tiles that does not fill the device costs, over a full one", 0.03, strays=FAR
+    ),
 )
 _MATMUL_SIZES = {**FLOPS, **BYTES, "m": "rows, of all products of a batch", "n": "columns", "k": "inner size"}
 _ATTENTION_PARAMETERS = (
     _share("e", PEAK_SHARE, 0.5),
-    Parameter("s0", "1", "tokens of a sequence at which half of the rate is reached", 500.0, strays=FAR),
+    PriceParameter("s0", "1", "tokens of a sequence at which half of the rate is reached", 500.0, strays=FAR),
     _start(5e-6),
 )
-_LATENCY = Parameter("a", "s", "seconds that it takes whatever its size", 1e-5, most=LONGEST_START)
+_LATENCY = PriceParameter("a", "s", "seconds that it takes whatever its size", 1e-5, most=LONGEST_START)
 
 PRICE_FORMS: Mapping[str, PriceForm] = {
     "matmul": PriceForm(
@@ -157,7 +161,10 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         timed_with_others="casting",
     ),
     "casting": PriceForm(
-        (*_MATMUL_PARAMETERS, Parameter("d", "1", "times the bytes of casts over full bandwidth", 1.5, strays=FAR)),
+        (
+            *_MATMUL_PARAMETERS,
+            PriceParameter("d", "1", "times the bytes of casts over full bandwidth", 1.5, strays=FAR),
+        ),
         {**_MATMUL_SIZES, "beside": "bytes of the casts of its operands"},
         _casting,
         "matmul + d * beside / bandwidth",
@@ -168,7 +175,7 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
             _share("e", PEAK_SHARE, 0.65),
             _start(1e-5),
             _share("b", "share of the memory's bandwidth", 0.75, NEAR),
-            Parameter("m0", "1", "rows of a group at which half of the rate is reached", 200.0, strays=FAR),
+            PriceParameter("m0", "1", "rows of a group at which half of the rate is reached", 200.0, strays=FAR),
         ),
         {**FLOPS, **BYTES, "group": "rows of one group", "kernels": "grouped products that are timed as one"},
         _grouped,
@@ -182,7 +189,10 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         timed_with_others="module",
     ),
     "module": PriceForm(
-        (*_ATTENTION_PARAMETERS, Parameter("c", "1", "times the bytes beside it over full bandwidth", 1.0, strays=FAR)),
+        (
+            *_ATTENTION_PARAMETERS,
+            PriceParameter("c", "1", "times the bytes beside it over full bandwidth", 1.0, strays=FAR),
+        ),
         {**FLOPS, "seq": "tokens of a sequence", "beside": "bytes of the memory-bound kernels beside it"},
         _attention_module,
         "attention + c * beside / bandwidth",
@@ -202,13 +212,13 @@ PRICE_FORMS: Mapping[str, PriceForm] = {
         priced=False,
     ),
     "collective": PriceForm(
-        (_LATENCY, Parameter("B", "B/s", "bandwidth of the bus", 2e11, positive=True)),
+        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the bus", 2e11, positive=True)),
         {"bus_bytes": "bytes over a link: payload x 2(n-1)/n of an all-reduce, (n-1)/n of the others"},
         _collective,
         "a + bus_bytes / B + sqrt(a * bus_bytes / B)",
     ),
     "send": PriceForm(
-        (_LATENCY, Parameter("B", "B/s", "bandwidth of the link", 5e10, positive=True)),
+        (_LATENCY, PriceParameter("B", "B/s", "bandwidth of the link", 5e10, positive=True)),
         BYTES,
         _send,
         "a + bytes / B",

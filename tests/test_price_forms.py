@@ -13,7 +13,7 @@ from ledger.books.prices import FALLBACK, Work, kernel
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.form_table import FORMS, form_lines
-from ledger.price_forms import PRICE_FORMS, DataSheet, Parameter, PriceForm, seconds
+from ledger.price_forms import PRICE_FORMS, DataSheet, PriceForm, PriceParameter, seconds
 from ledger.spec.hardware import Curve
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import KERNEL_FAMILIES, KernelFamily, form_of, measured_classes, price_classes
@@ -97,8 +97,8 @@ series:
 
 SORTING = PriceForm(
     parameters=(
-        Parameter("b", "1", "share of the bandwidth", 0.5, most=1.0, positive=True),
-        Parameter("v", "1", "share of the arithmetic outside matrix units", 0.5, most=1.0, positive=True),
+        PriceParameter("b", "1", "share of the bandwidth", 0.5, most=1.0, positive=True),
+        PriceParameter("v", "1", "share of the arithmetic outside matrix units", 0.5, most=1.0, positive=True),
     ),
     sizes={"bytes": "bytes that it moves", "flops": "comparisons that it makes"},
     seconds=lambda p, of, sheet: of["bytes"] / (p["b"] * sheet.bandwidth) + of["flops"] / (p["v"] * sheet.peak),

@@ -13,7 +13,7 @@ Number = int | Fraction | float
 
 
 @dataclass(frozen=True)
-class Operation:
+class ArithmeticOperation:
     """One operation. `array` names numpy's function, `script` is its JavaScript, `binds` how tightly that binds.
 
     Operands of `script` are written in parentheses where they bind less tightly than the operation does.
@@ -61,27 +61,27 @@ SUM, PRODUCT, CALL = 6, 7, 9  # how tightly JavaScript binds: sums, products, ca
 COMPARISON, EQUALITY, BOTH, CHOICE = 5, 4, 3, 1
 WHOLE = 1e-3  # what is not whole to begin with is off by a third or so; rounding is off by far less
 
-OPERATIONS: dict[str, Operation] = {
-    "add": Operation(operator.add, "add", "{}+{}", SUM),
-    "subtract": Operation(operator.sub, "subtract", "{}-{}", SUM),
-    "multiply": Operation(operator.mul, "multiply", "{}*{}", PRODUCT),
-    "divide": Operation(divide, "divide", "{}/{}", PRODUCT),
-    "true_divide": Operation(operator.truediv, "divide", "{}/{}", PRODUCT),
-    "floor_divide": Operation(operator.floordiv, "floor_divide", "Math.floor({}/{})", CALL),
-    "ceil_divide": Operation(ceil_div, "ceil_divide", "Math.ceil({}/{})", CALL),
-    "modulo": Operation(operator.mod, "mod", "{}%{}", PRODUCT),
-    "power": Operation(power, "power", "{}**{}", CALL),
-    "minimum": Operation(min, "minimum", "Math.min({},{})", CALL),
-    "maximum": Operation(max, "maximum", "Math.max({},{})", CALL),
-    "absolute": Operation(abs, "absolute", "Math.abs({})", CALL),
-    "square_root": Operation(math.sqrt, "sqrt", "Math.sqrt({})", CALL),
-    "logarithm": Operation(math.log, "log", "Math.log({})", CALL),
-    "truncate": Operation(int, "truncate", f"Math.floor({{}}+{WHOLE})", CALL),
-    "share": Operation(share, "share", "share({},{})", CALL),
-    "less": Operation(operator.lt, "less", "{}<{}", COMPARISON),
-    "less_equal": Operation(operator.le, "less_equal", "{}<={}", COMPARISON),
-    "equal": Operation(operator.eq, "equal", "{}==={}", EQUALITY),
-    "not": Operation(operator.not_, "logical_not", "!{}", CALL),
-    "both": Operation(lambda one, other: bool(one and other), "logical_and", "{}&&{}", BOTH),
-    "where": Operation(choose, "where", "{}?{}:{}", CHOICE),
+OPERATIONS: dict[str, ArithmeticOperation] = {
+    "add": ArithmeticOperation(operator.add, "add", "{}+{}", SUM),
+    "subtract": ArithmeticOperation(operator.sub, "subtract", "{}-{}", SUM),
+    "multiply": ArithmeticOperation(operator.mul, "multiply", "{}*{}", PRODUCT),
+    "divide": ArithmeticOperation(divide, "divide", "{}/{}", PRODUCT),
+    "true_divide": ArithmeticOperation(operator.truediv, "divide", "{}/{}", PRODUCT),
+    "floor_divide": ArithmeticOperation(operator.floordiv, "floor_divide", "Math.floor({}/{})", CALL),
+    "ceil_divide": ArithmeticOperation(ceil_div, "ceil_divide", "Math.ceil({}/{})", CALL),
+    "modulo": ArithmeticOperation(operator.mod, "mod", "{}%{}", PRODUCT),
+    "power": ArithmeticOperation(power, "power", "{}**{}", CALL),
+    "minimum": ArithmeticOperation(min, "minimum", "Math.min({},{})", CALL),
+    "maximum": ArithmeticOperation(max, "maximum", "Math.max({},{})", CALL),
+    "absolute": ArithmeticOperation(abs, "absolute", "Math.abs({})", CALL),
+    "square_root": ArithmeticOperation(math.sqrt, "sqrt", "Math.sqrt({})", CALL),
+    "logarithm": ArithmeticOperation(math.log, "log", "Math.log({})", CALL),
+    "truncate": ArithmeticOperation(int, "truncate", f"Math.floor({{}}+{WHOLE})", CALL),
+    "share": ArithmeticOperation(share, "share", "share({},{})", CALL),
+    "less": ArithmeticOperation(operator.lt, "less", "{}<{}", COMPARISON),
+    "less_equal": ArithmeticOperation(operator.le, "less_equal", "{}<={}", COMPARISON),
+    "equal": ArithmeticOperation(operator.eq, "equal", "{}==={}", EQUALITY),
+    "not": ArithmeticOperation(operator.not_, "logical_not", "!{}", CALL),
+    "both": ArithmeticOperation(lambda one, other: bool(one and other), "logical_and", "{}&&{}", BOTH),
+    "where": ArithmeticOperation(choose, "where", "{}?{}:{}", CHOICE),
 }

@@ -71,7 +71,7 @@ def price_call(call: KernelCall, plan: Plan) -> KernelTime:
     )
 
 
-def _price(call: KernelCall, plan: Plan) -> prices.Price:
+def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
     device, kind = plan.accelerator, call.kind
     if isinstance(kind, Transfer):
         where = prices.mesh(kind.axis, plan.parallelism, device, plan.cluster)

@@ -111,7 +111,7 @@ def _launch(plan: Plan, by: Amount) -> Plan:
 
 
 @dataclass(frozen=True)
-class Price:
+class PriceInput:
     """A price that can move: its `path` and `title`, the plan with it `moved`, which calls it `prices`.
 
     `pace` is the total that says how much it counts, `limit` what the resource is called where it counts most.
@@ -140,15 +140,15 @@ def _moves(call: KernelCall) -> bool:
 
 
 PRICES = (
-    Price("accelerator.peak", "matmul peak", _peak, _computes, "pace.matmul", "matrix units"),
-    Price("accelerator.bandwidth", "memory bandwidth", _bandwidth, _computes, "pace.memory", "memory bandwidth"),
-    Price("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup, _moves,
+    PriceInput("accelerator.peak", "matmul peak", _peak, _computes, "pace.matmul", "matrix units"),
+    PriceInput("accelerator.bandwidth", "memory bandwidth", _bandwidth, _computes, "pace.memory", "memory bandwidth"),
+    PriceInput("accelerator.scaleup.bandwidth", "bandwidth within a node", _scaleup, _moves,
           "pace.scaleup", "network within a node"),
-    Price("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout, _moves,
+    PriceInput("cluster.scaleout.bandwidth", "bandwidth between nodes", _scaleout, _moves,
           "pace.scaleout", "network between nodes"),
-    Price("accelerator.host_link", "bandwidth of the link to the host", _host_link, _moves,
+    PriceInput("accelerator.host_link", "bandwidth of the link to the host", _host_link, _moves,
           "pace.host", "link to the host"),
-    Price("stack.launch.per_operation", "time of a launch", _launch, lambda _: False,
+    PriceInput("stack.launch.per_operation", "time of a launch", _launch, lambda _: False,
           "pace.launch", "kernel launches", better=-1),
 )  # fmt: skip
 LIMITS = {**{price.pace: price.limit for price in PRICES}, FIXED: "start times and latencies"}

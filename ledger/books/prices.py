@@ -79,7 +79,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Price:
+class KernelPrice:
     """Seconds of one occurrence; `floor` and `compute` are by data sheet; `bound` is compute, memory or network."""
 
     seconds: Amount
@@ -119,7 +119,7 @@ def _far(have: float, want: float) -> float:
     return abs(have - want) / want if want and have else 0.0
 
 
-def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
+def kernel(device: Accelerator, work: Work, level: float = 1.0) -> KernelPrice:
     """The price of one kernel. `level` is the software's matmul rate over that of the calibrated library.
 
     Raises KeyError where the accelerator has no rate for the dtype (a rule on the spec refuses such plans).
@@ -137,7 +137,7 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> Price:
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")
     calibrated = measured is not None and own
-    return Price(maximum(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
+    return KernelPrice(maximum(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
 
 
 def levelled(kind: KernelClass, form: str) -> bool:
@@ -207,17 +207,17 @@ FACTOR: Mapping[str, Callable[[Amount], Amount]] = {
 }
 
 
-def host_copy(device: Accelerator, direction: str, payload: Amount) -> Price:
+def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPrice:
     """The price of one copy between a device and its host, `down` or `up`: a + bytes/B, or by the link's data sheet."""
     floor = payload / device.host_bandwidth
     found = curve(device, KernelClass(HOST_LINK, direction))
     if found is None:
-        return Price(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
+        return KernelPrice(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
     seconds = price_forms.seconds("send", found.parameters, {"bytes": payload}, DataSheet())
-    return Price(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
+    return KernelPrice(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
 
 
-def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> Price:
+def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, payload: Amount) -> KernelPrice:
     """The price of one collective over an axis, or of one send.
 
     Within a domain: a + x + sqrt(a x), x the bytes over the bus bandwidth. Across domains, the bus is as fast as the
@@ -225,7 +225,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, p
     all-to-all every rank has bytes of its own for every other, so each has its own card for those that leave the node.
     """
     if at.size == 1:
-        return Price(0.0, 0.0, "network", 0.0, calibrated=True)
+        return KernelPrice(0.0, 0.0, "network", 0.0, calibrated=True)
     crosses, several = at.domains > 1, at.local > 1
     alone = collective in ("send", "all_to_all")  # no two devices of a node send the same
     sent = payload * FACTOR[collective](at.size)
@@ -245,7 +245,7 @@ def transfer(device: Accelerator, cluster: Cluster, collective: str, at: Mesh, p
     seconds = price_forms.seconds(form, {"a": start, "B": bus}, {"bytes": sent, "bus_bytes": sent}, DataSheet())
     error = where(crosses, UNCALIBRATED_ERROR, found["error"]) if found else UNCALIBRATED_ERROR
     taken = where(payload > 0, maximum(seconds, floor), 0.0)
-    return Price(taken, floor, "network", error, calibrated=where(crosses, False, True) if found else False)
+    return KernelPrice(taken, floor, "network", error, calibrated=where(crosses, False, True) if found else False)
 
 
 def nearest_group(device: Accelerator, collective: str, ranks: Amount) -> Mapping[str, Amount] | None:

@@ -126,7 +126,7 @@ class RoleResult:
 
 
 @dataclass(frozen=True)
-class Span:
+class WaterfallPart:
     """One part of the step's waterfall: `seconds` on the critical path, of a transfer or of anything else."""
 
     name: str
@@ -169,7 +169,7 @@ class Compiled:
     totals: Mapping[str, Number]
     accounts: tuple[Account, ...]
     roles: tuple[RoleResult, ...]
-    waterfall: tuple[Span, ...]
+    waterfall: tuple[WaterfallPart, ...]
     verdict: Verdict
     symbols: Mapping[str, Symbol]  # every symbol that occurs in a formula, by its printed name
     books: tuple[CompiledRole, ...] = field(default=(), repr=False, compare=False)  # what all of it was valued from

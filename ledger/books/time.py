@@ -15,7 +15,7 @@ from ledger.books.entries import STEP
 from ledger.books.overlap import cargo, moves, spent
 from ledger.books.passes import PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
-from ledger.books.results import Number, Span
+from ledger.books.results import Number, WaterfallPart
 from ledger.model.causes import HostTransfer, Transfer
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.plan import Plan
@@ -114,10 +114,10 @@ WAITS = {
 TITLES = {**KERNELS, **OPEN_TRANSFERS, **WAITS}
 
 
-def spans(time: StepTime) -> tuple[Span, ...]:
+def spans(time: StepTime) -> tuple[WaterfallPart, ...]:
     """The parts of the critical path that take any time, in the order of a step."""
     return tuple(
-        Span(name, title, time.parts[name], transfer=name in OPEN_TRANSFERS)
+        WaterfallPart(name, title, time.parts[name], transfer=name in OPEN_TRANSFERS)
         for name, title in TITLES.items()
         if time.parts.get(name, 0) > 0
     )

@@ -13,7 +13,7 @@ import click
 from ledger.cli.options import json_option, set_option, spec_argument
 
 if TYPE_CHECKING:
-    from ledger.evidence.verdicts import Verdict
+    from ledger.evidence.verdicts import ComparedFigure
     from ledger.evidence.verification import Verification
 
 DISAGREES = 1
@@ -156,7 +156,7 @@ def show(found: Verification) -> None:
     print_table(COLUMNS, [row(verdict) for verdict in found.verdicts], right=COLUMNS[1:4])
 
 
-def row(verdict: Verdict) -> tuple[str, ...]:
+def row(verdict: ComparedFigure) -> tuple[str, ...]:
     """One line of the table; bytes and FLOPs are written out, since it is about the last digits."""
     if verdict.found is None or verdict.predicted is None:
         return verdict.account, "", "", "", "", verdict.status, verdict.skipped

@@ -43,7 +43,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Plot:
     """Points (across, up, label) of one quantity over another, with their titles and units."""
 
     title: str
@@ -58,7 +58,7 @@ class Found:
 
     figures: tuple[Figure, ...]
     grid: Grid | None = None
-    curve: Curve | None = None
+    curve: Plot | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ledger.books.results import Number
-from ledger.course.view import Page, page
+from ledger.course.view import LecturePage, page
 from ledger.report import assets
 from ledger.report.contract import json_number
 from ledger.report.files import replace_file
@@ -34,7 +34,7 @@ def write_lecture(lecture: Lecture, answers: Iterable[Answer], out: Path, format
     return [path for path, _ in made]
 
 
-def render(view: Page, *, screen: bool = True) -> str:
+def render(view: LecturePage, *, screen: bool = True) -> str:
     """The page, for the screen or for paper."""
     style, script = "\n".join((stylesheet(), assets.text("lecture.css"))), assets.text("script.js")
     text = (
@@ -51,22 +51,22 @@ def render(view: Page, *, screen: bool = True) -> str:
     return share_letters(text) if screen else text
 
 
-def html(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def html(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """The page."""
     return render(view).encode()
 
 
-def pdf(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def pdf(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """The page on paper, the specs attached."""
     return render_pdf(render(view, screen=False), lecture.name, lecture.text)
 
 
-def markdown(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def markdown(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """Questions and answers as tables."""
     return environment().get_template("lecture.md").render(page=view).encode()
 
 
-def records(lecture: Lecture, view: Page, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def records(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """Every figure with every digit, and whether expectations hold, as `ledger-lecture/1`."""
     published = {"schema": SCHEMA, "lecture": lecture.title, "questions": [record(answer) for answer in answers]}
     return f"{json.dumps(published, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode()
@@ -92,7 +92,7 @@ def shown(value: Number | str) -> int | float | str:
     return value if isinstance(value, str) else json_number(value)
 
 
-FORMATS: Mapping[str, Callable[[Lecture, Page, Iterable[Answer]], bytes]] = {
+FORMATS: Mapping[str, Callable[[Lecture, LecturePage, Iterable[Answer]], bytes]] = {
     "html": html,
     "pdf": pdf,
     "md": markdown,

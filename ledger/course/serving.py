@@ -9,7 +9,7 @@ import sympy
 
 from ledger.arithmetic.values import Amount
 from ledger.books.compiled_roles import Whole, whole
-from ledger.course.answers import Curve, Figure, Found, Grid
+from ledger.course.answers import Figure, Found, Grid, Plot
 from ledger.course.asks import InferenceAsk
 from ledger.model import dtypes
 from ledger.model.contraction import Contraction
@@ -25,7 +25,7 @@ CONTEXT = "batch kv_heads share cached, batch cached kv_heads head_dim -> batch 
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """Work of one forward pass, and its seconds when each operation runs at the roof of the data sheet."""
 
     flops: float
@@ -72,21 +72,21 @@ def inference(ask: InferenceAsk) -> Found:
         ("fits", "yes"),
     )
     title = "Decoding: time of a token against throughput, by the number of sequences"
-    curve = Curve(title, ("tokens a second, all sequences", "tokens/s"), ("time of one token", "s"), tuple(points))
+    curve = Plot(title, ("tokens a second, all sequences", "tokens/s"), ("time of one token", "s"), tuple(points))
     return Found(figures, Grid("Decoding at the roof of the data sheet", columns, tuple(rows)), curve)
 
 
-def _bound(run: Pass, ridge: float) -> str:
+def _bound(run: ForwardPass, ridge: float) -> str:
     return "compute" if run.intensity >= ridge else "memory"
 
 
-def decode(plan: Plan, context: int, batch: int) -> Pass:
+def decode(plan: Plan, context: int, batch: int) -> ForwardPass:
     """One token of each of `batch` sequences, with `context` tokens of each in the cache."""
     model = whole(sized(plan, 1, batch))
     return _run(plan, model, [*_forward(model), *_cached(plan, context)])
 
 
-def prefill(plan: Plan, tokens: int) -> Pass:
+def prefill(plan: Plan, tokens: int) -> ForwardPass:
     """All tokens of one prompt at once."""
     model = whole(sized(plan, tokens, 1))
     return _run(plan, model, list(_forward(model)))
@@ -97,7 +97,7 @@ def sized(plan: Plan, tokens: int, batch: int) -> Plan:
     return replace(plan, run=replace(plan.run, seq_len=tokens, micro_batch=batch))
 
 
-def _run(plan: Plan, model: Whole, work: list[tuple[sympy.Expr, Operation]]) -> Pass:
+def _run(plan: Plan, model: Whole, work: list[tuple[sympy.Expr, Operation]]) -> ForwardPass:
     """Each operation at the larger of its compute and its traffic."""
     flops = moved = seconds = 0.0
     peak, bandwidth = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)], plan.accelerator.bandwidth
@@ -107,7 +107,7 @@ def _run(plan: Plan, model: Whole, work: list[tuple[sympy.Expr, Operation]]) -> 
         flops += matmul + other
         moved += traffic
         seconds += max(matmul / peak + other / plan.accelerator.vector, traffic / bandwidth)
-    return Pass(flops, moved, seconds)
+    return ForwardPass(flops, moved, seconds)
 
 
 def _forward(model: Whole) -> Iterator[tuple[sympy.Expr, Operation]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.course.answers import Amount, Answer, Curve, Figure, Grid, Outcome, Value
+from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot, Value
 from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
 from ledger.report.charts import curve
@@ -44,8 +44,8 @@ class Article:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A chapter."""
+class AnsweredChapter:
+    """A chapter with the answers to its questions."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Page:
+class LecturePage:
     """The whole lecture: where the notes are wrong, then chapter by chapter."""
 
     name: str
@@ -63,14 +63,14 @@ class Page:
     source: str
     summary: str
     corrections: Table
-    parts: tuple[Part, ...]
+    parts: tuple[AnsweredChapter, ...]
 
 
-def page(lecture: Lecture, answers: Iterable[Answer]) -> Page:
+def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
     """The answers in the order of the lecture."""
     given = {id(answer.question): answer for answer in answers}
     mine = [given[id(question)] for chapter in lecture.chapters for question in chapter.questions]
-    return Page(
+    return LecturePage(
         lecture.name,
         lecture.title,
         lecture.about,
@@ -116,9 +116,9 @@ def right(answer: Answer) -> str:
     return "; ".join(f"{name}: {found.text}{f' ({found.note})' if found.note else ''}" for name, found in cells)
 
 
-def part(chapter: Chapter, answers: Sequence[Answer]) -> Part:
+def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:
     """One chapter."""
-    return Part(chapter.name, chapter.title, chapter.about, tuple(article(answer) for answer in answers))
+    return AnsweredChapter(chapter.name, chapter.title, chapter.about, tuple(article(answer) for answer in answers))
 
 
 def article(answer: Answer) -> Article:
@@ -189,7 +189,7 @@ def cell(value: Value | Amount, unit: str) -> Cell:
     return Cell(text.replace("_", " ") if unit == "" else text, note=note, status=text if unit == "status" else "")
 
 
-def chart(found: Curve) -> Chart:
+def chart(found: Plot) -> Chart:
     """A curve; points whose names say more than a number are out of reach."""
     places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
     across, up = (curve.Axis(*axis) for axis in (found.across, found.up))

@@ -16,7 +16,7 @@ from ledger.evidence.microbenchmarks.checks import benchmark_problems, published
 from ledger.evidence.microbenchmarks.records import PlacedRecord, Record, series_records
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
 from ledger.evidence.verdict_records import DERIVATION, verdict, verdict_problems
-from ledger.evidence.verdicts import Verdict
+from ledger.evidence.verdicts import ComparedFigure
 from ledger.spec.library import default_library, display_path
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
@@ -65,7 +65,7 @@ class Evidence:
     failed: tuple[Record, ...]
     runs: tuple[MeasuredRun, ...]
     fits: tuple[MeasuredRun, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ComparedFigure, ...]
     node: Node
 
     @property

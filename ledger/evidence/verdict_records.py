@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ledger.evidence.verdicts import EXACT, TOLERANCES, Cause, Verdict
+from ledger.evidence.verdicts import EXACT, TOLERANCES, ComparedFigure, KnownDifference
 from ledger.spec.near import nearest
 from ledger.spec.problems import Problem
 from ledger.spec.reader import Node
@@ -41,22 +41,22 @@ def _is_count(node: Node) -> bool:
     return isinstance(node.value, int) and not isinstance(node.value, bool)
 
 
-def verdict(record: Node) -> Verdict:
+def verdict(record: Node) -> ComparedFigure:
     """The verdict of a record that has no problems."""
     plain: Any = record.plain()
-    return Verdict(
+    return ComparedFigure(
         account=str(plain["account"]),
         unit=str(plain.get("unit", "")),
         predicted=plain.get("predicted"),
         found=plain.get("found"),
         tolerance=TOLERANCES[plain.get("tolerance", EXACT.title)],
-        causes=tuple(Cause(name, amount) for name, amount in plain.get("causes", {}).items()),
+        causes=tuple(KnownDifference(name, amount) for name, amount in plain.get("causes", {}).items()),
         where=str(plain.get("moment", "")),
         skipped=str(plain.get("reason", "")),
     )
 
 
-def verdict_record(verdict: Verdict) -> Mapping[str, Any]:
+def verdict_record(verdict: ComparedFigure) -> Mapping[str, Any]:
     """A verdict as the record that it is read from; of one that was not checked, its reason."""
     record: dict[str, Any] = {"what": DERIVATION, "account": verdict.account}
     if verdict.skipped:

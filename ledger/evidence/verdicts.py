@@ -24,20 +24,20 @@ TOLERANCES = {tolerance.title: tolerance for tolerance in (EXACT, ROUNDING, HALF
 
 
 @dataclass(frozen=True)
-class Cause:
+class KnownDifference:
     """A named part of found minus predicted, known to the byte."""
 
     name: str
     amount: int
 
 
-def total(causes: Iterable[Cause]) -> int:
+def total(causes: Iterable[KnownDifference]) -> int:
     """Bytes of all of them."""
     return sum(cause.amount for cause in causes)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ComparedFigure:
     """One figure: predicted by the ledger, found by PyTorch. `skipped` says why nothing was found.
 
     `where`: the moment of the step at which PyTorch's figure is reached, for peaks.
@@ -49,7 +49,7 @@ class Verdict:
     found: int | None
     tolerance: Tolerance
     origin: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[KnownDifference, ...] = ()
     where: str = ""
     skipped: str = ""
 
@@ -87,11 +87,11 @@ class Verdict:
         return self.status != DIFFERS
 
 
-def unchecked(account: str, reason: str) -> Verdict:
+def unchecked(account: str, reason: str) -> ComparedFigure:
     """A figure that the judge cannot find, and why."""
-    return Verdict(account, "", None, None, EXACT, skipped=reason)
+    return ComparedFigure(account, "", None, None, EXACT, skipped=reason)
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict | None:
+def worst(verdicts: Sequence[ComparedFigure]) -> ComparedFigure | None:
     """The checked figure with the largest relative difference."""
     return max((v for v in verdicts if v.status != UNCHECKED), key=lambda v: abs(v.error), default=None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger.evidence.verdicts import DIFFERS, STATUSES, UNCHECKED, Verdict, worst
+from ledger.evidence.verdicts import DIFFERS, STATUSES, UNCHECKED, ComparedFigure, worst
 
 VERIFY_SCHEMA = "ledger-verify/1"
 
@@ -31,7 +31,7 @@ class Verification:
     model: str
     digest: str
     layers: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ComparedFigure, ...]
     origin: JudgeOrigin
     judged_as: tuple[str, ...] = ()
     layout: str = ""
@@ -70,7 +70,7 @@ def published(found: Verification, spec: str) -> dict[str, Any]:
     }
 
 
-def checks(verdicts: Sequence[Verdict]) -> Iterator[dict[str, Any]]:
+def checks(verdicts: Sequence[ComparedFigure]) -> Iterator[dict[str, Any]]:
     """Each verdict as a JSON object."""
     for verdict in verdicts:
         yield {

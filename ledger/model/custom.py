@@ -10,7 +10,7 @@ from ledger.model.modules import Module, Parameter
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.feed_forward import GIVEN
-from ledger.spec.plan import MLP, Custom, Step
+from ledger.spec.plan import MLP, ComponentStep, Custom
 
 
 def custom(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
@@ -33,7 +33,9 @@ def _split(tape: Tape, component: Custom) -> Tape:
     return replace(tape, layout=replace(tape.layout, splits={**tape.layout.splits, **cut}))
 
 
-def _step(tape: Tape, module: Module, operands: list[Tensor], written: tuple[Custom, Step, dict[str, Dim]]) -> Tensor:
+def _step(
+    tape: Tape, module: Module, operands: list[Tensor], written: tuple[Custom, ComponentStep, dict[str, Dim]]
+) -> Tensor:
     (component, step, table), name = written, str(module)
     if step.kind == "activation":
         return activation(tape.inside("activation"), name, operands[0], step.activation)

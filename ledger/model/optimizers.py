@@ -35,7 +35,7 @@ class Owned:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StateTensor:
     """One allocation of an optimizer beside a weight: `elements` of `dtype`."""
 
     name: str
@@ -125,7 +125,7 @@ def shape_of(state: State, unit: str, weight: Tensor) -> str:
     return state.shapes.get(name, by_kind)
 
 
-def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[Kept]:
+def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -> Iterator[StateTensor]:
     """What is kept beside a weight: each state, and the scales of its blocks. `value` says what is too small to cut."""
     for name, state in one.rule.states.items():
         shape = shape_of(state, one.unit, one.weight)
@@ -133,12 +133,12 @@ def states(one: Owned, sharding: Sharding, precision: Precision, value: Value) -
             continue
         size, dtype = elements(shape, one.weight, sharding), dtype_of(state.dtype, precision)
         if state.scales is None:
-            yield Kept(name, size, dtype)
+            yield StateTensor(name, size, dtype)
         elif value(size) < state.scales.smallest:
-            yield Kept(name, size, "fp32")
+            yield StateTensor(name, size, "fp32")
         else:
-            yield Kept(name, size, dtype)
-            yield Kept(f"{name}.scales", CeilDiv(size, state.scales.block), state.scales.dtype)
+            yield StateTensor(name, size, dtype)
+            yield StateTensor(f"{name}.scales", CeilDiv(size, state.scales.block), state.scales.dtype)
 
 
 def dtype_of(written: str, precision: Precision) -> str:

@@ -64,7 +64,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Step:
+class ComponentStep:
     """One step of a custom component: `kind` is einsum, activation, multiply or add; `of` names what it is from."""
 
     spec: ClassVar[PartHeader] = PartHeader(
@@ -88,7 +88,7 @@ class Step:
     activation: Annotated[str, Choice("silu", "gelu", "gelu_tanh", "relu", "relu2"), "A nonlinearity."] = ""
 
     @classmethod
-    def from_spec(cls, given: Values) -> Step:
+    def from_spec(cls, given: Values) -> ComponentStep:
         """What it does is the key it has; `custom` gives it the name and the results that it does not state."""
         kind = next((kind for kind in STEPS if kind in given), "")
         pair = {key: given.pop(key) for key in ("multiply", "add") if key in given}
@@ -101,18 +101,18 @@ class Custom:
 
     dims: tuple[tuple[str, int], ...]
     weights: tuple[tuple[str, tuple[str, ...]], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ComponentStep, ...]
     split: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def custom(
     dims: Mapping[str, int],
     weights: Mapping[str, str],
-    steps: tuple[Step, ...],
+    steps: tuple[ComponentStep, ...],
     split: Mapping[str, tuple[str, ...]],
 ) -> Custom:
     """The component; a step is from the one before, and named by what it does, where it does not say."""
-    named: list[Step] = []
+    named: list[ComponentStep] = []
     for step in steps:
         name = step.name or f"{step.kind}_{len(named) + 1}"
         before = named[-1].name if named else "x"
@@ -140,7 +140,7 @@ CUSTOM_ROWS = (
     ),
     Row(
         "steps",
-        ListOf(PartOf(Step), 1),
+        ListOf(PartOf(ComponentStep), 1),
         "Of a custom component: what it does, in order, from `x` (batch seq d_model) to a result of that shape.",
         "steps",
         Needed(when=IS_CUSTOM),

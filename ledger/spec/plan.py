@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
-from ledger.spec.feed_forward import MLP, Custom, Router, Shared, Step
+from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import Accelerator, Cluster, Curve
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
@@ -28,6 +28,7 @@ __all__ = [
     "Assumptions",
     "Attention",
     "Cluster",
+    "ComponentStep",
     "Curve",
     "Custom",
     "Expectation",
@@ -51,7 +52,6 @@ __all__ = [
     "Shared",
     "Stack",
     "Stages",
-    "Step",
     "Train",
 ]
 BATCH = Size(most=1_000_000_000)

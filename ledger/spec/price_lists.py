@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.price_forms import PRICE_FORMS, Parameter, PriceForm
+from ledger.price_forms import PRICE_FORMS, PriceForm, PriceParameter
 from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.kernel_families import form_of
@@ -113,7 +113,7 @@ def parameter_problems(what: str, form: str, parameters: Node, beyond: float = 1
                 yield Problem(node.where, f"{what}: `{name}`{fault}", help_text)
 
 
-def _fault(parameter: Parameter, stated: str | float, beyond: float) -> tuple[str, str]:
+def _fault(parameter: PriceParameter, stated: str | float, beyond: float) -> tuple[str, str]:
     """What is wrong with a value, empty where nothing is, and what to write instead."""
     example = written(parameter.typical, parameter.unit)
     help_text = f"`{parameter.name}`: {parameter.meaning}, {range_of(parameter)}, for example {example}"
@@ -125,7 +125,7 @@ def _fault(parameter: Parameter, stated: str | float, beyond: float) -> tuple[st
     return f" cannot be {stated}" if outside else "", help_text
 
 
-def range_of(parameter: Parameter) -> str:
+def range_of(parameter: PriceParameter) -> str:
     """The range of a parameter in words: `above 0 and at most 1`, `from 0 to 1 s`, `0 or more`."""
     most = write(parameter.most, parameter.unit) if parameter.most < float("inf") else ""
     if parameter.positive:

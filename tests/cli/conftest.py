@@ -13,7 +13,17 @@ from click.testing import CliRunner, Result
 
 import ledger
 from ledger.books.resources import flops, stock
-from ledger.books.results import Account, Check, Compiled, KernelTime, Moment, RoleResult, Span, Symbol, Verdict
+from ledger.books.results import (
+    Account,
+    Check,
+    Compiled,
+    KernelTime,
+    Moment,
+    RoleResult,
+    Symbol,
+    Verdict,
+    WaterfallPart,
+)
 from ledger.cli import main
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import kernel_class
@@ -108,7 +118,7 @@ def compiled() -> Compiled:
             account("head/output", "forward", 2 * HUGE, 2 * batch),
         ),
         roles=(RoleResult("only", (0,), 2, (peak,), peak, 1200, (matmul, reduce)),),
-        waterfall=(Span("compute", "compute", 2.0), Span("data", "gradient reduction", 0.5)),
+        waterfall=(WaterfallPart("compute", "compute", 2.0), WaterfallPart("data", "gradient reduction", 0.5)),
         verdict=Verdict(True, "compute", "calibrated", "It fits.", (Check("fit", "Fits", "pass", "1 kB of 1 GB"),)),
         symbols=MappingProxyType(
             {

@@ -13,9 +13,9 @@ from ledger.evidence.verdicts import (
     EXACT,
     HALF_PERCENT,
     ROUNDING,
-    Cause,
+    ComparedFigure,
+    KnownDifference,
     Tolerance,
-    Verdict,
     total,
     unchecked,
 )
@@ -89,25 +89,25 @@ def test_extrapolated_figures_are_those_of_all_layers(recompute: str) -> None:
 # --- verdicts -----------------------------------------------------------------------------------
 
 
-def verdict(predicted: int, found: int, tolerance: Tolerance = EXACT, *causes: Cause) -> Verdict:
+def verdict(predicted: int, found: int, tolerance: Tolerance = EXACT, *causes: KnownDifference) -> ComparedFigure:
     """A comparison of bytes."""
-    return Verdict("memory.backward", "B", predicted, found, tolerance, causes=causes)
+    return ComparedFigure("memory.backward", "B", predicted, found, tolerance, causes=causes)
 
 
 @pytest.mark.parametrize(
     ("one", "status"),
     [
         (verdict(1000, 1000), "equal"),
-        (verdict(1000, 1012, ROUNDING, Cause("rounding", 12)), "explained"),
-        (verdict(1000, 1012, ROUNDING, Cause("rounding", 11)), "differs"),
+        (verdict(1000, 1012, ROUNDING, KnownDifference("rounding", 12)), "explained"),
+        (verdict(1000, 1012, ROUNDING, KnownDifference("rounding", 11)), "differs"),
         (verdict(1000, 1004, HALF_PERCENT), "within"),
         (verdict(1000, 1006, HALF_PERCENT), "differs"),
-        (verdict(1000, 1006, HALF_PERCENT, Cause("a buffer", 3)), "within"),
+        (verdict(1000, 1006, HALF_PERCENT, KnownDifference("a buffer", 3)), "within"),
         (verdict(1000, 999), "differs"),
         (unchecked("memory", "why not"), "not checked"),
     ],
 )
-def test_outcomes(one: Verdict, status: str) -> None:
+def test_outcomes(one: ComparedFigure, status: str) -> None:
     """What is left once causes are taken away decides; half a percent of 1006 is 5.03."""
     assert one.status == status
     assert one.agrees == (status != "differs")
@@ -123,7 +123,7 @@ def judged_moments(plan: Plan, **beside: int) -> dict[str, AllocatedBytes]:
     return {name: AllocatedBytes(size + beside.get(name, 0), 512) for name, size in held.items()}
 
 
-def layers_verdict(plan: Plan, judge: dict[str, AllocatedBytes], raised: str = "") -> Verdict:
+def layers_verdict(plan: Plan, judge: dict[str, AllocatedBytes], raised: str = "") -> ComparedFigure:
     """Of the fullest instant in the layers, where the ledger says 1 GB more of one moment."""
     said = {name: size + 10**9 * (name == raised) for name, size in predicted.memory(compile_plan(plan)).items()}
     return next(v for v in compared(compile_plan(plan), said, judge, "") if v.account == "memory.backward.layers")
@@ -149,7 +149,9 @@ def test_a_cause_that_makes_another_moment_the_fullest_is_followed() -> None:
     one = layers_verdict(plan, judge)
     assert max(found, key=found.__getitem__) != max(clean, key=clean.__getitem__)
     assert (one.status, one.where) == ("explained", "backward/input")
-    assert one.causes[-1] == Cause("without these backward/decoder/end is fuller", clean[TIED[1]] - clean[TIED[0]])
+    assert one.causes[-1] == KnownDifference(
+        "without these backward/decoder/end is fuller", clean[TIED[1]] - clean[TIED[0]]
+    )
 
 
 def test_nothing_checked_is_no_agreement() -> None:
@@ -182,7 +184,7 @@ def test_kernels_that_pytorch_does_not_have_are_not_judged() -> None:
 def test_a_record_reads_back_as_what_was_found(tmp_path: Path) -> None:
     """Verdicts, causes, reasons and origin survive the file."""
     verdicts = (
-        verdict(1000, 1012, ROUNDING, Cause("rounding", 12)),
+        verdict(1000, 1012, ROUNDING, KnownDifference("rounding", 12)),
         unchecked("comm", "no judge: why"),
     )
     origin = JudgeOrigin("2.13.0", "5.23.0", "2026-01-01", "ledger verify small.yaml --set 'a=b: c'")

@@ -18,9 +18,9 @@ from ledger.books.results import (
     KernelTime,
     Moment,
     RoleResult,
-    Span,
     Symbol,
     Verdict,
+    WaterfallPart,
 )
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import kernel_class
@@ -303,7 +303,7 @@ def moments() -> tuple[Moment, ...]:
     )
 
 
-def totals(roles: tuple[RoleResult, ...], waterfall: tuple[Span, ...]) -> dict[str, int | float | Fraction]:
+def totals(roles: tuple[RoleResult, ...], waterfall: tuple[WaterfallPart, ...]) -> dict[str, int | float | Fraction]:
     """The keys of the contract, from shapes and from the kernels."""
     matrices = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
     parameters = matrices + 2 * 8192 * 128256 + 161 * 8192
@@ -444,14 +444,14 @@ def llama() -> Compiled:
         axis: sum(k.exposed * k.times for k in kernels if str(k.kind).endswith(axis)) for axis in ("tensor", "data")
     }
     waterfall = (
-        Span("matmul", "matrix products", seconds("matmul")),
-        Span("attention", "attention", seconds("attention")),
-        Span("elementwise", "norms and elementwise", seconds("norm")),
-        Span("comm.tensor", "tensor-parallel communication", exposed["tensor"], transfer=True),
-        Span("comm.data", "data-parallel communication", exposed["data"], transfer=True),
-        Span("launch", "kernel launches", 0.21),
-        Span("bubble", "pipeline bubble", 0.0),
-        Span("optimizer", "optimizer", seconds("optimizer")),
+        WaterfallPart("matmul", "matrix products", seconds("matmul")),
+        WaterfallPart("attention", "attention", seconds("attention")),
+        WaterfallPart("elementwise", "norms and elementwise", seconds("norm")),
+        WaterfallPart("comm.tensor", "tensor-parallel communication", exposed["tensor"], transfer=True),
+        WaterfallPart("comm.data", "data-parallel communication", exposed["data"], transfer=True),
+        WaterfallPart("launch", "kernel launches", 0.21),
+        WaterfallPart("bubble", "pipeline bubble", 0.0),
+        WaterfallPart("optimizer", "optimizer", seconds("optimizer")),
     )
     values = totals(roles, waterfall)
     checks = (

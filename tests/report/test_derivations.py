@@ -11,7 +11,7 @@ import pytest
 import ledger
 from ledger.books.results import Compiled
 from ledger.evidence import verification_records as records
-from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, Cause, Verdict, unchecked
+from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, ComparedFigure, KnownDifference, unchecked
 from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.report.views.derivations import derivations
 from ledger.report.views.parts import Report
@@ -19,9 +19,9 @@ from ledger.spec.load import load_plan
 
 ORIGIN = JudgeOrigin("2.13.0", "5.23.0", "2026-01-01", "ledger verify plan.yaml")
 VERDICTS = (
-    Verdict("parameters", "", 7, 7, EXACT),
-    Verdict("memory.static", "B", 1000, 1012, ROUNDING, causes=(Cause("rounding", 12),)),
-    Verdict("memory.backward", "B", 1000, 1002, HALF_PERCENT),
+    ComparedFigure("parameters", "", 7, 7, EXACT),
+    ComparedFigure("memory.static", "B", 1000, 1012, ROUNDING, causes=(KnownDifference("rounding", 12),)),
+    ComparedFigure("memory.backward", "B", 1000, 1002, HALF_PERCENT),
     unchecked("comm", "nobody sends"),
 )
 
@@ -88,7 +88,7 @@ def test_an_earlier_state_of_the_plan_is_named_as_such(compiled: Compiled, kept:
 
 def test_a_disagreement_is_not_passed_over(compiled: Compiled, kept: Path) -> None:
     """A figure that differs is counted, and its row fails."""
-    wrong = (Verdict("flops.forward.matmul", "FLOP", 10, 11, EXACT),)
+    wrong = (ComparedFigure("flops.forward.matmul", "FLOP", 10, 11, EXACT),)
     records.write(Verification("x", "X", compiled.plan.model.title, "cd" * 32, "", wrong, ORIGIN), kept)
     found = derivations(Report(compiled))
     assert "1 disagree" in found.sentence

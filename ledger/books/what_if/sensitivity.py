@@ -76,7 +76,7 @@ Mover = Callable[[Plan], Put]
 
 
 @dataclass(frozen=True)
-class Size:
+class SizeInput:
     """An input that is a whole number; `mover`: how time follows it, where it can move alone."""
 
     path: str
@@ -92,12 +92,12 @@ def _sizes(compiled: Compiled) -> Iterator[Sensitivity]:
     gradients = dict(_gradients(compiled))
     groups = compiled.plan.model.groups
     for name, path, mover in OF_THE_MODEL:
-        yield _size(compiled, Size(path, BY_NAME[name].meaning, mover), gradients, _signs(name))
+        yield _size(compiled, SizeInput(path, BY_NAME[name].meaning, mover), gradients, _signs(name))
     for group in groups:
         suffix, of = (group.name, f" ({group.name})") if len(groups) > 1 else ("", "")
         for name, field, moved in OF_A_GROUP:
             mover = partial(moved, group) if moved else None
-            size = Size(f"model.layers.{group.name}.{field}", f"{BY_NAME[name].meaning}{of}", mover)
+            size = SizeInput(f"model.layers.{group.name}.{field}", f"{BY_NAME[name].meaning}{of}", mover)
             yield _size(compiled, size, gradients, _signs(name, suffix))
 
 
@@ -109,7 +109,7 @@ def _signs(name: str, suffix: str = "") -> tuple[tuple[sympy.Symbol, int], ...]:
 
 def _size(
     compiled: Compiled,
-    size: Size,
+    size: SizeInput,
     gradients: Mapping[str, tuple[Fraction, Gradient]],
     signs: Sequence[tuple[sympy.Symbol, int]],
 ) -> Sensitivity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ledger.evidence.verdicts import UNCHECKED, Verdict
+from ledger.evidence.verdicts import UNCHECKED, ComparedFigure
 from ledger.evidence.verification import Verification
 from ledger.lab.markdown import MadeSection, table
 
@@ -61,7 +61,7 @@ def _left(one: Verification) -> Iterator[str]:
         yield _cell(max(mine, key=lambda verdict: abs(verdict.unexplained))) if mine else "–"
 
 
-def _cell(verdict: Verdict) -> str:
+def _cell(verdict: ComparedFigure) -> str:
     if verdict.unexplained == 0:
         return "0"
     left = f"{verdict.unexplained / (verdict.found or 1):+.1e}"

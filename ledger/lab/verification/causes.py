@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.books.compiled_roles import whole
-from ledger.evidence.verdicts import Cause
+from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.verification.layouts import sharded
 from ledger.model import dtypes
 from ledger.model.fsdp_units import OUTPUT as END
@@ -60,11 +60,11 @@ class Instant:
         return self.backward and self.moment != "backward/input"
 
 
-def causes(plan: Plan, moment: str) -> Iterator[Cause]:
+def causes(plan: Plan, moment: str) -> Iterator[KnownDifference]:
     """What explains part of found minus predicted at one moment."""
     instant = Instant(plan, moment)
     for name, amount in CAUSES.items():
-        yield Cause(name, amount(instant))
+        yield KnownDifference(name, amount(instant))
 
 
 def counting(plan: Plan) -> bool:
@@ -82,10 +82,10 @@ def _rotated(model: Model) -> set[int]:
     return {width for kind in kinds if (width := kind.rotary_dim or kind.rope_head_dim)}
 
 
-def at_the_loss(plan: Plan, moment: str) -> Iterator[Cause]:
+def at_the_loss(plan: Plan, moment: str) -> Iterator[KnownDifference]:
     """What the loss of transformers holds."""
     for name in ("labels padded and shifted", "scalars of the loss"):
-        yield Cause(name, CAUSES[name](Instant(plan, moment)))
+        yield KnownDifference(name, CAUSES[name](Instant(plan, moment)))
 
 
 def _step_counts(at: Instant) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.books import compile_plan
 from ledger.books.results import Compiled
-from ledger.evidence.verdicts import EXACT, Cause, Verdict, total, unchecked
+from ledger.evidence.verdicts import EXACT, ComparedFigure, KnownDifference, total, unchecked
 from ledger.lab.observed.device_step import AllocatedBytes
 from ledger.lab.transformers.config import NoReferenceError
 from ledger.lab.verification import found, layouts, predicted, stages
@@ -74,7 +74,7 @@ def judges(plan: Plan) -> tuple[Judge, ...]:
     return (*JUDGES[:3], *(steps if plan.parallelism.pipeline == 1 else ()))
 
 
-def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
+def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterator[ComparedFigure]:
     """Every figure of `plan` that PyTorch can find in the weighted sum of `runs`, beside the ledger's."""
     compiled = compile_plan(plan)
     for judge in judges(plan):
@@ -83,7 +83,7 @@ def verdicts(plan: Plan, runs: tuple[Sample, ...], progress: Progress) -> Iterat
         yield from stages.verdicts(compiled, progress)
 
 
-def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress) -> Iterator[Verdict]:
+def _judged(judge: Judge, compiled: Compiled, runs: tuple[Sample, ...], progress: Progress) -> Iterator[ComparedFigure]:
     """One judge's figures, or why there are none."""
     reason = judge.reason(compiled.plan)
     if reason:
@@ -113,7 +113,7 @@ def _extrapolated(runs: tuple[Sample, ...]) -> str:
 
 def compared(
     compiled: Compiled, mine: Mapping[str, int], theirs: Mapping[str, AllocatedBytes], origin: str
-) -> Iterator[Verdict]:
+) -> Iterator[ComparedFigure]:
     """Figure by figure; the moments of a step as its peaks. A count that one side lacks is 0 there."""
     counts = sorted(name for name in {*mine, *theirs} if name.startswith(COUNTED))
     held = {name: bytes_held for name, bytes_held in theirs.items() if name not in counts}
@@ -122,7 +122,9 @@ def compared(
         yield from reached({name: size for name, size in mine.items() if name not in counts}, held, explained, origin)
     for name in counts:
         found_here = theirs.get(name, AllocatedBytes()).bytes
-        yield Verdict(name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name))
+        yield ComparedFigure(
+            name, unit(name), mine.get(name, 0), found_here, EXACT, origin, _views(compiled.plan, name)
+        )
 
 
 HEADS = {LOSS: (OUTPUT, LOSS), "backward/loss": ("backward/output", "backward/loss")}
@@ -136,14 +138,14 @@ def unit(account: str) -> str:
     return "" if account == "parameters" or account.endswith(".count") else "B"
 
 
-def _views(plan: Plan, account: str) -> tuple[Cause, ...]:
+def _views(plan: Plan, account: str) -> tuple[KnownDifference, ...]:
     """What is saved for the loss is labels; of one sequence they look into a longer tensor."""
     longer = account == "saved.total" and plan.run.micro_batch == 1
-    return (Cause("labels padded and shifted", INDEX),) if longer else ()
+    return (KnownDifference("labels padded and shifted", INDEX),) if longer else ()
 
 
-def _explained(plan: Plan, moment: str, held: AllocatedBytes, mine: Mapping[str, int]) -> tuple[Cause, ...]:
+def _explained(plan: Plan, moment: str, held: AllocatedBytes, mine: Mapping[str, int]) -> tuple[KnownDifference, ...]:
     """What the judge holds at a moment and no plan states; to it the head belongs to the loss's moment."""
     found_here = {name: tuple(causes(plan, name)) for name in HEADS.get(moment, (moment,))}
     fullest = max(found_here, key=lambda name: mine.get(name, 0) + total(found_here[name]))
-    return (Cause("rounding of storages to 512 B", held.rounding), *found_here[fullest])
+    return (KnownDifference("rounding of storages to 512 B", held.rounding), *found_here[fullest])

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ledger.evidence.verdicts import HALF_PERCENT, ROUNDING, Cause, Tolerance, Verdict, total, unchecked
+from ledger.evidence.verdicts import (
+    HALF_PERCENT,
+    ROUNDING,
+    ComparedFigure,
+    KnownDifference,
+    Tolerance,
+    total,
+    unchecked,
+)
 from ledger.lab.observed.device_step import AllocatedBytes
 
 # Figure -> how the names of its moments begin.
@@ -38,9 +46,9 @@ def tolerance(moment: str) -> Tolerance:
 def reached(
     mine: Mapping[str, int],
     theirs: Mapping[str, AllocatedBytes],
-    explained: Mapping[str, tuple[Cause, ...]],
+    explained: Mapping[str, tuple[KnownDifference, ...]],
     origin: str,
-) -> Iterator[Verdict]:
+) -> Iterator[ComparedFigure]:
     """What is held before, between and at the fullest instant of each pass, beside what explains it.
 
     The ledger's fullest moment has to come up to the judge's, whichever two moments these are.
@@ -51,7 +59,7 @@ def reached(
             continue
         moment, largest = fullest(figure, {name: held.bytes for name, held in theirs.items()})
         apart, without = fullest(figure, {name: theirs[name].bytes - total(explained[name]) for name in theirs})
-        elsewhere = Cause(f"without these {apart} is fuller", largest - total(explained[moment]) - without)
+        elsewhere = KnownDifference(f"without these {apart} is fuller", largest - total(explained[moment]) - without)
         named = tuple(cause for cause in (*explained[moment], elsewhere) if cause.amount)
         predicted = fullest(figure, mine)[1]
-        yield Verdict(f"memory.{figure}", "B", predicted, largest, tolerance(apart), origin, named, moment)
+        yield ComparedFigure(f"memory.{figure}", "B", predicted, largest, tolerance(apart), origin, named, moment)

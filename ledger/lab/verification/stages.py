@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.results import Compiled
-from ledger.evidence.verdicts import EXACT, Cause, Verdict, unchecked
+from ledger.evidence.verdicts import EXACT, ComparedFigure, KnownDifference, unchecked
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import StageRank
@@ -30,7 +30,7 @@ SCHEDULES = ("1f1b", "gpipe")
 POLICIES = ("none", "selective", "full")
 
 
-def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[Verdict]:
+def verdicts(compiled: Compiled, progress: Callable[[str], None]) -> Iterator[ComparedFigure]:
     """Every figure of every role, named after it: `memory.forward/first`."""
     plan = compiled.plan
     if reason := layouts.unjudged(plan) or unjudged(plan):
@@ -86,14 +86,14 @@ def _step(plan: Plan, book: CompiledRole) -> DeviceStep:
     return rank_step(workload(mine), stage)
 
 
-def _held(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[Verdict]:
+def _held(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
     explained = {name: tuple(_causes(compiled.plan, book, name, held)) for name, held in step.moments.items()}
     origin = ORIGIN.format(place=book.role.stages[0])
     found = reached(_moments(compiled, book), step.moments, explained, origin)
     yield from (verdict for verdict in found if verdict.found is not None)  # no figure between the passes
 
 
-def _sent(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[Verdict]:
+def _sent(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
     mine, origin = _sends(compiled, book), ORIGIN.format(place=book.role.stages[0])
     theirs = {
         f"comm.{sent.kind}.{sent.axis}.{sent.phase}.{name}": amount
@@ -102,7 +102,7 @@ def _sent(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[
     }
     for name in sorted({*mine, *theirs}):
         unit = "" if name.endswith(".count") else "B"
-        yield Verdict(name, unit, mine.get(name, 0), theirs.get(name, 0), EXACT, origin)
+        yield ComparedFigure(name, unit, mine.get(name, 0), theirs.get(name, 0), EXACT, origin)
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ class _Place:
         return int(run.micro_batch * run.seq_len * self.plan.model.d_model * dtypes.size(precision.activations))
 
 
-def _causes(plan: Plan, book: CompiledRole, moment: str, held: AllocatedBytes) -> Iterator[Cause]:
+def _causes(plan: Plan, book: CompiledRole, moment: str, held: AllocatedBytes) -> Iterator[KnownDifference]:
     """What the judge holds at a moment and no plan states."""
     place = _Place(plan, book, moment)
-    yield Cause("rounding of storages to 512 B", held.rounding)
-    yield Cause("step counts of the optimizer", _step_counts(place))
-    yield Cause("positions and rotary frequencies", frequencies(plan.model) + _tables(place))
-    yield Cause("the gradient that came in, which its caller holds", _came_in(place))
-    yield Cause("what the MLP reads, which its caller's frame holds", _read_by_the_mlp(place))
+    yield KnownDifference("rounding of storages to 512 B", held.rounding)
+    yield KnownDifference("step counts of the optimizer", _step_counts(place))
+    yield KnownDifference("positions and rotary frequencies", frequencies(plan.model) + _tables(place))
+    yield KnownDifference("the gradient that came in, which its caller holds", _came_in(place))
+    yield KnownDifference("what the MLP reads, which its caller's frame holds", _read_by_the_mlp(place))
     if book.role.last:
         yield from at_the_loss(plan, moment)
 

@@ -12,7 +12,7 @@ from ledger.evidence.verdicts import DIFFERS, EQUAL, EXPLAINED, UNCHECKED, WITHI
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
 
 if TYPE_CHECKING:
-    from ledger.evidence.verdicts import Verdict
+    from ledger.evidence.verdicts import ComparedFigure
     from ledger.evidence.verification import Verification
     from ledger.spec.plan import Plan
 
@@ -78,7 +78,7 @@ def _table(record: Verification) -> Table:
     return Table(f"Derivations against PyTorch {record.origin.torch}", COLUMNS, rows, PRINTED)
 
 
-def _row(verdict: Verdict) -> tuple[Cell, ...]:
+def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:
     status = Cell(verdict.status, status=STATUS[verdict.status])
     if verdict.predicted is None or verdict.found is None:
         return Cell(verdict.account), *(DASH,) * 4, status, Cell(verdict.skipped)

@@ -13,7 +13,7 @@ from ledger.report.charts import time as charts
 from ledger.report.views.parts import Cell, Chart, Column, Report, Table, draw_chart, share, total_cell
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Span
+    from ledger.books.results import Compiled, WaterfallPart
 
 COLOURS = {  # of spans that are no transfers; others are compute
     "bubble": "idle",
@@ -97,7 +97,7 @@ def time(report: Report) -> TimeView:
     )
 
 
-def span_colour(span: Span) -> str:
+def span_colour(span: WaterfallPart) -> str:
     """The colour of a span: that of transfers, its own, or compute where nothing else is said."""
     return "network" if span.transfer else COLOURS.get(span.name, "compute")
 

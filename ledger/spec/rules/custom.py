@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ledger.spec.feed_forward import GIVEN, STEPS
 from ledger.spec.places import Places, divisors
-from ledger.spec.plan import Custom, Model, Parallelism, Step
+from ledger.spec.plan import ComponentStep, Custom, Model, Parallelism
 from ledger.spec.problems import Problem
 
 RESULT = " ".join(GIVEN)
@@ -90,7 +90,7 @@ def _names(custom: Custom, path: str, at: Places) -> Iterator[Problem]:
             yield Problem(at(f"{path}.split.{axis}"), message, help_text)
 
 
-def _step(custom: Custom, step: Step, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
+def _step(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
     if step.kind == "einsum":
         yield from _einsum(custom, step, shapes, where, at)
         return
@@ -103,7 +103,7 @@ def _step(custom: Custom, step: Step, shapes: Shapes, where: str, at: Places) ->
         yield Problem(at(f"{where}.of"), f"{step.kind} of {both}", "both must have the same dims")
 
 
-def _einsum(custom: Custom, step: Step, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
+def _einsum(custom: Custom, step: ComponentStep, shapes: Shapes, where: str, at: Places) -> Iterator[Problem]:
     parsed, weights = EINSUM.fullmatch(step.einsum), dict(custom.weights)
     if parsed is None:
         message = f"`{step.einsum}` is no einsum of two operands over named dims"
@@ -133,7 +133,7 @@ def _einsum(custom: Custom, step: Step, shapes: Shapes, where: str, at: Places) 
         )
 
 
-def _shape(step: Step, shapes: Shapes) -> tuple[str, ...]:
+def _shape(step: ComponentStep, shapes: Shapes) -> tuple[str, ...]:
     return tuple(step.einsum.rpartition("->")[2].split()) if step.kind == "einsum" else shapes[step.of[0]]
 
 
