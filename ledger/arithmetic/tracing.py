@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from ledger.arithmetic.operations import OPERATIONS, WHOLE, Number
@@ -119,50 +120,63 @@ class Traced:
 
     # --- arithmetic ---
 
+    def _and(self, name: str, other: Any) -> Traced:
+        """The result of an operation of this value and a second one."""
+        trace = self.trace
+        place = other.place if type(other) is Traced else trace.constant(other)
+        return trace.result((name, self.place, place))
+
+    def _after(self, name: str, other: Any) -> Traced:
+        """The result of an operation of a plain number and this value."""
+        return self.trace.result((name, self.trace.constant(other), self.place))
+
     def __add__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else apply("add", self, other)
+        return self if _plain(other, 0) else self._and("add", other)
 
     def __radd__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else apply("add", other, self)
+        return self if other == 0 else self._after("add", other)
 
     def __sub__(self, other: Any) -> Any:
-        return self if _plain(other, 0) else apply("subtract", self, other)
+        return self if _plain(other, 0) else self._and("subtract", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return apply("subtract", other, self)
+        return self._after("subtract", other)
 
     def __neg__(self) -> Any:
-        return apply("subtract", 0, self)
+        return self._after("subtract", 0)
 
     def __mul__(self, other: Any) -> Any:
-        if _plain(other, 1):
-            return self
-        if _plain(other, 0):
-            return 0
-        return apply("multiply", self, other)
+        if type(other) is not Traced:
+            if other == 1:
+                return self
+            if other == 0:
+                return 0
+        return self._and("multiply", other)
 
     def __rmul__(self, other: Any) -> Any:
         if not is_number(other):
             return NotImplemented  # a list is repeated a whole number of times
-        return self * other if _plain(other, 0) or _plain(other, 1) else apply("multiply", other, self)
+        if other == 1:
+            return self
+        return 0 if other == 0 else self._after("multiply", other)
 
     def __truediv__(self, other: Any) -> Any:
-        return apply("true_divide", self, other)
+        return self._and("true_divide", other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return apply("true_divide", other, self)
+        return self._after("true_divide", other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self if _plain(other, 1) else apply("floor_divide", self, other)
+        return self if _plain(other, 1) else self._and("floor_divide", other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return apply("floor_divide", other, self)
+        return self._after("floor_divide", other)
 
     def __mod__(self, other: Any) -> Any:
-        return apply("modulo", self, other)
+        return self._and("modulo", other)
 
     def __rmod__(self, other: Any) -> Any:
-        return apply("modulo", other, self)
+        return self._after("modulo", other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -171,29 +185,29 @@ class Traced:
         return other // self, other % self
 
     def __pow__(self, other: int) -> Any:
-        return apply("power", self, other)
+        return self._and("power", other)
 
     def __abs__(self) -> Any:
-        return apply("absolute", self)
+        return self.trace.result(("absolute", self.place))
 
     # --- conditions ---
 
     def __lt__(self, other: Any) -> Any:
-        return apply("less", self, other)
+        return self._and("less", other)
 
     def __le__(self, other: Any) -> Any:
-        return apply("less_equal", self, other)
+        return self._and("less_equal", other)
 
     def __gt__(self, other: Any) -> Any:
-        return apply("less", other, self)
+        return other < self if type(other) is Traced else self._after("less", other)
 
     def __ge__(self, other: Any) -> Any:
-        return apply("less_equal", other, self)
+        return other <= self if type(other) is Traced else self._after("less_equal", other)
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Traced) and other.place == self.place:
             return True
-        return apply("equal", self, other) if is_number(other) else NotImplemented
+        return self._and("equal", other) if is_number(other) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
         same = self == other
@@ -207,7 +221,7 @@ def _plain(value: object, number: int) -> bool:
 
 def is_number(value: object) -> bool:
     """Whether the arithmetic can hold it: a number or a value of a trace."""
-    return isinstance(value, Number | Traced)
+    return type(value) is Traced or isinstance(value, (int, float, Fraction))
 
 
 def apply(name: str, *operands: Any) -> Traced:
@@ -219,7 +233,7 @@ def apply(name: str, *operands: Any) -> Traced:
             break
     if trace is None:
         raise TypeError(f"{name} of plain numbers is no term of a graph")
-    places = (operand.place if type(operand) is Traced else trace.constant(operand) for operand in operands)
+    places = [operand.place if type(operand) is Traced else trace.constant(operand) for operand in operands]
     return trace.result((name, *places))
 
 
