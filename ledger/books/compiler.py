@@ -12,7 +12,7 @@ from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved
-from ledger.books.memory.peak import peak_of
+from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.memory.timeline import Timeline
 from ledger.books.notation import text
 from ledger.books.price_changes import resource_shares, step_calls
@@ -33,8 +33,12 @@ def compile_plan(plan: Plan) -> Compiled:
     rows = table.rows(plan)
     timed = table.times(plan, rows)
     step = time.step_time(timed, plan)
-    results = tuple(result(book, plan, passes.with_exposure(role)) for book, role in zip(books, timed, strict=True))
-    found = totals.totals(plan, books, results, step) | resource_shares(plan, table, rows, step.estimate)
+    peaks = [peak_of(book) for book in books]
+    results = tuple(
+        result(book, plan, peak, passes.with_exposure(role))
+        for book, peak, role in zip(books, peaks, timed, strict=True)
+    )
+    found = totals.totals(plan, books, peaks, step) | resource_shares(plan, table, rows, step.estimate)
     return Compiled(
         plan=plan,
         totals=found,
@@ -49,15 +53,15 @@ def compile_plan(plan: Plan) -> Compiled:
 
 def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
-    results = tuple(result(book, plan, ()) for book in books)
+    results = tuple(result(book, plan, peak_of(book), ()) for book in books)
     found = bare.totals(plan, books)
     rows = tuple(account for book in books for account in accounts(book))
     return Compiled(plan, found, rows, results, (), bare.verdict(plan, found), described(plan, books[0].role))
 
 
-def result(book: CompiledRole, plan: Plan, rows: tuple[KernelTime, ...]) -> RoleResult:
+def result(book: CompiledRole, plan: Plan, peak: Peak, rows: tuple[KernelTime, ...]) -> RoleResult:
     """One role's memory at every candidate moment, its peak, and what the allocator reserves for it."""
-    found, role, peak = moments(book), book.role, peak_of(book)
+    found, role = moments(book), book.role
     beside = outside(plan, book, peak)
     return RoleResult(
         role.name, role.stages, role.devices, found, found[peak.moment], reserved(plan, book, peak), rows, beside

@@ -7,10 +7,9 @@ from fractions import Fraction
 
 import sympy
 
-from ledger.arithmetic.values import Amount, ceil_divide, truncate
+from ledger.arithmetic.values import Amount, ceil_divide, divide, largest_of, minimum, truncate
 from ledger.books.compiled_roles import CompiledRole, Whole
 from ledger.books.evaluate import Exact
-from ledger.books.results import Number
 from ledger.model import dtypes
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import ENDS
@@ -19,9 +18,9 @@ from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.numbers import DAY
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Attention, Plan
 
-Totals = Iterator[tuple[str, Number]]
+Totals = Iterator[tuple[str, Amount]]
 CORE = ("attention", "core")
 
 
@@ -31,7 +30,7 @@ def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
     trained = [(layers, weight) for layers, weight in model.weights() if not weight.frozen]
     yield "parameters.trainable", sum(model.value(layers * weight.elements()) for layers, weight in trained)
-    yield "parameters.per_device", max(book.value(book.held("weights")) for book in books)
+    yield "parameters.per_device", largest_of(book.value(book.held("weights")) for book in books)
 
 
 def whole_parameters(model: Whole) -> Exact:
@@ -91,19 +90,24 @@ def counters(plan: Plan, model: Whole) -> Totals:
     yield "saved.total", everything + sum(once.values())
 
 
-def unmasked(plan: Plan, model: Whole) -> int:
+def unmasked(plan: Plan, model: Whole) -> Amount:
     """Matmul FLOPs of one micro-batch's forward pass as if no mask were causal; windows and chunks stay."""
     length = plan.run.seq_len
-    reach = {group.name: group.attention.reach(length) for group in plan.model.groups}
+    seen = {group.name: reach(group.attention, length) for group in plan.model.groups}
     last = plan.model.groups[-1].name  # layers that predict further tokens are of its kind
     found: Exact = 0
     for unit in model.units:
         core = [one for one in unit.forward if one.region[-2:] == CORE]
         rest = [one for one in unit.forward if one.region[-2:] != CORE]
-        share = Fraction(reach[unit.name if unit.name in reach else last], length)
-        found += share * Fraction(_counted(model, unit, core))
+        attended = seen[unit.name if unit.name in seen else last]
+        found += divide(attended * _counted(model, unit, core), length)
         found += model.value(unit.count * total(one.times * one.useful() for one in rest))
-    return int(found)
+    return truncate(found)
+
+
+def reach(attention: Attention, tokens: Amount) -> Amount:
+    """Of `tokens`, how many a query attends to but for the causal mask, and a decoder keeps."""
+    return minimum(tokens, *(limit for limit in (attention.chunk, attention.window) if limit))
 
 
 def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact:
@@ -121,10 +125,10 @@ def state_bytes(plan: Plan) -> dict[str, Fraction]:
     }
 
 
-def napkin(plan: Plan, count: int) -> Totals:
+def napkin(plan: Plan, count: Amount) -> Totals:
     """The estimate on a napkin: 6 FLOPs per parameter and token at an assumed MFU, and the state-only capacity."""
     labelled = plan.accelerator.memory_labelled * plan.cluster.devices
-    yield "napkin.max_parameters", int(labelled / sum(state_bytes(plan).values()))
+    yield "napkin.max_parameters", truncate(divide(labelled, sum(state_bytes(plan).values())))
     if not plan.run.tokens:
         return
     work = 6 * count * plan.run.tokens

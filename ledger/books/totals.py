@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
-from ledger.arithmetic.values import Amount, maximum
+from ledger.arithmetic.values import (
+    Amount,
+    divide,
+    largest,
+    largest_of,
+    maximum,
+    minimum,
+    of_item,
+    parts_of,
+    real,
+    truncate,
+)
 from ledger.books.compiled_roles import CompiledRole, whole
-from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, steps
+from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, reach, steps
 from ledger.books.evaluate import Exact
 from ledger.books.memory import quantised
-from ledger.books.memory.holdings import CATEGORIES
+from ledger.books.memory.outside import reserved
+from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve
 from ledger.books.resources import ResourceKind, copied, stock
-from ledger.books.results import Number, RoleResult
 from ledger.books.time import StepTime
 from ledger.model import dtypes
 from ledger.model.offloading import DOWN, UP, updates_on_host, weights_on_host
@@ -22,15 +32,15 @@ from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
 
 
-def totals(plan: Plan, books: Sequence[CompiledRole], roles: Sequence[RoleResult], time: StepTime) -> dict[str, Number]:
-    """Every key that this plan has numbers for."""
-    found: dict[str, Number] = {}
+def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], time: StepTime) -> dict[str, Amount]:
+    """Every key that this plan has numbers for; `peaks` are those of the books."""
+    found: dict[str, Amount] = {}
     model = whole(plan)
     found.update(parameters(model, books))
     found.update(flops(plan, books))
     found.update(counters(plan, model))
-    found.update(napkin(plan, int(found["parameters.active"])))
-    found.update(memory(plan, books, roles))
+    found.update(napkin(plan, found["parameters.active"]))
+    found.update(memory(plan, books, peaks))
     found.update(traffic(books))
     if plan.parallelism.offload:
         found.update(host(plan, books))
@@ -51,29 +61,30 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     yield "memory.static.optimizer", sum(book.value(entry.amount * entry.times) for entry in states)
 
 
-def memory(plan: Plan, books: Sequence[CompiledRole], roles: Sequence[RoleResult]) -> Totals:
-    """State that persists, and what is alive at the peak, of the worst role."""
-    worst = max(roles, key=lambda role: role.peak.total)
-    yield from static(plan, next(book for book in books if book.role.name == worst.name))
-    for category in CATEGORIES:
-        yield f"memory.{category}", worst.peak.parts[category]
-    yield "memory.peak", worst.peak.total
-    yield "memory.reserved", worst.reserved
+def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> Totals:
+    """State that persists, and what is alive at the peak, of the role with the highest."""
+    worst = largest(peaks, lambda peak: peak.bytes)
+    yield from parts_of(worst, books, lambda book: dict(static(plan, book))).items()
+    for category, amount in parts_of(worst, peaks, lambda peak: peak.parts).items():
+        yield f"memory.{category}", amount
+    yield "memory.peak", of_item(worst, peaks, lambda peak: peak.bytes)
+    pairs = tuple(zip(books, peaks, strict=True))
+    yield "memory.reserved", of_item(worst, pairs, lambda pair: reserved(plan, *pair))
     yield "memory.capacity", plan.accelerator.memory
     yield "kv_cache", _kv_cache(plan)
 
 
-def _kv_cache(plan: Plan) -> int:
+def _kv_cache(plan: Plan) -> Amount:
     """Keys and values of one micro-batch of full sequences, as far as layers look back, in the dtype matmuls write."""
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
-    kept = sum(group.repeat * group.attention.cached * group.attention.reach(length) for group in plan.model.groups)
-    return int(kept * plan.run.micro_batch * dtypes.size(dtype))
+    kept = sum(group.repeat * group.attention.cached * reach(group.attention, length) for group in plan.model.groups)
+    return truncate(kept * plan.run.micro_batch * dtypes.size(dtype))
 
 
 def traffic(books: Sequence[CompiledRole]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
-    found: dict[str, Number] = {}
+    found: dict[str, Amount] = {}
     for book in books:
         mine: dict[str, Exact] = {"traffic.step": book.value(book.ledger.total("hbm"))}
         for entry in book.ledger.select("comm"):
@@ -81,16 +92,16 @@ def traffic(books: Sequence[CompiledRole]) -> Totals:
             mine[f"{name}.bytes"] = mine.get(f"{name}.bytes", 0) + book.value(entry.amount * entry.times)
             mine[f"{name}.count"] = mine.get(f"{name}.count", 0) + times
         for key, amount in mine.items():
-            found[key] = max(found.get(key, 0), amount)
+            found[key] = maximum(found.get(key, 0), amount)
     yield from sorted(found.items())
 
 
 def host(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
-    neighbours = min(plan.cluster.devices, plan.cluster.devices_per_node)
+    neighbours = minimum(plan.cluster.devices, plan.cluster.devices_per_node)
 
     def most(kind: ResourceKind, direction: str = "") -> Exact:
-        return max(
+        return largest_of(
             sum(
                 book.value(entry.amount * entry.times)
                 for entry in book.ledger.select(kind)
@@ -105,7 +116,7 @@ def host(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
         yield f"{copied(direction).name}.bytes", most("host_link", direction)
 
 
-def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
+def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     """Bounds and estimate of a step, rates, utilisation under each convention, and what the run takes and costs."""
     yield "time.floor", time.floor
     yield "time.roofline", time.roofline
@@ -122,24 +133,24 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Number]) -> Totals:
     yield "tokens_per_second", rate
     yield "tokens_per_second_per_device", rate / plan.cluster.devices
     available = time.estimate * plan.cluster.devices * peak(plan)
-    passes = Fraction(known["flops.model"]) / Fraction(known["flops.forward"])  # 3 where every weight is trained
-    square = passes * int(known["flops.unmasked"]) * plan.run.global_batch / plan.run.micro_batch
-    yield "mfu", float(square) / available
-    yield "mfu.causal", float(known["flops.model"]) / available
-    yield "hfu", float(known["flops.step"]) / available
+    passes = divide(known["flops.model"], known["flops.forward"])  # 3 where every weight is trained
+    square = divide(passes * known["flops.unmasked"] * plan.run.global_batch, plan.run.micro_batch)
+    yield "mfu", real(square) / available
+    yield "mfu.causal", real(known["flops.model"]) / available
+    yield "hfu", real(known["flops.step"]) / available
     yield "prefill.time", time.forward
     yield "decode.time_per_token", decode(plan, known)
     yield from run(plan, time.estimate)
 
 
-def decode(plan: Plan, known: Mapping[str, Number]) -> float:
+def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
     """Seconds for one token of each sequence of a micro-batch: every weight and the whole cache are read once.
 
     A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
     the devices of one tensor-parallel group at a time.
     """
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights
-    read = int(known["parameters.active"]) * float(dtypes.size(dtype)) + int(known["kv_cache"])
+    read = known["parameters.active"] * float(dtypes.size(dtype)) + known["kv_cache"]
     measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)

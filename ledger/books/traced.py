@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 from ledger.arithmetic.operations import Number
 from ledger.arithmetic.tracing import Graph, Trace, holds, marked
-from ledger.arithmetic.values import Amount, largest, of_item, parts_of, pick
-from ledger.books.compiled_roles import compile_roles
-from ledger.books.memory.outside import reserved
-from ledger.books.memory.peak import peak_of
+from ledger.arithmetic.values import Amount, largest, pick
+from ledger.books import totals
+from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.price_changes import PRICES, step_calls
-from ledger.books.time import step_time
-from ledger.books.totals import run
+from ledger.books.time import StepTime, step_time
 from ledger.model.schedule import roles
 from ledger.spec.places import Places
 from ledger.spec.plan import Plan
@@ -136,30 +135,29 @@ class Structure:
     moments: tuple[str, ...]
 
 
-def structure(plan: Plan, graph: Graph, values: Mapping[str, int]) -> Structure:
-    """The plan at legal values of its inputs, and wherever its operations are the same."""
+def structure(plan: Plan, graph: Graph, values: Mapping[str, int], *, every: bool = False) -> Structure:
+    """The plan at legal values of its inputs, and wherever its operations are the same; `every` total, or few."""
     trace = Trace(graph)
     sized = with_prices(with_inputs(plan, trace, values), trace)
     books = compile_roles(sized, roles(sized))
     peaks = [peak_of(book) for book in books]
-    fullest = largest(peaks, lambda peak: peak.bytes)
-    parts = parts_of(fullest, peaks, lambda peak: peak.parts)
-    everyone = [reserved(sized, book, peak) for book, peak in zip(books, peaks, strict=True)]
     table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
-    totals = {
-        "memory.peak": of_item(fullest, peaks, lambda peak: peak.bytes),
-        "memory.reserved": pick(fullest, everyone),
-        "memory.capacity": sized.accelerator.memory,
-        **{f"memory.{name}": amount for name, amount in parts.items()},
-        "time.step": step.estimate,
-        "time.step.low": step.low,
-        "time.step.high": step.high,
-        "tokens_per_second": sized.run.global_batch * sized.run.seq_len / step.estimate,
-        "devices": sized.cluster.devices,
-        **dict(run(sized, step.estimate)),
-    }
+    found = totals.totals(sized, books, peaks, step) if every else _few(sized, books, peaks, step)
+    fullest = largest(peaks, lambda peak: peak.bytes)
     titles = [point.title for book in books for point in book.line.points]
     starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
     moment = pick(fullest, [start + peak.moment for start, peak in zip(starts, peaks, strict=True)])
-    return Structure(trace.conditions, totals, moment, tuple(titles))
+    return Structure(trace.conditions, found | {"devices": sized.cluster.devices}, moment, tuple(titles))
+
+
+def _few(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step: StepTime) -> dict[str, Amount]:
+    """What moves where a reader moves a size: memory, the step with its band, and the run."""
+    return {
+        **dict(totals.memory(plan, books, peaks)),
+        "time.step": step.estimate,
+        "time.step.low": step.low,
+        "time.step.high": step.high,
+        "tokens_per_second": plan.run.global_batch * plan.run.seq_len / step.estimate,
+        **dict(totals.run(plan, step.estimate)),
+    }

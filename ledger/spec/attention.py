@@ -110,7 +110,3 @@ class Attention:
     def cached(self) -> int:
         """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
         return self.kv_rank + self.rope_head_dim if self.kind == "latent" else 2 * self.kv_heads * self.head_dim
-
-    def reach(self, tokens: int) -> int:
-        """Of `tokens`, how many a query attends to but for the causal mask, and a decoder keeps."""
-        return min(tokens, self.chunk or tokens, self.window or tokens)
