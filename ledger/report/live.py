@@ -43,7 +43,15 @@ WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
 MOST_TERMS = 24_000  # of the graph of one page: some 300 kB, and a second or so of a report's time
 # Degrees that most plans do not split over, or that need more devices than whole nodes have.
-AWKWARD = ({"tensor": 3}, {"context": 3}, {STAGES: 5}, {"data": 3}, {"expert": 3}, {"data": 5, "context": 5})
+AWKWARD = (
+    {"data": 1, "context": 1},
+    {"tensor": 3},
+    {"context": 3},
+    {STAGES: 5},
+    {"data": 3},
+    {"expert": 3},
+    {"data": 5, "context": 5},
+)
 
 Setting = Mapping[str, int]
 
