@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.results import Number
 from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, facts
+from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.predictions import measured_step, predict_rows
 from ledger.lab.score.row_layout import SkippedError, stages_by_compute
 from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.rows import summarise
+from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
@@ -288,6 +292,22 @@ def test_books_are_shared_without_a_trace(tmp_path: Path) -> None:
     (alone,) = predict_rows(read_table(written(tmp_path, wide), NEEDED_COLUMNS), LIBRARY)
     _, after = predict_rows(read_table(written(tmp_path, NANOTRON, wide), NEEDED_COLUMNS), LIBRARY)
     assert after == alone
+
+
+def test_shared_books_send_what_a_plan_of_its_own_sends(tmp_path: Path) -> None:
+    """Gradients that are cut over twice the devices fill half the buckets."""
+    cut = {**NANOTRON, "n_gpus": "32", "dp": "16", "tp": "2"}
+    cache = PlanCache(LIBRARY)
+    for row in read_table(written(tmp_path, cut, {**cut, "id": "nt-2", "dp": "8", "tp": "4"}), NEEDED_COLUMNS):
+        plan, kind = cache.plan(row_plan(facts(row), LIBRARY))
+        shared, _ = cache.books_of(plan, kind)
+        own = compile_roles(plan, roles(plan))
+        assert [sent(book) for book in shared] == [sent(book) for book in own]
+
+
+def sent(book: CompiledRole) -> list[tuple[str, Number]]:
+    """How often each transfer of a step runs."""
+    return [(entry.account, book.value(entry.times)) for entry in book.ledger.select("comm")]
 
 
 # --- the verb -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.evaluate import exact
 from ledger.books.what_if.alternatives import structure
 from ledger.lab.score.row_plans import RowPlan
+from ledger.model.gradients import copied_to_buckets
 from ledger.model.schedule import roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import Library
@@ -64,8 +65,9 @@ class PlanCache:
         found, is_first = [], True
         mesh = plan.parallelism
         split = tuple(getattr(mesh, axis) > 1 for axis in ("pipeline", "interleave", "expert"))
+        filled = mesh.tensor if copied_to_buckets(plan) else 0  # what is cut fills fewer buckets, which are counted
         for role in roles(plan):
-            key = (kind, *split, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
+            key = (kind, *split, filled, role.layers, role.sends > 0, role.returns > 0, *structure(plan, role))
             if key not in self.books:
                 (self.books[key],) = compile_roles(plan, [role])
             else:
