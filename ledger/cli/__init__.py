@@ -23,6 +23,7 @@ VERBS = {
     "import": "ledger.cli.import_",
     "list": "ledger.cli.list_",
     "schema": "ledger.cli.schema",
+    "units": "ledger.cli.units",
 }
 
 

@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 from click.testing import Result
 
+from ledger.spec.quantities import DIMENSIONS, parse_any
+
 CommandLine = Callable[..., Result]
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,3 +64,13 @@ def test_init_overwrites_nothing(command_line: CommandLine, tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "plan.yaml exists already" in result.stderr
     assert (tmp_path / "plan.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_units_lists_what_the_reader_takes(command_line: CommandLine) -> None:
+    """What is listed can be written in a spec, as that quantity; each dimension has an example that parses."""
+    rows = json.loads(command_line("units", "--json").stdout)
+    assert {row["measures"] for row in rows} == {dimension.noun for dimension in DIMENSIONS.values()}
+    for row in rows:
+        texts = (row["example"].split(" or ")[0], *(f"1 {unit}" for unit in row["units"]))
+        assert {DIMENSIONS[parse_any(text)[1]].noun for text in texts} == {row["measures"]}
+    assert "GiB" in command_line("units").stdout
