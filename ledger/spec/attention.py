@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
 
 from ledger.spec.structures import OPTIONAL, KeyStated, Needed, Values, quantity
-from ledger.spec.values import Choice, Number, Size
+from ledger.spec.values import Choice, KeyOf, Number, Size
 
 SHARE = quantity("1", greatest=1, zero=True, exact=True)
 SOFTCAP = Number(0, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
+
+
+@dataclass(frozen=True)
+class AttentionKind:
+    """What a kind of attention has of the fields below: not the `foreign` ones.
+
+    `expanded`: keys and values of every head are made of a narrow vector, which tensor parallelism leaves whole.
+    """
+
+    foreign: tuple[str, ...]
+    expanded: bool = False
+
+
+LATENT_SIZES = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
+ATTENTION_KINDS: Mapping[str, AttentionKind] = {
+    "grouped_query": AttentionKind(LATENT_SIZES),
+    "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm"), expanded=True),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +57,7 @@ class Attention:
     ] = "fp32"
     kind: Annotated[
         str,
-        Choice("grouped_query", "latent"),
+        KeyOf(ATTENTION_KINDS),
         "Multi-head, grouped-query and multi-query attention are one kind; `latent` expands keys and values from a "
         "narrow vector (DeepSeek-V2).",
     ] = "grouped_query"
@@ -91,15 +110,32 @@ class Attention:
     @classmethod
     def from_spec(cls, given: Values) -> Attention:
         """As many key and value heads as query heads, and the widths of latent heads, where nothing else is said."""
-        latent = given.get("kind") == "latent"
+        expanded = ATTENTION_KINDS[given.get("kind", cls.kind)].expanded
         widths = given.get("nope_head_dim", 0) + given.get("rope_head_dim", 0)
-        derived = {"kv_heads": given["heads"], "head_dim": widths, "rotary_form": "pairs" if latent else "halves"}
+        derived = {"kv_heads": given["heads"], "head_dim": widths, "rotary_form": "pairs" if expanded else "halves"}
         return cls(**(derived | given))
+
+    @property
+    def expanded(self) -> bool:
+        """Whether keys and values of every head are made of a narrow vector."""
+        return ATTENTION_KINDS[self.kind].expanded
+
+    @property
+    def split_heads(self) -> dict[str, int]:
+        """The heads that tensor parallelism splits, by the field that counts them."""
+        return {"heads": self.heads} if self.expanded else {"heads": self.heads, "kv_heads": self.kv_heads}
+
+    @property
+    def matrices(self) -> tuple[str, ...]:
+        """The projections by name."""
+        if self.expanded:
+            return (*(("q_latent",) if self.q_rank else ()), "q", "kv_latent", "kv", "out")
+        return ("qkv", "out") if self.fused_qkv else ("q", "k", "v", "out")
 
     @property
     def joined(self) -> bool:
         """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
-        return self.kind == "latent" or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
+        return self.expanded or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
 
     @property
     def rotary_dim(self) -> int:
@@ -109,4 +145,4 @@ class Attention:
     @property
     def cached(self) -> int:
         """Elements that a decoder keeps for each token: keys and values, or the latent and the rotated part."""
-        return self.kv_rank + self.rope_head_dim if self.kind == "latent" else 2 * self.kv_heads * self.head_dim
+        return self.kv_rank + self.rope_head_dim if self.expanded else 2 * self.kv_heads * self.head_dim

@@ -116,6 +116,21 @@ class Choice(ValueType):
         return {"enum": list(self.options)}
 
 
+class KeyOf(Choice):
+    """A key of a table, whichever rows that has by now."""
+
+    table: Mapping[str, object]
+
+    def __init__(self, table: Mapping[str, object]) -> None:
+        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "means", {})
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The keys."""
+        return tuple(self.table)
+
+
 @dataclass(frozen=True)
 class Constant(ValueType):
     """One text and nothing else."""

@@ -13,9 +13,9 @@ from ledger.model.pipelines import PIPELINES
 from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
+from ledger.spec.attention import ATTENTION_KINDS
 from ledger.spec.kinds import schema
 from ledger.spec.loss_chunks import CHUNKED_LOSSES as PART_BY_PART
-from ledger.spec.rules.attention import FOREIGN
 from ledger.spec.rules.pipeline import CHUNKS
 
 
@@ -64,7 +64,7 @@ def test_every_overlap_has_its_rule() -> None:
 def test_every_attention_is_compiled() -> None:
     """A kind of attention, and a form of rotation, that the schema offers has a function."""
     attention = schema("model")["$defs"]["attention"]
-    assert choices(attention, "kind") == set(ATTENTIONS) == set(FOREIGN)
+    assert choices(attention, "kind") == set(ATTENTIONS) == set(ATTENTION_KINDS)
     assert choices(attention, "rotary_form") == set(FORMS)
 
 

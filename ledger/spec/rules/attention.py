@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ledger.spec.attention import ATTENTION_KINDS
 from ledger.spec.places import Places
 from ledger.spec.plan import Kernels, Model, Parallelism
 from ledger.spec.problems import Problem
 
-LATENT = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
-FOREIGN = {"grouped_query": LATENT, "latent": ("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm")}
 WITH_SINKS = ("eager", "cudnn_grouped")  # kernels with a gradient for sinks: Transformer Engine calls cuDNN's
 
 
@@ -17,7 +16,7 @@ def attention_has_its_own_keys(model: Model, at: Places) -> Iterator[Problem]:
     """Sizes of another kind of attention would be without effect."""
     for group in model.groups:
         place = f"model.layers.{group.name}.attention"
-        for key in FOREIGN[group.attention.kind]:
+        for key in ATTENTION_KINDS[group.attention.kind].foreign:
             if f"{place}.{key}" in at.origins:
                 message = f"`{key}` is no size of {group.attention.kind} attention"
                 yield Problem(at(f"{place}.{key}"), message, f"leave `{key}` out, or change `kind`")

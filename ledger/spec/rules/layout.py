@@ -32,8 +32,7 @@ def nodes_are_whole(cluster: Cluster, at: Places) -> Iterator[Problem]:
 def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device whole query heads and whole key-value heads."""
     for group in model.groups:
-        for field in ("heads",) if group.attention.kind == "latent" else ("heads", "kv_heads"):
-            count = getattr(group.attention, field)
+        for field, count in group.attention.split_heads.items():
             if count % parallelism.tensor:
                 message = f"{field} = {count} of `{group.name}` does not split over tensor = {parallelism.tensor}"
                 yield Problem(at("parallelism.tensor"), message, divisors(count))

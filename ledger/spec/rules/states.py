@@ -66,9 +66,8 @@ def operands_are_aligned(
     sizes = {"run.seq_len": ("tokens of a micro-batch", tokens), "model.d_model": ("d_model", model.d_model)}
     for group in model.groups:
         attention, path = group.attention, f"model.layers.{group.name}"
-        cut = {"heads": attention.heads, "kv_heads": attention.kv_heads}
-        if attention.kind == "grouped_query" and not recipe.leaves("attention", group.name):
-            for field, count in cut.items():
+        if not attention.expanded and not recipe.leaves("attention", group.name):
+            for field, count in attention.split_heads.items():
                 width = count * attention.head_dim // parallelism.tensor
                 sizes[f"{path}.attention.{field}"] = f"{field} x head_dim of `{group.name}`", width
         if not recipe.leaves("mlp", group.name):

@@ -59,7 +59,7 @@ def recomputed_components_exist(model: Model, recompute: Recompute, at: Places) 
     """A component is recomputed where a layer has it."""
     there = {
         "experts": any(group.mlp.kind == "experts" for group in model.groups),
-        "up_projection": any(group.attention.kind == "latent" for group in model.groups),
+        "up_projection": any(group.attention.expanded for group in model.groups),
     }
     for name in recompute.components:
         if not there.get(name, True) and not model.bare:
@@ -158,18 +158,11 @@ def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iter
     """Every target of low-rank adaptation is a matrix of some layer; experts have none of their own."""
     if train.lora is None or model.bare:
         return
-    there = {name for group in model.groups for name in (*_projections(group), *_matrices(group))}
+    there = {name for group in model.groups for name in (*group.attention.matrices, *_matrices(group))}
     for target in train.lora.targets:
         if target not in there:
             message = f"`{target}` is no matrix that a layer of the model could adapt"
             yield Problem(at("train.lora.targets"), message, f"there are {', '.join(sorted(there))}")
-
-
-def _projections(group: Group) -> tuple[str, ...]:
-    attention = group.attention
-    if attention.kind == "latent":
-        return (*(("q_latent",) if attention.q_rank else ()), "q", "kv_latent", "kv", "out")
-    return ("qkv", "out") if attention.fused_qkv else ("q", "k", "v", "out")
 
 
 def _matrices(group: Group) -> tuple[str, ...]:

@@ -1,0 +1,38 @@
+"""What is added by its row: everything that knows of a kind of thing reads the table of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+import ledger
+from ledger.model.attention import ATTENTIONS
+from ledger.model.modules import Module
+from ledger.model.tape import Tape
+from ledger.model.tensors import Tensor
+from ledger.spec.attention import ATTENTION_KINDS, Attention, AttentionKind
+from ledger.spec.kinds import definition_schema
+from ledger.spec.plan import Norm
+from tests.model import plans
+
+
+def values_only(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """Two matrices, of values and of the output."""
+    into = "batch seq d_model, heads head_dim d_model -> batch seq heads head_dim"
+    value = tape.linear(Module("attention", "v"), into, x, lead=2)
+    back = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
+    return tape.linear(Module("attention", "out"), back, value)
+
+
+def test_a_kind_of_attention_is_added_by_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a spec may say of it, and what it runs: published, read, refused what it lacks, and counted."""
+    monkeypatch.setitem(ATTENTION_KINDS, "values_only", AttentionKind(("kv_heads", "qk_norm")))
+    monkeypatch.setitem(ATTENTIONS, "values_only", values_only)
+    sizes = {"kind": "values_only", "heads": 6, "head_dim": 24}
+    model = {**plans.LLAMA, "layers": [{**group, "attention": sizes} for group in plans.LLAMA["layers"]]}
+    assert "values_only" in definition_schema(Attention)["properties"]["kind"]["enum"]
+
+    before, after = (plans.compiled(model=one).totals["parameters"] for one in (plans.LLAMA, model))
+    each = 102 * 24  # d_model x head_dim, for each head of each matrix of each of two layers
+    assert before - after == 2 * each * ((6 + 3 + 3 + 6) - (6 + 6))
+    with pytest.raises(ledger.SpecError, match="`qk_norm` is no size of values_only attention"):
+        plans.compiled(model=plans.layer(model, attention={"qk_norm": "head"}))
