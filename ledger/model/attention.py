@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 import sympy
 
 from ledger.model.context import mixed
-from ledger.model.dims import Dim
+from ledger.model.dims import Dim, symbol
 from ledger.model.latent import latent
 from ledger.model.modules import Module
 from ledger.model.norms import norm, unweighted
 from ledger.model.rotary import rotated
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import COPY
 from ledger.spec.plan import Attention, Norm
 
 
@@ -25,6 +26,35 @@ def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    return _out(tape, _attended(tape, query, key, value, spec, norms), spec)
+
+
+def _gated(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
+    """The same with a gate for each element of its result (Qwen3-Next; Qiu et al. 2025, arXiv 2505.06708, section 2.2).
+
+    transformers, Qwen3NextAttention: queries and gates are the halves of one projection's heads, and gates are copied.
+    """
+    pair = (Dim("query_and_gate", 2 * symbol("head_dim", tape.suffix)),)
+    einsum = "batch seq d_model, heads query_and_gate d_model -> batch seq heads query_and_gate"
+    joint = tape.linear(Module("attention", "q"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=pair)
+    half = tape.dims("batch seq heads head_dim")
+    query, gate = tape.taken(joint, {"attention/q.query": half, "attention/q.gate": half})
+    key, value = _key_and_value(tape, x, spec)
+    context = _attended(tape, query, key, value, spec, norms)
+    apart = tape.pointwise("attention/gate.copy", gate, kernel=COPY, add=True)
+    sigmoid = tape.pointwise("attention/gate.sigmoid", apart, flops=4, saves=["out"])
+    return _out(tape, tape.pointwise("attention/gate", context, sigmoid, saves=[context, sigmoid]), spec)
+
+
+def _out(tape: Tape, context: Tensor, spec: Attention) -> Tensor:
+    einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
+    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
+
+
+def _attended(  # noqa: PLR0913 - what attention is made of
+    tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention, norms: Norm
+) -> Tensor:
+    """Queries and keys normed and rotated as the model says, then the core; result (batch seq heads head_dim)."""
     if spec.qk_norm in ("head", "all"):
         query, key = (
             norm(tape, Module("attention", f"{name}_norm"), tensor, norms, _normed(tensor, spec))
@@ -37,9 +67,7 @@ def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tenso
         query, key = unweighted(tape, "attention/q_norm", query), unweighted(tape, "attention/k_norm", key)
     if spec.temperature:
         query = _tempered(tape, query)
-    context = mixed(tape, query, key, value, spec)
-    einsum = "batch seq heads head_dim, d_model heads head_dim -> batch seq d_model"
-    return tape.linear(Module("attention", "out"), einsum, context, bias=spec.out_bias)
+    return mixed(tape, query, key, value, spec)
 
 
 def _tempered(tape: Tape, query: Tensor) -> Tensor:
@@ -55,11 +83,16 @@ def _normed(tensor: Tensor, spec: Attention) -> str:
 
 
 def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
-    def project(name: str, heads: str) -> Tensor:
-        einsum = f"batch seq d_model, {heads} head_dim d_model -> batch seq {heads} head_dim"
-        return tape.linear(Module("attention", name), einsum, x, bias=spec.qkv_bias, lead=2)
+    return _projected(tape, x, spec, "q", "heads"), *_key_and_value(tape, x, spec)
 
-    return project("q", "heads"), project("k", "kv_heads"), project("v", "kv_heads")
+
+def _key_and_value(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor]:
+    return _projected(tape, x, spec, "k", "kv_heads"), _projected(tape, x, spec, "v", "kv_heads")
+
+
+def _projected(tape: Tape, x: Tensor, spec: Attention, name: str, heads: str) -> Tensor:
+    einsum = f"batch seq d_model, {heads} head_dim d_model -> batch seq {heads} head_dim"
+    return tape.linear(Module("attention", name), einsum, x, bias=spec.qkv_bias, lead=2)
 
 
 def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,5 +106,6 @@ def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, T
 
 ATTENTIONS: Mapping[str, Callable[[Tape, Tensor, Attention, Norm], Tensor]] = {
     "grouped_query": _grouped_query,
+    "gated": _gated,
     "latent": latent,
 }

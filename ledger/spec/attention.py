@@ -29,6 +29,7 @@ class AttentionKind:
 LATENT_SIZES = ("q_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "v_head_dim")
 ATTENTION_KINDS: Mapping[str, AttentionKind] = {
     "grouped_query": AttentionKind(LATENT_SIZES),
+    "gated": AttentionKind((*LATENT_SIZES, "fused_qkv")),
     "latent": AttentionKind(("kv_heads", "head_dim", "fused_qkv", "rotary", "qk_norm"), expanded=True),
 }
 
@@ -58,8 +59,9 @@ class Attention:
     kind: Annotated[
         str,
         KeyOf(ATTENTION_KINDS),
-        "Multi-head, grouped-query and multi-query attention are one kind; `latent` expands keys and values from a "
-        "narrow vector (DeepSeek-V2).",
+        "Multi-head, grouped-query and multi-query attention are one kind; in `gated` a sigmoid multiplies the "
+        "result of each head, and its projection is a second half of that of queries (Qwen3-Next); `latent` expands "
+        "keys and values from a narrow vector (DeepSeek-V2).",
     ] = "grouped_query"
     q_rank: Annotated[
         int,
