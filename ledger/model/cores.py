@@ -201,7 +201,7 @@ def _joined(tape: Tape) -> bool:
 
     torch.distributed.tensor.experimental, `_partial_update`: on all devices of a balanced ring but the last.
     """
-    return tape.layout.dtensor and tape.layout.balanced
+    return tape.dtensor and tape.layout.balanced
 
 
 def _copied(tape: Tape, x: Tensor) -> Tensor:

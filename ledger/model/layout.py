@@ -26,8 +26,7 @@ class Layout:
 
     `regather`: backward gathers a held input again instead of keeping the gathered one. `exchange`: how attention sees
     a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work. `crowded`: where
-    experts are split over devices, one of these gets more tokens than the average. `dtensor`: PyTorch's DTensor splits
-    layers, which copies a sequence that it joins and makes the gradient of all rows of a split embedding.
+    experts are split over devices, one of these gets more tokens than the average.
     """
 
     splits: Mapping[str, str]
@@ -36,7 +35,6 @@ class Layout:
     exchange: str = "all_gather"
     balanced: bool = True
     crowded: bool = False
-    dtensor: bool = True
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -59,11 +57,9 @@ class Layout:
         return tuple(pair for pair in self.stream if pair[1] not in self.splits.values())
 
     @property
-    def keeps_gathered(self) -> bool:
-        """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
-        return (
-            self.dtensor and not self.regather and any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
-        )
+    def cuts_sequence(self) -> bool:
+        """Whether the sequence is cut over the devices that share a layer."""
+        return any(dim == "seq" and axis in self.alike for dim, axis in self.stream)
 
     def of(self, dims: tuple[Dim, ...]) -> Split:
         """The split of a tensor whose dims are cut wherever this layout cuts them."""

@@ -76,7 +76,7 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
 
     (torch/distributed/_functional_collectives.py: chunk, then cat; Megatron-LM keeps the sequence outermost.)
     """
-    sequence = ("seq", axis) in tape.layout.stream and axis == "tensor" and tape.layout.keeps_gathered
+    sequence = ("seq", axis) in tape.layout.stream and axis == "tensor" and tape.keeps_gathered
     copied = sequence and kind in ("all_gather", "reduce_scatter")
     name = f"{source.name}.{'share' if kind == 'none' else kind}"
     return tape.record(collective(name, kind, axis, source, result, copied=copied))

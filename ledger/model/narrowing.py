@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.Expr, sympy.Expr] = ALL) -> Quantised:
     """The same contraction of quantised operands; the kernels that quantise them are written on the tape."""
     parts = parts if recipe.gathers == "quantised" else ALL
-    shared = tape.compiled or parts[0] != ONE
+    shared = tape.stack.compiled or parts[0] != ONE
     (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
     keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
     _write(tape, left, inputs, recipe, both=keeps, part=parts[0])

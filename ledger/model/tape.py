@@ -22,7 +22,8 @@ from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
 from ledger.spec.kernel_classes import CAST, COPY, ELEMENTWISE, KernelClass, matmul
-from ledger.spec.plan import Kernels, Lora, Precision
+from ledger.spec.plan import Kernels, Lora, Precision, Stack
+from ledger.spec.stack import UNSTATED_STACK
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Tape:
 
     `suffix` tells the symbols of one layer group from another's; `region` marks a part that recompute can name, `block`
     the part of a layer (attention or mlp, each with the norm before it) that what is written belongs to. Results
-    of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are. What
-    is `compiled` quantises a tensor once for all products that read it. `of_loss` as in Tensor.
+    of regions that are `discarded`, and what regions that are `stored` save, do not wait for backward as they are.
+    `of_loss` as in Tensor.
     """
 
     precision: Precision
@@ -46,7 +47,7 @@ class Tape:
     times: sympy.Expr = ONE
     discarded: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
-    compiled: bool = False
+    stack: Stack = UNSTATED_STACK
     of_loss: bool = False
     operations: list[Operation] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -112,6 +113,21 @@ class Tape:
     def repeated(self, pieces: sympy.Expr) -> Tape:
         """The same tape, what is written being run in so many equal pieces, a kernel each."""
         return replace(self, pieces=pieces)
+
+    # --- the layout ---
+
+    @property
+    def dtensor(self) -> bool:
+        """Whether PyTorch's DTensor splits layers.
+
+        It copies a sequence that it joins, and makes the gradient of all rows of a split embedding.
+        """
+        return self.stack.tensor_parallel == "dtensor"
+
+    @property
+    def keeps_gathered(self) -> bool:
+        """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
+        return self.dtensor and self.layout.cuts_sequence and not self.layout.regather
 
     # --- dtypes ---
 

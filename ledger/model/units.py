@@ -24,7 +24,8 @@ from ledger.model.storing import stored
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
 from ledger.spec.loss_chunks import CHUNKED_LOSSES
-from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Train
+from ledger.spec.plan import Group, Kernels, Model, Plan, Precision, Recompute, Stack, Train
+from ledger.spec.stack import UNSTATED_STACK
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,12 @@ class Builder:
     train: Train = field(default_factory=Train)
     staged: bool = False  # cut into pipeline stages
     chunks: int = 1  # of layers on one device
-    compiled: bool = False  # runs of elementwise operations of a layer are one kernel
+    stack: Stack = UNSTATED_STACK
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
         """An empty tape, for what a policy treats so."""
-        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, compiled=self.compiled)
+        tape = Tape(self.precision, self.layout, self.kernels, suffix, self.train.lora, stack=self.stack)
         lost = discarded(self.recompute) if policy == "components" else frozenset[str]()
         return replace(tape, discarded=lost, stored=frozenset(rule.part for rule in self.precision.stored))
 
@@ -96,7 +97,7 @@ class Builder:
         written = operations
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
-        compiled = self.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
+        compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         steps = _kernels(backward(written), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
@@ -181,17 +182,13 @@ def builder(plan: Plan) -> Builder:
     return Builder(
         plan.model,
         compute_precision(plan),
-        replace(
-            layout(plan.parallelism),
-            crowded=plan.assumptions.expert_imbalance > 1,
-            dtensor=plan.stack.tensor_parallel == "dtensor",
-        ),
+        replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
         plan.recompute,
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,
-        compiled=plan.stack.compiled,
+        stack=plan.stack,
         hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
     )
 

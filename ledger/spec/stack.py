@@ -282,3 +282,6 @@ class Stack:
         """Kernels that no operation stands for are a pair, of forward and backward."""
         beside = (given.pop("beside.0", 0), given.pop("beside.1", 0))
         return cls(**(given | {"beside": beside}))
+
+
+UNSTATED_STACK = Stack("", "", "")  # what software does of which nothing is said
