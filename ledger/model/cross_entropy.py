@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import moves
+from ledger.model.collectives import Collective
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import CROSS_ENTROPY, ELEMENTWISE, LOSS, REDUCTION
+from ledger.spec.kernel_classes import COPY, CROSS_ENTROPY, ELEMENTWISE, LOSS, REDUCTION, KernelClass
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,20 @@ class SplitLogSoftmax(Pointwise):
             Pointwise(f"{shares.name}", ELEMENTWISE, (logs,), (shares,), flops=4),
             Pointwise(f"{self.name}.gradient", ELEMENTWISE, (logs, upstream, shares), wanted, flops=2),
         )
+
+
+@dataclass(frozen=True)
+class Replicated(Collective):
+    """A tensor gathered by devices that then all do the same with it: backward copies a device's own part.
+
+    torch.distributed.tensor, placement_types.py: `_to_replicate_tensor`, and `_replicate_to_shard` for the gradient.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The part of the upstream gradient."""
+        wanted, upstream = self.inputs[0].gradient, self.output.gradient
+        part = replace(wanted, name=f"{upstream.name}.part", view_of=upstream.storage)
+        return (Pointwise(f"{self.name}.gradient", COPY, (part,), (wanted,)),)
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,21 @@ class InPlaceSoftmax(Pointwise):
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     inside = replace(tape, of_loss=True)
+    logits = _whole(inside, logits) if tape.stack.gathered_logits else logits
     return LOSSES[kind or tape.kernels.loss](inside, logits, labels(tape, logits.dims[:2]))
+
+
+def _whole(tape: Tape, logits: Tensor) -> Tensor:
+    """The logits of all rows on every device, by way of a copy: the vocabulary is not outermost in memory."""
+    for axis in _axes(logits):
+        name = f"{logits.name}.all_gather"
+        rest = tuple(pair for pair in logits.split if pair[1] != axis)
+        whole = replace(logits.on(rest, f"{logits.name}.gathered"), of_loss=True)
+        copy = replace(whole, name=f"{name}.copy")
+        kernel, made = KernelClass("all_gather"), (whole, copy)
+        gather = Replicated(name, kernel, (logits,), made, collective="all_gather", axis=axis, copied=True)
+        logits = tape.record(replace(gather, block=logits.block))
+    return logits
 
 
 def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:

@@ -217,6 +217,11 @@ class Stack:
         "What splits layers: PyTorch's DTensor, or modules of the framework's own that keep the sequence outermost "
         "(Megatron-LM, nanotron).",
     ] = "dtensor"
+    gathered_logits: Annotated[
+        bool,
+        "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
+        "`disable_loss_parallel`), or take it of their own part (torch's `loss_parallel`, Megatron-LM).",
+    ] = False
     buckets: Annotated[
         bool,
         "Whether gradients are reduced in buckets that are a second copy of all of them (DistributedDataParallel "

@@ -213,3 +213,25 @@ def test_copies_of_split_experts_are_what_hybrid_sharding_adds(zero: int) -> Non
     assert summed[0] == sum(count for count, _ in scattered.values())
     assert summed[1] == scattered["data"][1] // 8 + scattered["expert_data"][1] // 2
     assert two.totals["memory.static.optimizer"] == one.totals["memory.static.optimizer"]
+
+
+def test_logits_may_be_gathered_before_the_loss() -> None:
+    """Once in bf16, in place of three sums of a number for each token; the gradient is cut where it is."""
+    batch, seq, vocab = 3, 39, 213
+    split, whole = (
+        sent(
+            plans.compiled(
+                model=SPLIT,
+                cluster={"base": "h100-400g", "devices": 3, "devices_per_node": 3},
+                parallelism={"data": 1, "tensor": 3, "sequence": "save_gathered"},
+                run={"seq_len": seq, "micro_batch": batch, "global_batch": batch},
+                stack={"base": "pytorch-fsdp2-2025", "gathered_logits": gathered},
+            )
+        )
+        for gathered in (False, True)
+    )
+    (times, amount), (before, amount_before) = (one["all_gather.tensor", "forward"] for one in (whole, split))
+    assert (times - before, amount - amount_before) == (1, 2 * batch * seq * vocab)
+    assert split["all_reduce.tensor", "forward"] == (3, 3 * 4 * batch * seq)
+    changed = {key for key in {**split, **whole} if split.get(key) != whole.get(key)}
+    assert changed == {("all_gather.tensor", "forward"), ("all_reduce.tensor", "forward")}
