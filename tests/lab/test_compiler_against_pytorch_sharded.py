@@ -9,9 +9,11 @@ import pytest
 from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import workload
+from ledger.lab.verification.layouts import sharding
 from tests.books.test_collectives import SPLIT, sent
 from tests.model import plans
 
+SCALARS = 1024  # bytes: positions, and scalars of the loss, which the ledger leaves out
 CASES = {
     "Llama, FSDP 4": (plans.LLAMA, {"data": 4}, "none"),
     "Qwen2, FSDP 5, full": (plans.QWEN2, {"data": 5}, "full"),
@@ -38,3 +40,19 @@ def test_every_collective(model: plans.Mapped, degrees: dict[str, Any], recomput
     )
     called = rank_step(workload(compiled.plan), ShardedRank(data=data, tensor=tensor)).collectives
     assert sent(compiled) == {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in called}
+
+
+def test_logits_gathered_before_the_loss() -> None:
+    """Without `loss_parallel`: every collective, and the peak, which is where their gradient is made."""
+    compiled = plans.compiled(
+        model=SPLIT,
+        precision="bf16-autocast",
+        cluster={"base": "h100-400g", "devices": 12, "devices_per_node": 12},
+        parallelism={"data": 4, "tensor": 3, "sequence": "save_gathered", "zero": 3},
+        stack={"base": "pytorch-fsdp2-2025", "gathered_logits": True},
+        run={"seq_len": 13 * 3, "micro_batch": 3, "global_batch": 12},
+    )
+    found = rank_step(workload(compiled.plan), sharding(compiled.plan))
+    assert sent(compiled) == {(f"{c.kind}.{c.axis}", c.phase): (c.count, c.bytes) for c in found.collectives}
+    beside = max(held.requested for held in found.moments.values()) - compiled.totals["memory.peak"]
+    assert 0 <= beside <= SCALARS

@@ -40,7 +40,7 @@ def parallelise(built: Any, work: Workload, rank: ShardedRank, mesh: RankMesh) -
             raise NoReferenceError(f"{work.model.title}: the judge splits Llama's, Mistral's and Qwen2's layers only")
         if mlp_of(work.model).experts:
             raise NoReferenceError(f"{work.model.title}: the judge splits no experts")
-        _split_tensors(built, layers, mesh.whole["tensor"])
+        _split_tensors(built, layers, mesh.whole["tensor"], rank)
     if not rank.shards:
         return
     policy = MixedPrecisionPolicy(torch_dtype(work.precision.compute), torch_dtype(work.precision.reduction))
@@ -88,15 +88,17 @@ def _fsdp_units(layers: nn.ModuleList, size: int) -> Iterator[nn.Module | list[n
         yield from (list(layers[first : first + size]) for first in range(0, len(layers), size))
 
 
-def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh) -> None:
+def _split_tensors(built: Any, layers: nn.ModuleList, mesh: DeviceMesh, rank: ShardedRank) -> None:
     """Heads, hidden units and vocabulary split; the sequence split between, gathered where a layer part reads it."""
+    whole = rank.gathered_logits
+    logits = Replicate() if whole else Shard(-1)
     parallelize_module(
         built,
         mesh,
         {
             "model.embed_tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
             "model.norm": SequenceParallel(),
-            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+            "lm_head": ColwiseParallel(input_layouts=Shard(1), output_layouts=logits, use_local_output=whole),
         },
     )
     gathered = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))

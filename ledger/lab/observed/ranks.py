@@ -26,6 +26,7 @@ class ShardedRank:
     reduce: str = "micro_batch"
     micro_batches: int = 1
     ends: str = "root"  # as in `Stack`
+    gathered_logits: bool = False  # as in `Stack`
     offload: bool = False
     expert: int = 1
     arriving: Fraction = Fraction(1)

@@ -62,4 +62,4 @@ def _micro_batches(built: Any, rank: ShardedRank) -> Iterator[AbstractContextMan
     for left in reversed(range(rank.micro_batches)):
         if rank.shards:
             built.set_requires_gradient_sync(not left or rank.reduce == "micro_batch")
-        yield loss_parallel() if rank.tensor > 1 else nullcontext()
+        yield loss_parallel() if rank.tensor > 1 and not rank.gathered_logits else nullcontext()

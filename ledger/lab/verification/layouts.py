@@ -44,6 +44,7 @@ def sharding(plan: Plan) -> ShardedRank:
         reduce="step" if layout.reduces_once else "micro_batch",
         micro_batches=micro_batches(plan),
         ends=plan.stack.ends,
+        gathered_logits=plan.stack.gathered_logits,
         offload="weights" in layout.offload,
         expert=layout.expert,
         arriving=plan.assumptions.expert_imbalance,
