@@ -165,3 +165,12 @@ def test_a_value_that_no_job_can_have_is_a_problem(tmp_path: Path, text: str, sa
     (problem,) = refused(tmp_path, text, "job.toml").problems
     assert problem.message.startswith(said)
     assert (problem.where.line, bool(problem.help)) == (line, True)
+
+
+def test_a_loss_over_whole_logits_is_the_stack_s(tmp_path: Path) -> None:
+    """`disable_loss_parallel` gathers them where the vocabulary is split, and says nothing elsewhere."""
+    for degree, gathered in ((2, True), (1, False)):
+        text = JOB + f"[parallelism]\ndisable_loss_parallel = true\ntensor_parallel_degree = {degree}\n"
+        given = made(tmp_path, text)
+        assert load_plan(given.text).stack.gathered_logits == gathered
+        assert not [note for note in given.notes if "loss_parallel" in note.message]

@@ -168,7 +168,9 @@ def _stack(job: TorchtitanJob, mesh: JobMesh) -> Any:
     if job.flag("training.compile") or job.flag("compile.enable"):
         named = "torchtitan-compile-2025" if job.flag("compile.enable") else "torchtitan-compile-2024"
     hidden = job.flag(job.mesh("enable_async_tensor_parallel")) and mesh.tensor > 1
-    return {"base": named, "overlap": {"tensor": "matmul"}} if hidden else named
+    whole = job.flag(job.mesh("disable_loss_parallel")) and mesh.tensor > 1
+    said = stated(overlap={"tensor": "matmul"} if hidden else None, gathered_logits=whole)
+    return {"base": named, **said} if said else named
 
 
 def _recompute(job: TorchtitanJob) -> Any:

@@ -25,7 +25,8 @@ CARRIED = frozenset(
 OF_THE_MESH = frozenset(
     """
     context_parallel_degree context_parallel_rotate_method data_parallel_degree data_parallel_replicate_degree
-    data_parallel_shard_degree enable_async_tensor_parallel expert_parallel_degree fsdp_reshard_after_forward
+    data_parallel_shard_degree disable_loss_parallel enable_async_tensor_parallel expert_parallel_degree
+    fsdp_reshard_after_forward
     pipeline_parallel_degree pipeline_parallel_first_stage_less_layers pipeline_parallel_last_stage_less_layers
     pipeline_parallel_layers_per_stage pipeline_parallel_microbatch_size pipeline_parallel_microbatches
     pipeline_parallel_schedule tensor_parallel_degree
@@ -43,7 +44,6 @@ UNRELATED = tuple(
 # values of what is switched off
 SWITCHED_OFF: tuple[Any, ...] = (False, 0, "", [], None, "none", "default", ["output"], ["output", "router.gate"])
 WHY: Mapping[str, str] = {
-    "disable_loss_parallel": "a plan's loss is split over the vocabulary wherever `tensor` is above 1",
     "enable_fsdp_float8_all_gather": "weights of a plan are gathered in the dtype of compute: twice the bytes",
     "expert_tensor_parallel_degree": "experts of a plan are cut like the rest of a layer",
     "memory_budget": "`recompute:` names what is rebuilt, not how much memory it may take",
