@@ -9,6 +9,9 @@ from ledger.model.attention import ATTENTIONS
 from ledger.model.modules import Module
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
+from ledger.report import html, views
+from ledger.report.views.parts import Column, Report, Table, text_cells
+from ledger.report.write import as_markdown
 from ledger.spec.attention import ATTENTION_KINDS, Attention, AttentionKind
 from ledger.spec.kinds import definition_schema
 from ledger.spec.plan import Norm
@@ -36,3 +39,16 @@ def test_a_kind_of_attention_is_added_by_its_rows(monkeypatch: pytest.MonkeyPatc
     assert before - after == 2 * each * ((6 + 3 + 3 + 6) - (6 + 6))
     with pytest.raises(ledger.SpecError, match="`qk_norm` is no size of values_only attention"):
         plans.compiled(model=plans.layer(model, attention={"qk_norm": "head"}))
+
+
+def test_a_section_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that gives a table: on the page with its heading and a line in the contents, on paper, in Markdown."""
+    colours = Table("Colours of the plan", (Column("colour"),), (text_cells("vermilion"),))
+    row = views.Section("colours", "Which colours?", lambda _: colours, brief=lambda found: (found,))
+    monkeypatch.setattr(views, "SECTIONS", (*views.SECTIONS, row))
+    report = Report(plans.compiled())
+    for page in (html.render(report), html.render(report, screen=False)):
+        assert '<a href="#colours">Which colours?</a>' in page
+        assert '<section id="colours" aria-labelledby="colours-title">' in page
+        assert "vermilion" in page
+    assert "## Colours of the plan\n\n| colour |\n|---|\n| vermilion |" in as_markdown(report).decode()

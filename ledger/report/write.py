@@ -10,10 +10,9 @@ from ledger.report.contract import show_record
 from ledger.report.files import replace_file
 from ledger.report.html import environment, render, short_digest
 from ledger.report.pdf import pdf
-from ledger.report.views.memory import memory
+from ledger.report.views import brief_tables
 from ledger.report.views.parts import Report
-from ledger.report.views.time import time
-from ledger.report.views.verdict import checklist, verdict
+from ledger.report.views.verdict import verdict
 
 
 def write_report(report: Report, out_dir: Path, formats: Iterable[str]) -> list[Path]:
@@ -33,10 +32,8 @@ def as_html(report: Report) -> bytes:
 
 
 def as_markdown(report: Report) -> bytes:
-    """Verdict, numbers, memory and time in a page of Markdown."""
+    """Verdict, numbers, and what sections have in brief, in a page of Markdown."""
     plan = report.compiled.plan
-    fit, duration = memory(report), time(report)
-    tables = [fit.table if fit else None, duration.run, duration.conventions, checklist(report)]
     page = (
         environment()
         .get_template("report.md")
@@ -45,7 +42,7 @@ def as_markdown(report: Report) -> bytes:
             name=plan.name,
             digest=short_digest(plan.digest),
             verdict=verdict(report),
-            tables=[table for table in tables if table],
+            tables=tuple(brief_tables(report)),
         )
     )
     return page.encode()

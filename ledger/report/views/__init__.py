@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ledger.report.views.choices import alternatives, sensitivity
 from ledger.report.views.evidence import assumptions, evidence
 from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.live import live
 from ledger.report.views.memory import memory
-from ledger.report.views.parts import Report
+from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
 from ledger.report.views.time import time
 from ledger.report.views.verdict import checklist, verdict
@@ -21,27 +22,29 @@ from ledger.report.views.work import communication, roofline
 class Section:
     """A section: its anchor, which is also its template's name, its title, and the function that fills it.
 
-    A `scripted` one is on the screen alone, hidden until its script runs.
+    One that is a table needs no template. A `scripted` one is on the screen alone, hidden until its script runs;
+    `brief` picks the tables of one that Markdown has as well.
     """
 
     name: str
     title: str
     view: Callable[[Report], object | None]
     scripted: bool = False
+    brief: Callable[[Any], Iterable[Table | None]] | None = None
 
 
 SECTIONS = (
     Section("verdict", "Verdict", verdict),
     Section("plan", "The plan", plan),
-    Section("memory", "Does it fit?", memory),
-    Section("time", "How long?", time),
+    Section("memory", "Does it fit?", memory, brief=lambda found: (found.table,)),
+    Section("time", "How long?", time, brief=lambda found: (found.run, found.conventions)),
     Section("roofline", "Roofline", roofline),
     Section("communication", "Communication", communication),
     Section("live", "What if?", live, scripted=True),
     Section("sensitivity", "Sensitivity", sensitivity),
     Section("alternatives", "Alternatives", alternatives),
     Section("evidence", "Evidence", evidence),
-    Section("checklist", "Checklist", checklist),
+    Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
     Section("formulas", "Formulas", formulas),
     Section("assumptions", "Assumptions", assumptions),
     Section("glossary", "Symbols", glossary),
@@ -52,3 +55,11 @@ def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Sect
     """The sections that have something to say, with their data; on paper without those that need a script."""
     pairs = ((section, section.view(report)) for section in SECTIONS if screen or not section.scripted)
     return tuple((section, data) for section, data in pairs if data is not None)
+
+
+def brief_tables(report: Report) -> Iterator[Table]:
+    """The tables of the sections that Markdown has."""
+    for section in SECTIONS:
+        data = section.view(report) if section.brief else None
+        if section.brief and data is not None:
+            yield from (table for table in section.brief(data) if table)
