@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
+import click
 import pytest
+from click.testing import CliRunner
 
 import ledger
+from ledger.cli import VERBS, main
 from ledger.model.attention import ATTENTIONS
 from ledger.model.modules import Module
 from ledger.model.tape import Tape
@@ -52,3 +58,22 @@ def test_a_section_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
         assert '<section id="colours" aria-labelledby="colours-title">' in page
         assert "vermilion" in page
     assert "## Colours of the plan\n\n| colour |\n|---|\n| vermilion |" in as_markdown(report).decode()
+
+
+def test_a_verb_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module with a `command`: in the help, and run; an error of the input leaves as from any other verb."""
+
+    @click.command(name="greet")
+    def command() -> None:
+        """Greet whoever asks."""
+        click.echo("good morning")
+        ledger.compile("spec: ledger/1\nplan: nothing more\n")
+
+    module = ModuleType("greeting")
+    module.command = command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "greeting", module)
+    monkeypatch.setitem(VERBS, "greet", "greeting")
+    assert "Greet whoever asks." in CliRunner().invoke(main, ["--help"]).stdout
+    done = CliRunner().invoke(main, ["greet"])
+    assert (done.exit_code, done.stdout) == (2, "good morning\n")
+    assert "this spec lacks `model`" in done.stderr
