@@ -14,6 +14,7 @@ from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
+from ledger.report.views.serving import serving
 from ledger.report.views.time import time
 from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merge_points, roofline
@@ -223,3 +224,14 @@ def test_names_at_a_logarithmic_axis_are_of_one_kind() -> None:
     """Powers of ten where every mark is one, else all written out."""
     assert [name for _, name in tick_names([100.0, 1000.0])] == ["100", "1\u202f000"]
     assert [name for _, name in tick_names([500.0, 1000.0])] == ["500", "1\u202f000"]
+
+
+def test_serving_shows_what_the_totals_have(compiled: Compiled, variants: dict[str, Compiled]) -> None:
+    """Each of the three by its own total; nothing of a parameter count."""
+    keys = {"kv_cache": 12, "prefill.time": 0.25, "decode.time_per_token": 0.125}
+    found = serving(Report(replace(compiled, totals={**compiled.totals, **keys})))
+    assert found is not None
+    assert {row[1].total.key: row[1].total.value for row in found.rows if row[1].total} == {
+        key: str(value) for key, value in keys.items()
+    }
+    assert serving(Report(variants["bare"])) is None

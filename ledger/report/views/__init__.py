@@ -13,6 +13,7 @@ from ledger.report.views.live import live
 from ledger.report.views.memory import memory
 from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
+from ledger.report.views.serving import serving
 from ledger.report.views.time import time
 from ledger.report.views.verdict import checklist, verdict
 from ledger.report.views.work import communication, roofline
@@ -43,6 +44,7 @@ SECTIONS = (
     Section("live", "What if?", live, scripted=True),
     Section("sensitivity", "Sensitivity", sensitivity),
     Section("alternatives", "Alternatives", alternatives),
+    Section("serving", "Serving", serving),
     Section("evidence", "Evidence", evidence),
     Section("checklist", "Checklist", checklist, brief=lambda found: (found,)),
     Section("formulas", "Formulas", formulas),
