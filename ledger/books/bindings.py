@@ -12,6 +12,7 @@ from ledger.model.checkpointing import hosted, redone, segment
 from ledger.model.dims import BY_NAME, LETTERS, symbol
 from ledger.model.dims import own as own_dim
 from ledger.model.schedule import Role, micro_batches, schedule
+from ledger.spec.axes import AXES
 from ledger.spec.loss_chunks import CHUNKED_LOSSES, loss_chunk_count
 from ledger.spec.plan import Group, Model, Plan
 
@@ -37,11 +38,7 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
     shared: dict[str, Exact] = {
         "batch": plan.run.micro_batch,
         "seq": plan.run.seq_len,
-        "data": degrees.data,
-        "tensor": degrees.tensor,
-        "pipeline": degrees.pipeline,
-        "context": degrees.context,
-        "expert": degrees.expert,
+        **{axis: getattr(degrees, axis) for axis in AXES},
         "imbalance": plan.assumptions.expert_imbalance,
         "replicate": degrees.replicate,
         "chunks": degrees.interleave,

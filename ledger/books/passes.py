@@ -17,10 +17,11 @@ from ledger.model.fsdp_units import ROOT
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
 from ledger.model.pipelines import Pace
 from ledger.model.schedule import Role, micro_batches
+from ledger.spec.axes import INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
-KINDS = ("tensor", "context", "expert", "data")  # what moves while a unit runs
+KINDS = tuple(axis for axis in INNERMOST_FIRST if axis != PIPELINE)  # what moves while a unit runs
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 
 

@@ -10,6 +10,7 @@ from ledger import price_forms
 from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, minimum, pick, where
 from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
+from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
 from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
@@ -168,8 +169,7 @@ class Mesh:
         return ceil_divide(self.size, self.local)
 
 
-# Mesh axes from the innermost, whose ranks are neighbours, to the outermost.
-ORDER = ("tensor", "context", "data", "pipeline")
+ORDER = tuple(axis for axis in INNERMOST_FIRST if axis in MULTIPLIED)
 # Axes within data x context (`shards` devices, twice as many where a pipeline holds every stage twice): stride and
 # size. Copies are outermost, different experts innermost.
 WITHIN: Mapping[str, Callable[[Parallelism, Amount], tuple[Amount, Amount]]] = {

@@ -18,6 +18,7 @@ from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.model.causes import HostTransfer, Transfer
 from ledger.model.schedule import micro_batches, schedule
+from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
 # What a closed form with the right kernels still misses on a stack that nothing was fitted on: the mean absolute error
@@ -96,11 +97,7 @@ def _moved(slowest: StageTime) -> Amount:
 
 KERNELS = {"forward": "forward kernels", "recompute": "recomputed kernels", "backward": "backward kernels"}
 OPEN_TRANSFERS = {
-    "comm.tensor": "tensor-parallel transfers not hidden",
-    "comm.context": "context-parallel transfers not hidden",
-    "comm.expert": "tokens to and from experts not hidden",
-    "comm.data": "weight and gradient transfers not hidden",
-    "comm.pipeline": "sends between stages",
+    **{f"comm.{axis}": AXES[axis].exposed for axis in INNERMOST_FIRST},
     "comm.host": "copies to and from host memory not hidden",
 }
 WAITS = {

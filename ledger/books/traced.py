@@ -88,7 +88,7 @@ def resized(plan: Plan, values: Mapping[str, Amount]) -> Plan:
         for part, names in INPUTS.items()
     }
     mesh = parts["parallelism"]
-    devices = mesh.data * mesh.tensor * mesh.pipeline * mesh.context
+    devices = mesh.data * mesh.replica
     return replace(plan, **parts, cluster=replace(plan.cluster, devices=devices))
 
 

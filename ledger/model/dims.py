@@ -7,6 +7,8 @@ from functools import cache
 
 import sympy
 
+from ledger.spec.axes import AXES
+
 
 @dataclass(frozen=True)
 class Dim:
@@ -70,11 +72,7 @@ LETTERS = (
         "hosted", "Lh", "layers on one device whose activations wait in host memory", "parallelism.offload.activations"
     ),
     Letter("loss_chunks", "Cl", "parts of a sequence that the loss takes one by one", "kernels.loss_chunks"),
-    Letter("data", "dp", "data-parallel degree", "parallelism.data"),
-    Letter("tensor", "tp", "tensor-parallel degree", "parallelism.tensor"),
-    Letter("pipeline", "pp", "pipeline stages", "parallelism.pipeline"),
-    Letter("context", "cp", "context-parallel degree", "parallelism.context"),
-    Letter("expert", "ep", "expert-parallel degree, within data x context", "parallelism.expert"),
+    *(Letter(name, axis.letter, axis.meaning, f"parallelism.{name}") for name, axis in AXES.items()),
     Letter("replicate", "rp", "copies that hybrid sharding keeps, within data x context", "parallelism.replicate"),
     Letter("imbalance", "im", "tokens of the busiest device over the average", "assumptions.expert_imbalance"),
     Letter("micro_batches", "M", "micro-batches of a step on one device", "run.global_batch"),

@@ -7,15 +7,8 @@ from dataclasses import dataclass
 
 from ledger.model.dims import Dim
 from ledger.model.tensors import Split, Tensor
+from ledger.spec.axes import AXES
 from ledger.spec.plan import Parallelism
-
-ALIKE = ("tensor",)  # axes whose devices all see the same tokens
-
-# A row per axis that splits operations: which dims it cuts where they are computed with.
-SPLITS: Mapping[str, tuple[str, ...]] = {
-    "tensor": ("heads", "kv_heads", "d_ff", "shared_d_ff", "vocab"),
-    "expert": ("experts",),
-}
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,7 @@ class Layout:
     @property
     def alike(self) -> tuple[str, ...]:
         """The axes all of whose devices do the same work where they cut neither operand."""
-        return tuple(axis for axis in self.cuts if axis in ALIKE)
+        return tuple(axis for axis in self.cuts if AXES[axis].alike)
 
     def repeated(self, *tensors: Tensor) -> tuple[str, ...]:
         """The axes all of whose devices do the same work with these tensors, none of which is cut over them."""
@@ -71,8 +64,8 @@ WHOLE = Layout({})
 
 def layout(parallelism: Parallelism) -> Layout:
     """The layout of operations on one device of a plan."""
-    degrees = {"tensor": parallelism.tensor, "expert": parallelism.expert}
-    splits = {dim: axis for axis, dims in SPLITS.items() if degrees[axis] > 1 for dim in dims}
+    split = {name: axis for name, axis in AXES.items() if axis.cuts and getattr(parallelism, name) > 1}
+    splits = {dim: name for name, axis in split.items() for dim in axis.cuts}
     context: Split = (("seq", "context"),) if parallelism.context > 1 else ()
     parallel = parallelism.sequence != "off" and parallelism.tensor > 1
     return Layout(

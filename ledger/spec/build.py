@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any, TypeVar
 
+from ledger.spec.axes import MULTIPLIED
 from ledger.spec.expectations import expectations
 from ledger.spec.faults import Written
 from ledger.spec.kinds import LIBRARY_PARTS
@@ -104,7 +106,7 @@ def _origins(node: Node, path: str, sources: Mapping[str, str]) -> Iterator[tupl
 
 def _parallelism(given: Values, cluster: Cluster) -> Parallelism:
     """The mesh; a data degree that is not given is what the other degrees leave of the devices."""
-    others = given.get("tensor", 1) * given.get("pipeline", 1) * given.get("context", 1)
+    others = prod(given.get(axis, 1) for axis in MULTIPLIED if axis != "data")
     data = given.get("data", max(1, cluster.devices // others))
     replicas = data * given.get("context", 1)
     copies = max(1, replicas // given.get("shard", replicas))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import mul
 from typing import Annotated, ClassVar
 
+from ledger.spec.axes import MULTIPLIED
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, degree
@@ -178,6 +182,12 @@ class Parallelism:
         ends = given.pop("stages.ends", None)
         stages = given.get("stages", Stages())
         return cls(**(given | ({"stages": replace(stages, ends=ends)} if ends else {})))
+
+    @property
+    def replica(self) -> int:
+        """Devices that share one replica of the batch: the product of all axes but `data`."""
+        degrees: Iterator[int] = (getattr(self, axis) for axis in MULTIPLIED if axis != "data")
+        return reduce(mul, degrees)
 
     @property
     def updates_on_host(self) -> bool:

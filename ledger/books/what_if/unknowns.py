@@ -107,7 +107,7 @@ def _devices(plan: Plan) -> Unknown:
     With more replicas than micro-batches, a micro-batch is what is left of the global batch for each.
     """
     mesh, whole, micro_batches = plan.parallelism, plan.run.global_batch, plan.run.global_batch // plan.run.micro_batch
-    rest = mesh.tensor * mesh.pipeline * mesh.context
+    rest = mesh.replica
 
     def put(plan: Plan, value: Any) -> Plan:
         spread, run = replace(plan.parallelism, data=value // rest), plan.run

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.spec.axes import AXES
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Plan
@@ -62,8 +63,7 @@ def kernel_line(chosen: Plan) -> str:
 
 def layout_line(chosen: Plan) -> str:
     """The degrees above one, and what ZeRO shards."""
-    names = ("data", "tensor", "pipeline", "context", "expert")
-    degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in names if getattr(chosen.parallelism, name) > 1]
+    degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in AXES if getattr(chosen.parallelism, name) > 1]
     zero = [f"ZeRO-{chosen.parallelism.zero}"] if chosen.parallelism.zero else []
     sequence = ["sequence parallel"] if chosen.parallelism.sequence != "off" else []
     how = [chosen.parallelism.context_exchange.replace("_", "-")]

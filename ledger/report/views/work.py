@@ -28,6 +28,7 @@ from ledger.report.views.parts import (
     total_cell,
     whole_number,
 )
+from ledger.spec.axes import AXES
 from ledger.spec.kernel_classes import matmul
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def overlap_table(plan: Plan) -> Table:
 def transfer_kinds(plan: Plan) -> frozenset[str]:
     """The kinds of transfers that a plan has, as its stack's rules of overlap call them."""
     mesh = plan.parallelism
-    kinds = {kind for kind in ("tensor", "pipeline", "context", "expert") if getattr(mesh, kind) > 1}
+    kinds = {axis for axis in AXES if axis != "data" and getattr(mesh, axis) > 1}
     kinds |= {"data"} if mesh.data * mesh.context > 1 else set()
     kinds |= {"gather"} if mesh.zero and mesh.data * mesh.context > 1 else set()
     return frozenset(kinds | ({"host"} if mesh.offload else set()))

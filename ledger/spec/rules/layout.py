@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ledger.spec.axes import MULTIPLIED
 from ledger.spec.places import Places, divisors, multiples
 from ledger.spec.plan import Cluster, Model, Parallelism, Run
 from ledger.spec.problems import Problem
@@ -12,13 +13,13 @@ from ledger.spec.problems import Problem
 def devices_are_the_product(cluster: Cluster, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Devices = data x tensor x pipeline x context."""
     mesh = parallelism
-    rest = mesh.tensor * mesh.pipeline * mesh.context
+    rest, axes = mesh.replica, " x ".join(MULTIPLIED)
     if mesh.data * rest != cluster.devices:
-        product = f"{mesh.data} x {mesh.tensor} x {mesh.pipeline} x {mesh.context} = {mesh.data * rest}"
-        message = f"data x tensor x pipeline x context = {product}, but the cluster has {cluster.devices} devices"
+        product = f"{' x '.join(f'{getattr(mesh, axis)}' for axis in MULTIPLIED)} = {mesh.data * rest}"
+        message = f"{axes} = {product}, but the cluster has {cluster.devices} devices"
         whole = cluster.devices % rest == 0
         fitting = f"`data: {cluster.devices // rest}` or `devices: {mesh.data * rest}`"
-        help_text = fitting if whole else f"{cluster.devices} is no multiple of tensor x pipeline x context = {rest}"
+        help_text = fitting if whole else f"{cluster.devices} is no multiple of {axes.removeprefix('data x ')} = {rest}"
         yield Problem(at("parallelism.data"), message, help_text)
 
 
