@@ -8,7 +8,7 @@ from functools import reduce
 from operator import mul
 from typing import Annotated, ClassVar
 
-from ledger.spec.axes import MULTIPLIED
+from ledger.spec.axes import AXES, MULTIPLIED
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, OPTIONAL, AnyOf, Fields, ListOf, Made, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, degree
@@ -182,6 +182,13 @@ class Parallelism:
         ends = given.pop("stages.ends", None)
         stages = given.get("stages", Stages())
         return cls(**(given | ({"stages": replace(stages, ends=ends)} if ends else {})))
+
+    def cutting(self, dim: str) -> tuple[str, int]:
+        """The axis that splits a dim of operations, and its degree: of several that could, the last one in use."""
+        axes = [name for name, axis in AXES.items() if dim in axis.cuts]
+        used = [name for name in axes if len(axes) == 1 or getattr(self, name) > 1]
+        axis = (used or axes)[-1]
+        return axis, getattr(self, axis)
 
     @property
     def replica(self) -> int:

@@ -42,11 +42,12 @@ def experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterato
 
 def shared_experts_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device an equal part of the shared experts."""
+    axis, parts = parallelism.cutting("shared_d_ff")
     for group in _sparse(model):
-        if group.mlp.shared_d_ff % parallelism.tensor:
+        if group.mlp.shared_d_ff % parts:
             width = group.mlp.shared_d_ff
-            message = f"shared experts {width} wide of `{group.name}` do not split over tensor = {parallelism.tensor}"
-            yield Problem(at("parallelism.tensor"), message, divisors(width))
+            message = f"shared experts {width} wide of `{group.name}` do not split over {axis} = {parts}"
+            yield Problem(at(f"parallelism.{axis}"), message, divisors(width))
 
 
 def fields_belong_to_experts(model: Model, at: Places) -> Iterator[Problem]:

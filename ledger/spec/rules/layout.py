@@ -34,26 +34,29 @@ def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[
     """Tensor parallelism gives every device whole query heads and whole key-value heads."""
     for group in model.groups:
         for field, count in group.attention.split_heads.items():
-            if count % parallelism.tensor:
-                message = f"{field} = {count} of `{group.name}` does not split over tensor = {parallelism.tensor}"
-                yield Problem(at("parallelism.tensor"), message, divisors(count))
+            axis, parts = parallelism.cutting(field)
+            if count % parts:
+                message = f"{field} = {count} of `{group.name}` does not split over {axis} = {parts}"
+                yield Problem(at(f"parallelism.{axis}"), message, divisors(count))
 
 
 def hidden_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device an equal part of the MLP's hidden layer."""
+    axis, parts = parallelism.cutting("d_ff")
     for group in model.groups:
-        if group.mlp.d_ff % parallelism.tensor:
-            message = f"d_ff = {group.mlp.d_ff} of `{group.name}` does not split over tensor = {parallelism.tensor}"
-            yield Problem(at("parallelism.tensor"), message, divisors(group.mlp.d_ff))
+        if group.mlp.d_ff % parts:
+            message = f"d_ff = {group.mlp.d_ff} of `{group.name}` does not split over {axis} = {parts}"
+            yield Problem(at(f"parallelism.{axis}"), message, divisors(group.mlp.d_ff))
 
 
 def vocabulary_splits(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device equal rows of the embedding; frameworks pad the vocabulary to get there."""
-    if model.vocab % parallelism.tensor:
-        padded = -(-model.vocab // (128 * parallelism.tensor)) * 128 * parallelism.tensor
-        message = f"vocab = {model.vocab} does not split over tensor = {parallelism.tensor}"
-        help_text = f"frameworks pad it: `--set model.vocab={padded}` (Megatron-LM's multiple of 128 x tensor)"
-        yield Problem(at("parallelism.tensor"), message, help_text)
+    axis, parts = parallelism.cutting("vocab")
+    if model.vocab % parts:
+        padded = -(-model.vocab // (128 * parts)) * 128 * parts
+        message = f"vocab = {model.vocab} does not split over {axis} = {parts}"
+        help_text = f"frameworks pad it: `--set model.vocab={padded}` (Megatron-LM's multiple of 128 x {axis})"
+        yield Problem(at(f"parallelism.{axis}"), message, help_text)
 
 
 def sequence_needs_tensor(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
