@@ -34,13 +34,6 @@ AXES: Mapping[str, Axis] = {
     ),
     "pipeline": Axis("pp", "pipeline stages", "sends between stages"),
     "context": Axis("cp", "context-parallel degree", "context-parallel transfers not hidden"),
-    "hidden": Axis(
-        "hp",
-        "devices that split the hidden layers of feed-forward parts alone",
-        "transfers of split hidden layers not hidden",
-        cuts=("d_ff", "shared_d_ff"),
-        alike=True,
-    ),
     "expert": Axis(
         "ep",
         "expert-parallel degree, within data x context",
@@ -50,5 +43,5 @@ AXES: Mapping[str, Axis] = {
     ),
 }
 # From the innermost, whose devices are neighbours, to the outermost.
-INNERMOST_FIRST = ("tensor", "hidden", "context", "expert", "data", "pipeline")
+INNERMOST_FIRST = ("tensor", "context", "expert", "data", "pipeline")
 MULTIPLIED = tuple(name for name, axis in AXES.items() if not axis.within)  # to the number of devices

@@ -101,9 +101,6 @@ class Parallelism:
         OPTIONAL,
     ] = 1
     tensor: Annotated[int, degree(), "Devices that split heads, hidden and vocabulary."] = 1
-    hidden: Annotated[
-        int, degree(), "Devices that split the hidden layers of feed-forward parts, in place of `tensor`."
-    ] = 1
     pipeline: Annotated[int, degree(), "Stages that split the layers."] = 1
     context: Annotated[int, degree(), "Devices that split the sequence."] = 1
     expert: Annotated[int, degree(), "Devices that split the experts; subdivides data x context."] = 1

@@ -24,10 +24,7 @@ PLAIN = "{kind: plain, d_ff: 2048, activation: gelu}"
 ALONE = ["cluster.devices=1", "parallelism={data: 1}"]
 BARE = ["model={parameters: 7e9}", "expect=[]"]
 CASES = [
-    (
-        ["cluster.devices=16"],
-        "data x tensor x pipeline x context x hidden = 4 x 2 x 1 x 1 x 1 = 8, but the cluster has 16 devices",
-    ),
+    (["cluster.devices=16"], "data x tensor x pipeline x context = 4 x 2 x 1 x 1 = 8, but the cluster has 16 devices"),
     (
         ["cluster.devices=12", "parallelism.data=6", "run.global_batch=12"],
         "12 devices are no whole number of nodes of 8",
