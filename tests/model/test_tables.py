@@ -7,6 +7,7 @@ from ledger.model.attention import ATTENTIONS
 from ledger.model.context import EXCHANGES
 from ledger.model.cores import CORES
 from ledger.model.cross_entropy import LOSSES
+from ledger.model.dims import LETTERS
 from ledger.model.experts import KERNELS
 from ledger.model.feed_forward import MLPS
 from ledger.model.pipelines import PIPELINES
@@ -14,8 +15,10 @@ from ledger.model.rotary import FORMS
 from ledger.model.routing import SCORES
 from ledger.model.update import PASSES
 from ledger.spec.attention import ATTENTION_KINDS
+from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.kinds import schema
 from ledger.spec.loss_chunks import CHUNKED_LOSSES as PART_BY_PART
+from ledger.spec.plan import Parallelism
 from ledger.spec.rules.pipeline import CHUNKS
 
 
@@ -66,6 +69,13 @@ def test_every_attention_is_compiled() -> None:
     attention = schema("model")["$defs"]["attention"]
     assert choices(attention, "kind") == set(ATTENTIONS) == set(ATTENTION_KINDS)
     assert choices(attention, "rotary_form") == set(FORMS)
+
+
+def test_every_axis_has_its_degree_and_its_place() -> None:
+    """A row of the axes is a field of the mesh, 1 where not given, and lies between neighbours and the outermost."""
+    assert all(getattr(Parallelism(), axis) == 1 for axis in AXES)
+    assert sorted(INNERMOST_FIRST) == sorted(AXES)
+    assert {f"parallelism.{axis}" for axis in AXES} <= {letter.path for letter in LETTERS}
 
 
 def test_every_mlp_is_compiled() -> None:
