@@ -163,4 +163,4 @@ def test_the_page_lists_what_a_step_can_do() -> None:
     page = (Path(__file__).parents[2] / "docs" / "custom.md").read_text("utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith("| `activation`")]
     listed = set(re.findall(r"\w+", row))
-    assert set(schema("model")["$defs"]["step"]["properties"]["activation"]["enum"]) <= listed
+    assert set(schema("model")["$defs"]["component_step"]["properties"]["activation"]["enum"]) <= listed
