@@ -27,6 +27,11 @@ def is_array(amount: Amount) -> bool:
     return type(amount).__name__ == "ndarray"
 
 
+def is_plain(amount: Amount) -> bool:
+    """Whether it is a number: what is asked of it is known."""
+    return not (isinstance(amount, Traced) or is_array(amount))
+
+
 def minimum(first: Amount, *others: Amount) -> Amount:
     """The smallest."""
     for other in others:
@@ -121,7 +126,7 @@ def largest(items: Sequence[Item], key: Callable[[Item], Amount]) -> Amount:
 
 def pick(place: Amount, values: Sequence[Amount]) -> Amount:
     """The value at a place that `largest` found."""
-    if not (isinstance(place, Traced) or is_array(place)):
+    if is_plain(place):
         return values[place]
     found = values[0]
     for index in range(1, len(values)):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import sympy
 
-from ledger.arithmetic.values import Amount, largest, pick, truncate
+from ledger.arithmetic.values import Amount, is_plain, largest, pick, truncate
 from ledger.books.evaluate import Value
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.passing import categories, standing
@@ -65,7 +65,6 @@ class AllocationChoice:
         return self.known[value]
 
 
-Item = TypeVar("Item")
 Running: TypeAlias = LiveTensors | FullestLive
 AnyAllocation: TypeAlias = Allocation | AllocationChoice
 
@@ -130,24 +129,22 @@ def fullest(steps: Sequence[LiveTensors], value: Value) -> Running:
     A step whose tensors are all alive at another one is never the fullest alone.
     """
     sizes = {id(tensor): value(tensor.bytes()) for alive in steps for tensor in alive.tensors}
-
-    def filled(alive: LiveTensors) -> Amount:
-        return sum(sizes[id(tensor)] for tensor in alive.tensors)
-
-    place = largest(steps, filled)
-    if isinstance(place, int):
-        return steps[place]
-    widest = _widest(steps, [frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
-    return FullestLive(widest, largest(widest, filled)) if len(widest) > 1 else widest[0]
+    filled = [sum(sizes[id(tensor)] for tensor in alive.tensors) for alive in steps]
+    if all(map(is_plain, filled)):
+        return steps[largest(filled, lambda amount: amount)]
+    widest = _widest([frozenset(id(tensor) for tensor in alive.tensors) for alive in steps])
+    if len(widest) == 1:
+        return steps[widest[0]]
+    return FullestLive(tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
 def fullest_of(moment: int, steps: tuple[Step, ...], value: Value) -> FullestStep:
     """The step of a moment with most bytes alive."""
-    place = largest(steps, lambda step: step.bytes(value))
-    if not isinstance(place, int):
-        steps = _widest(steps, [frozenset(map(_thing, step.held)) for step in steps])
-        place = largest(steps, lambda step: step.bytes(value))
-    return FullestStep(moment, steps, place)
+    filled = [step.bytes(value) for step in steps]
+    if all(map(is_plain, filled)):
+        return FullestStep(moment, steps, largest(filled, lambda amount: amount))
+    widest = _widest([frozenset(map(_thing, step.held)) for step in steps])
+    return FullestStep(moment, tuple(steps[place] for place in widest), largest(widest, lambda place: filled[place]))
 
 
 def _thing(held: AnyAllocation) -> object:
@@ -155,12 +152,10 @@ def _thing(held: AnyAllocation) -> object:
     return held.cause if isinstance(held, Allocation) else id(held)
 
 
-def _widest(steps: Sequence[Item], held: Sequence[frozenset[object]]) -> tuple[Item, ...]:
-    """Steps of which any may be the fullest: one whose things are all held at another one never is."""
+def _widest(held: Sequence[frozenset[object]]) -> tuple[int, ...]:
+    """The places of steps of which any may be the fullest: one whose things are all held at another one never is."""
     return tuple(
-        step
-        for index, (step, mine) in enumerate(zip(steps, held, strict=True))
-        if mine not in held[:index] and not any(mine < other for other in held)
+        place for place, mine in enumerate(held) if mine not in held[:place] and not any(mine < other for other in held)
     )
 
 
