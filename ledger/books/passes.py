@@ -29,8 +29,8 @@ PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
 class UnitPass:
     """One unit in one pass of one micro-batch: device seconds, what launching costs more, transfers by their fate.
 
-    `shown` are seconds of transfers that nothing hides, `tax` the compute lost beside hidden ones, `weights` the part
-    of `device` that gradients of weights take.
+    `shown` are seconds of transfers that nothing hides, `hidden` those of weights, gradients and tokens beside it,
+    `tax` the compute lost there, `weights` the part of `device` that gradients of weights take.
     """
 
     device: Amount
@@ -38,6 +38,7 @@ class UnitPass:
     shown: Mapping[str, Amount]
     tax: Amount
     weights: Amount = 0.0
+    hidden: Amount = 0.0
 
     @property
     def seconds(self) -> Amount:
@@ -106,7 +107,8 @@ def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
     send = largest_of(row.seconds for row in rows if cargo(row) == PIPELINE)
     waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
-    once, late = _once(rows, passes, plan), checks_once(rows, _taken(passes)["backward"], plan)
+    once, left = _once(rows, passes, plan)
+    late = checks_once(rows, left, plan)
     return StageTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
 
 
@@ -140,7 +142,7 @@ def _unit_pass(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> 
         shown[HOST] = seconds(waited) + _beside(beside, seconds, taken, taken - behind_unit)
     tax = slowed(plan) * (behind + behind_unit)
     weights = seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT)
-    return UnitPass(device, launch, shown, tax, weights)
+    return UnitPass(device, launch, shown, tax, weights, behind + behind_unit)
 
 
 def _beside(
@@ -164,25 +166,36 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _once(rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], UnitPass], plan: Plan) -> dict[str, Amount]:
-    """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward."""
-    taken = _taken(passes)
+def _once(
+    rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], UnitPass], plan: Plan
+) -> tuple[dict[str, Amount], Amount]:
+    """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward.
+
+    With them what is left of the last backward, for others to hide behind.
+    """
+    taken, free = _taken(passes), _free(passes)
     moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
     late = [row for row in moved if row.when != "optimizer"]
-    gradients = sum(row.seconds * row.times for row in late)
+    reduced = gradients = sum(row.seconds * row.times for row in late)
     weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
     if gradients_hide(plan):  # the last unit's gradients have nothing left to hide behind
-        gradients = maximum(largest_of(row.seconds for row in late), gradients - taken["backward"])
+        gradients = maximum(largest_of(row.seconds for row in late), reduced - free["backward"])
     if plan.stack.overlap.gather == "layer":
-        weights = maximum(0.0, weights - taken["forward"])
+        weights = maximum(0.0, weights - free["forward"])
     copied = [row for row in rows if moves(row) and row.per == STEP and cargo(row) == HOST]
     host = _host(copied, bool(late), taken["backward"], plan)
-    return {"data": gradients + weights, HOST: host}
+    return {"data": gradients + weights, HOST: host}, maximum(0.0, free["backward"] - (reduced - gradients))
 
 
 def _taken(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
     """What one micro-batch takes in each pass, transfers aside."""
     return {name: sum(one.device + one.launch for (p, _), one in passes.items() if p == name) for name in PASSES}
+
+
+def _free(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
+    """What of it nothing else is hidden behind: a link moves one thing at a time."""
+    used = {name: sum(one.hidden for (p, _), one in passes.items() if p == name) for name in PASSES}
+    return {name: maximum(0.0, taken - used[name]) for name, taken in _taken(passes).items()}
 
 
 def _host(rows: Sequence[KernelTime], summed_late: bool, backward: Amount, plan: Plan) -> Amount:

@@ -55,6 +55,40 @@ def test_a_better_resource_never_lengthens_a_step(seed: int) -> None:
     assert all(part >= -1e-9 for part in parts.values()), parts
 
 
+SHELTERED_TWICE = {
+    "gathers of each micro-batch, and of updated weights": (
+        "mixtral-8x7b",
+        "optimizer=muon",
+        "cluster.devices=16",
+        "parallelism={data: 1, tensor: 8, context: 2, zero: 3}",
+        "recompute=none",
+        "run.micro_batch=2",
+        "run.global_batch=4",
+        "run.seq_len=4096",
+        "precision=bf16-true",
+    ),
+    "reductions of gradients, and what hosts compare before them": (
+        "8b",
+        "stack=nanotron-2025-checked",
+        "stack.launch.per_operation=0 s",
+        "cluster.devices=16",
+        "parallelism={data: 8, tensor: 2, zero: 0}",
+        "recompute=selective",
+        "run.micro_batch=2",
+        "run.global_batch=16",
+        "run.seq_len=1024",
+    ),
+}
+
+
+@pytest.mark.parametrize("given", SHELTERED_TWICE.values(), ids=SHELTERED_TWICE)
+def test_what_one_transfer_hides_behind_another_does_not(given: tuple[str, ...]) -> None:
+    """Else less of it exposes both, and a faster device or host makes a longer step."""
+    totals = compile_plan(load_plan(given[0], ("accelerator=mi300x", *given[1:]))).totals
+    parts = {pace: float(totals[pace]) for pace in LIMITS}
+    assert all(part >= -1e-9 for part in parts.values()), parts
+
+
 def test_the_limit_buys_most_when_the_plan_is_compiled_anew(compiled: Compiled) -> None:
     """Each price made better in the plan itself: none gives a shorter step than that of what limits it."""
     steps = {
