@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from ledger.books.bindings import bindings
@@ -21,14 +21,7 @@ from ledger.model.program import program
 from ledger.model.schedule import roles
 from tests.model import plans, strategies
 from tests.model.strategies import alone, parts
-
-laws = settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+from tests.sampling import law
 
 
 def flops(compiled: Compiled, phase: str) -> int:
@@ -41,8 +34,7 @@ def flops(compiled: Compiled, phase: str) -> int:
     )
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_no_layout_loses_or_repeats_work(whole: plans.Mapped) -> None:
     """Devices x FLOPs, summed over roles, are those of one device x micro-batches."""
     split, single = plans.compiled(**whole), plans.compiled(**alone(whole))
@@ -52,8 +44,7 @@ def test_no_layout_loses_or_repeats_work(whole: plans.Mapped) -> None:
         assert split.totals[f"flops.{phase}"] == micro_batches * single.totals[f"flops.{phase}"]
 
 
-@laws
-@given(strategies.experts(tensor=1), st.sampled_from((2, 3, 6)), st.sampled_from((1.25, 1.5, 2)))
+@law(strategies.experts(tensor=1), st.sampled_from((2, 3, 6)), st.sampled_from((1.25, 1.5, 2)), few=3, many=12)
 def test_an_uneven_choice_of_experts_is_no_work(mlp: plans.Mapped, degree: int, imbalance: float) -> None:
     """FLOPs of the job are those of all tokens, whatever device they crowd on; that device's kernels take longer."""
     model = plans.layer({**plans.MIXTRAL, "vocab": 216}, mlp=mlp)
@@ -89,8 +80,7 @@ def test_an_uneven_choice_of_experts_is_no_work(mlp: plans.Mapped, degree: int, 
     assert uneven.totals[sent] > even.totals[sent] > counts
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_backward_is_twice_forward(whole: plans.Mapped) -> None:
     """A contraction has two gradients of its own size, but of frozen weights; what is computed again is not backward.
 
@@ -110,8 +100,7 @@ def test_backward_is_twice_forward(whole: plans.Mapped) -> None:
     assert compiled.totals["flops.step"] == sum(parts_of_step)
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
     """Shards x ranks hold every value of a weight, and at most one row (a value, where shards are flat) a rank more."""
     plan = plans.compiled(**whole).plan
@@ -136,8 +125,7 @@ def test_shards_hold_the_whole(whole: plans.Mapped) -> None:
                         assert held == elements
 
 
-@laws
-@given(strategies.models(tensor=6), st.sampled_from((2, 3)), st.sampled_from(("bf16-mixed", "fp32")))
+@law(strategies.models(tensor=6), st.sampled_from((2, 3)), st.sampled_from(("bf16-mixed", "fp32")), few=3, many=12)
 def test_every_zero_stage_holds_less(model: plans.Mapped, data: int, precision: str) -> None:
     """What persists on a device never grows with the ZeRO stage where rows divide (else FSDP pads a row a rank)."""
     attention = model["layers"][0]["attention"]
@@ -160,8 +148,7 @@ def test_every_zero_stage_holds_less(model: plans.Mapped, data: int, precision: 
     assert static[3] * data == static[0]
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_memory_parts_sum_to_the_peak(whole: plans.Mapped) -> None:
     """The categories are a partition: at the peak of the worst role, and at every moment of every role."""
     compiled = plans.compiled(**whole)
@@ -174,8 +161,7 @@ def test_memory_parts_sum_to_the_peak(whole: plans.Mapped) -> None:
             assert min(moment.parts.values()) >= 0
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_bounds_enclose_the_estimate(whole: plans.Mapped) -> None:
     """floor <= roofline <= estimate <= serial, and the error band encloses the estimate."""
     totals = plans.compiled(**whole).totals
@@ -194,8 +180,7 @@ def kept(whole: plans.Mapped, policy: str) -> list[int]:
     return [int(sum(value(tensor.bytes()) for tensor in unit.kept.saved)) for unit in units]
 
 
-@laws
-@given(parts(), st.sampled_from((1, 2)))
+@law(parts(), st.sampled_from((1, 2)), few=3, many=12)
 def test_recomputing_more_keeps_less(whole: plans.Mapped, scale: int) -> None:
     """Saved bytes of full <= selective <= none, from sequences on that are twice as long as a head is wide.
 
@@ -210,8 +195,7 @@ def test_recomputing_more_keeps_less(whole: plans.Mapped, scale: int) -> None:
         assert full <= selective <= none
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_recomputation_adds_at_most_a_forward_pass(whole: plans.Mapped) -> None:
     """What is computed again is part of the forward pass, and nothing where all is kept but parts of a chunked loss."""
     for policy in ("none", "selective", "full"):
@@ -222,8 +206,7 @@ def test_recomputation_adds_at_most_a_forward_pass(whole: plans.Mapped) -> None:
         assert policy != "none" or chunked == (totals["flops.recompute"] > 0)
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_keys_are_unique(whole: plans.Mapped) -> None:
     """No two leaves share role, account, resource and time."""
     compiled = plans.compiled(**whole)

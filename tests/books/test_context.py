@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 
 from ledger.books.results import Compiled
 from ledger.model.program import program
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from tests.model import plans, strategies
+from tests.sampling import law, sampled
 
-laws = settings(
-    max_examples=16,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+KERNELS = (("grouped_mm", 1), ("grouped_mm", 2), ("batched_mm", 1), ("eager", 1), ("dense", 1))
+SHARED: tuple[plans.Mapped, ...] = ({}, {"shared": {"d_ff": 17, "count": 1}})
 
 
 def pair(whole: plans.Mapped) -> tuple[Compiled, Compiled]:
@@ -64,17 +60,15 @@ def different(whole: plans.Mapped) -> dict[tuple[str, str, str, str], tuple[int,
     return {key: (first[key], second[key]) for first, second, key in both if first[key] != second[key]}
 
 
-@laws
-@given(strategies.parts())
+@law(strategies.parts(), few=5, many=16)
 def test_outside_attention_tokens_alone_count(whole: plans.Mapped) -> None:
     """Work, traffic, communication and memory follow from the tokens of a device, not from whose sequence they are."""
     assert different(whole) == {}
 
 
 @pytest.mark.parametrize(
-    ("kernel", "expert"), [("grouped_mm", 1), ("grouped_mm", 2), ("batched_mm", 1), ("eager", 1), ("dense", 1)]
+    ("shared", "kernel", "expert"), sampled([(shared, *kernel) for kernel in KERNELS for shared in SHARED])
 )
-@pytest.mark.parametrize("shared", [{}, {"shared": {"d_ff": 17, "count": 1}}])
 def test_experts_see_tokens_alone(kernel: str, expert: int, shared: plans.Mapped) -> None:
     """Routed, sent, weighed and joined again, tokens stay on the devices of their part of the sequence."""
     router = {"scores": "sigmoid_of_chosen", "scales": "input"} if kernel == "dense" else {"normalize": True}
@@ -83,8 +77,7 @@ def test_experts_see_tokens_alone(kernel: str, expert: int, shared: plans.Mapped
     assert misnamed({**whole, "kernels": {"experts": kernel}}) == []
 
 
-@pytest.mark.parametrize("stack", default_library().names("stack"))
-@pytest.mark.parametrize("expert", [0, 2])
+@pytest.mark.parametrize(("expert", "stack"), sampled(product((0, 2), default_library().names("stack"))))
 def test_every_stack_sees_tokens_alone(stack: str, expert: int) -> None:
     """Whatever a stack runs and keeps, in a dense model and in one whose experts are split."""
     model = plans.layer(plans.MIXTRAL, mlp={"experts": 8}) if expert else plans.LLAMA
@@ -110,8 +103,7 @@ def misnamed(whole: plans.Mapped) -> list[str]:
     return [t.name for t in tensors if not {name for name, _ in t.split} <= {dim.name for dim in t.dims}]
 
 
-@laws
-@given(strategies.parts())
+@law(strategies.parts(), few=5, many=16)
 def test_splits_name_dims_of_their_tensors(whole: plans.Mapped) -> None:
     """Whatever is cut has the dim that is cut."""
     assert misnamed(whole) == []

@@ -7,14 +7,13 @@ import operator
 
 import pytest
 import sympy
-from hypothesis import given
 
 from ledger.books.evaluate import Exact, exact
 from ledger.books.notation import text
 from ledger.model.tensors import CeilDiv
-from tests.books.test_conservation import laws
 from tests.model import plans
 from tests.model.strategies import parts
+from tests.sampling import law
 
 OPERATORS = {
     ast.Add: operator.add,
@@ -53,8 +52,7 @@ def values(expr: sympy.Expr, symbols: list[sympy.Symbol]) -> list[Exact]:
     ]
 
 
-@laws
-@given(parts())
+@law(parts(), few=3, many=12)
 def test_every_formula_reads_as_it_is_evaluated(whole: plans.Mapped) -> None:
     """All accounts of a plan: the text parses, names the same symbols, and has the same value."""
     for account in {row.formula: row for row in plans.compiled(**whole).accounts}.values():

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 
 from ledger.books import prices
 from ledger.books.compiled_roles import compile_roles
@@ -15,12 +15,11 @@ from ledger.books.results import Compiled, KernelTime
 from ledger.model.schedule import micro_batches, roles
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.plan import Curve
-from tests.books.test_conservation import laws
 from tests.model import plans
 from tests.model.strategies import parts
+from tests.sampling import law
 
 STATE = ("master", "optimizer")
-few = settings(laws, max_examples=8)
 
 
 def compiled(whole: plans.Mapped, **changes: Any) -> Compiled:
@@ -46,8 +45,7 @@ def moved(found: Compiled, direction: str, role: str) -> int:
     return int(sum(row.amount * row.times for row in rows))
 
 
-@few
-@given(parts())
+@law(parts(), few=3, many=8)
 def test_the_host_holds_what_the_device_no_longer_does(whole: plans.Mapped) -> None:
     """Master weights and states on the host are those that the same plan has on the device; nothing else moves out."""
     assume(whole.get("optimizer") != "muon")
@@ -67,8 +65,7 @@ def test_the_host_holds_what_the_device_no_longer_does(whole: plans.Mapped) -> N
         assert after.peak.total <= before.peak.total
 
 
-@few
-@given(parts())
+@law(parts(), few=3, many=8)
 def test_gradients_go_down_once_and_weights_come_up_once(whole: plans.Mapped) -> None:
     """Each direction moves this device's share of the weights, in the dtype of gradients and in that of weights."""
     assume(whole.get("optimizer") != "muon")
@@ -152,8 +149,7 @@ def test_a_link_twice_as_fast_halves_what_its_copies_take() -> None:
 # --- weights ------------------------------------------------------------------------------------
 
 
-@few
-@given(parts())
+@law(parts(), few=3, many=8)
 def test_shards_on_the_host_are_those_of_the_device(whole: plans.Mapped) -> None:
     """With its weights on the host a device keeps nothing between steps, and at no moment holds more than before."""
     degrees = whole["parallelism"]
@@ -223,8 +219,7 @@ def test_a_share_waits_for_the_room_that_its_gather_leaves() -> None:
 # --- activations --------------------------------------------------------------------------------
 
 
-@few
-@given(parts())
+@law(parts(), few=3, many=8)
 def test_what_leaves_comes_back(whole: plans.Mapped) -> None:
     """As many bytes come up as go down in each micro-batch, and the host holds those that are in flight, once each."""
     on_device, found = at_home(whole), compiled(whole, offload=["activations"])

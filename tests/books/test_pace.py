@@ -16,10 +16,18 @@ from ledger.books.what_if.sensitivity import sensitivities
 from ledger.spec.load import load_plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
+LARGE = ("llama-3.1-405b-meta", "deepseek-v3")  # which `make test-long` moves
 STACKS = ("nanotron-2024", "nanotron-2025-checked", "torchtitan-2024", "fms-fsdp-2024", "pytorch-fsdp2-2025")
 
 
-@pytest.fixture(scope="module", params=sorted(SPECS.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(path, marks=pytest.mark.long if path.stem in LARGE else ())
+        for path in sorted(SPECS.glob("*.yaml"))
+    ],
+    ids=lambda path: path.stem,
+)
 def compiled(request: pytest.FixtureRequest) -> Compiled:
     """Every plan of the library."""
     return ledger.compile(str(request.param))
@@ -32,7 +40,7 @@ def test_parts_are_a_whole_step(compiled: Compiled) -> None:
     assert all(0 <= part <= 1 for part in parts.values()), parts
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 24))])
 def test_a_better_resource_never_lengthens_a_step(seed: int) -> None:
     """Small models and large ones, hosts that are ahead and hosts that are not: transfers hide behind either."""
     draw = Random(seed)  # noqa: S311 - plans, not secrets

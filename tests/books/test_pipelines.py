@@ -7,17 +7,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 
 import ledger
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.model.schedule import micro_batches, roles, schedule
 from ledger.spec.stages import chunks, depth
-from tests.books.test_conservation import flops, laws
+from tests.books.test_conservation import flops
 from tests.model import plans
 from tests.model.pipelined import pipelines
 from tests.model.strategies import alone
+from tests.sampling import law
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "specs" / "deepseek-v3.yaml"
 MESH = {"data": 1, "pipeline": 4}
@@ -33,8 +33,7 @@ def four(**mesh: object) -> Compiled:
     return plans.compiled(**{**FOUR, "parallelism": {**MESH, **mesh}})
 
 
-@laws
-@given(pipelines())
+@law(pipelines(), few=3, many=12)
 def test_no_schedule_loses_or_repeats_work(whole: plans.Mapped) -> None:
     """Devices x FLOPs, summed over roles, are those of one device x micro-batches; all layers are somewhere."""
     split, single = plans.compiled(**whole), plans.compiled(**alone(whole))
@@ -52,8 +51,7 @@ def test_no_schedule_loses_or_repeats_work(whole: plans.Mapped) -> None:
     assert len({role.name for role in found}) == len(found)
 
 
-@laws
-@given(pipelines())
+@law(pipelines(), few=3, many=12)
 def test_bounds_and_parts_hold_in_every_pipeline(whole: plans.Mapped) -> None:
     """floor <= roofline <= estimate <= serial; memory parts sum to the peak; nothing waits less than no time."""
     compiled = plans.compiled(**whole)
@@ -67,8 +65,7 @@ def test_bounds_and_parts_hold_in_every_pipeline(whole: plans.Mapped) -> None:
         assert all(min(moment.parts.values()) >= 0 for moment in role.moments)
 
 
-@laws
-@given(pipelines())
+@law(pipelines(), few=3, many=12)
 def test_no_more_is_in_flight_than_there_is(whole: plans.Mapped) -> None:
     """Micro-batches in flight and waiting are at most those of a step, and at least the one that runs."""
     plan = plans.compiled(**whole).plan
@@ -78,8 +75,7 @@ def test_no_more_is_in_flight_than_there_is(whole: plans.Mapped) -> None:
         assert role.in_flight + role.waiting <= micro_batches(plan) or not sum(role.layers)
 
 
-@laws
-@given(pipelines())
+@law(pipelines(), few=3, many=12)
 def test_what_is_sent_arrives(whole: plans.Mapped) -> None:
     """Each boundary between chunks on different devices is crossed once forward and once back."""
     plan = plans.compiled(**whole).plan

@@ -144,7 +144,9 @@ def test_parameters_of_layers_name_what_changes_them(small: Plan) -> None:
     assert "did you mean" not in help_text
 
 
-@pytest.mark.parametrize(("tokens", "most"), [(10**15, 10**9), (8192 * 12345, 12345)])
+@pytest.mark.parametrize(
+    ("tokens", "most"), [pytest.param(10**15, 10**9, marks=pytest.mark.long), (8192 * 12345, 12345)]
+)
 def test_a_global_batch_is_one_that_a_spec_can_state(tokens: int, most: int) -> None:
     """At most 1e9 sequences, as the schema has it, and no more than the run has."""
     plan = load_plan(str(SPECS / "70b.yaml"), [f"run.tokens={tokens} tokens"])

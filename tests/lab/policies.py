@@ -1,14 +1,14 @@
 """One micro-batch under a recompute policy or with frozen weights, as the ledger and as PyTorch hold and count it.
 
-PyTorch runs few layers, whose difference stands for each further one of the published model. Where layers differ by
-where they stand, so that none stands for another, the model itself is cut, unless all of its layers are asked for.
+PyTorch runs all layers of the published model, or few, whose difference stands for each further one; or the model
+itself is cut, as it always is where layers differ by where they stand, so that none stands for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.compiler import compile_plan
@@ -26,8 +26,11 @@ from ledger.model.schedule import roles
 from ledger.spec.plan import Recompute
 from tests.model import plans
 
+Judged = Literal["cut", "few", "all"]
 BLOCK = 512  # bytes: every storage is rounded up to this
-CUT = 8  # layers: two of segments of five and of three, and the second of every third
+EVEN = 3  # layers, where they are equal: the first, the last and one between
+CUT = 8  # where they are not: two of segments of five and of three, and the second of every third
+COUNTED: dict[str, FlopCounts] = {}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Compared:
 
     def flops(self, **changes: Any) -> FlopCounts:
         """PyTorch's FLOPs of a micro-batch."""
-        counted = [(run.weight, flop_counts(replace(work, **changes))) for run, work in self.works()]
+        counted = [(run.weight, counts(replace(work, **changes))) for run, work in self.works()]
         return FlopCounts(
             sum(w * count.forward for w, count in counted), sum(w * count.backward for w, count in counted)
         )
@@ -106,20 +109,29 @@ class Compared:
         return mine, self.found.peak(phase)
 
 
-def compared(model: str, core: str, vocab: int = 512, *, full: bool = False, **parts: Any) -> Compared:
-    """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest.
+def counts(work: Workload) -> FlopCounts:
+    """PyTorch's FLOPs, counted once: those of a step without recomputation stand beside every policy's."""
+    if repr(work) not in COUNTED:  # a workload holds mappings, which have no hash
+        COUNTED[repr(work)] = flop_counts(work)
+    return COUNTED[repr(work)]
 
-    With `full` PyTorch runs all of its layers.
-    """
+
+def trained(model: str, core: str, vocab: int = 512, **parts: Any) -> Compiled:
+    """A published model, with a narrow vocabulary unless told, so that layers and not the loss are the fullest."""
     kernels: plans.Mapped = {"norm": "fused", "optimizer": "foreach", "attention": core}
     kernels |= {"activation": "eager" if model == "gpt2" else "fused", "loss": "eager", **parts.pop("kernels", {})}
-    compiled = plans.compiled(
+    return plans.compiled(
         model={"base": model, "vocab": vocab},
         precision="bf16-true",
         kernels=kernels,
         run={"seq_len": 1024 if model == "gpt2" else 8192, "micro_batch": 1, "global_batch": 1},
         **parts,
     )
-    if uneven(compiled.plan) and not full:
-        compiled = compile_plan(cut(compiled.plan, CUT))
-    return Compared(compiled, depths(compiled.plan, Depth(full=full)))
+
+
+def compared(model: str, core: str, vocab: int = 512, *, depth: Judged = "cut", **parts: Any) -> Compared:
+    """The same compiled and before the judge: the model cut, all of it by few layers, or by all of them."""
+    compiled = trained(model, core, vocab, **parts)
+    if depth == "cut" or (depth == "few" and uneven(compiled.plan)):
+        compiled = compile_plan(cut(compiled.plan, CUT if uneven(compiled.plan) else EVEN))
+    return Compared(compiled, depths(compiled.plan, Depth(full=depth != "few")))

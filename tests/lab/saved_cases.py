@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from itertools import combinations
 
@@ -111,24 +111,10 @@ def expert_cases() -> Iterator[Case]:
             yield Case("gpt_oss", precision, "eager", norm, "fused", "batched_mm")
 
 
-def pairs(case: Case) -> frozenset[tuple[tuple[int, str], ...]]:
-    """Every two choices that a case makes together."""
-    return frozenset(combinations(enumerate(astuple(case)), 2))
-
-
-def pairwise(cases: Iterable[Case]) -> set[Case]:
-    """Few of the cases, that make together every two choices that any case makes together.
-
-    Each in turn is the one with the most pairs that are still missing.
-    """
-    left = {case: pairs(case) for case in cases}
-    missing = frozenset().union(*left.values())
-    few = set()
-    while missing:
-        best = max(left, key=lambda case: len(left[case] & missing))
-        few.add(best)
-        missing -= left.pop(best)
-    return few
+def together(case: Case) -> frozenset[tuple[tuple[int, str], ...]]:
+    """Every two choices of precision and kernels that a case makes together, and its family in its precision."""
+    family, precision, *kernels = enumerate(astuple(case))
+    return frozenset({(family, precision), *combinations((precision, *kernels), 2)})
 
 
 def predicted(compiled: Compiled) -> dict[str, int]:

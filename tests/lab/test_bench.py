@@ -143,14 +143,15 @@ def test_an_update_moves_the_bytes_that_the_books_post() -> None:
         assert each == (28 if case.keys["kernel"] == "fused" else 80)
 
 
+@pytest.mark.parametrize("times", [4, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 @pytest.mark.parametrize("kind", [LAUNCH, MATMUL, ATTENTION, STREAM, OPTIMIZER], ids=lambda kind: kind.name)
-def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: BenchKind) -> None:
+def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: BenchKind, times: int) -> None:
     """Each gives a median between its quartiles, above zero, of five samples at least."""
     import torch
 
     torch.set_num_threads(1)
     small = [case for case in kind.cases(CPU) if int(case.keys.get("bytes", 0)) < LARGE[kind is OPTIMIZER]]
-    found = list(kind.measure(small[:: 1 if kind is not MATMUL else 5], RIG))
+    found = list(kind.measure(small[:: times * (5 if kind is MATMUL else 1)], RIG))
     assert found
     for one in found:
         assert not one.failed, one

@@ -323,6 +323,7 @@ def test_a_device_that_a_case_breaks_is_not_used_again(device: Device, shrunk: N
     assert answers[-1][1] == {"error": f"RuntimeError: {ILLEGAL.splitlines()[0]}"}
 
 
+@pytest.mark.long
 def test_a_suite_goes_on_behind_a_broken_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Processes to file: the case that broke it has CUDA's words, and another process made the rest."""
     program = "import sys; from tests.lab.cuda_on_cpu import serve; serve(*sys.argv[1:])"

@@ -26,7 +26,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("model", "degrees", "recompute"), CASES.values(), ids=CASES)
+FURTHER = {"Llama, tensor 3 x FSDP 4", "GPT-2, FSDP 4, full"}  # whose parts others have, and `make test-long` runs
+
+
+@pytest.mark.parametrize(
+    ("model", "degrees", "recompute"),
+    [pytest.param(*case, id=n, marks=pytest.mark.long if n in FURTHER else ()) for n, case in CASES.items()],
+)
 def test_every_collective(model: plans.Mapped, degrees: dict[str, Any], recompute: str) -> None:
     """Kind, axis, pass, count and bytes, with shards that do not divide: padding is sent too."""
     data, tensor = degrees["data"], degrees.get("tensor", 1)

@@ -124,6 +124,7 @@ def test_devices_of_unknown_power_get_no_step() -> None:
 # --- the constant of PyTorch's stacks ---------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_constant_is_what_its_half_says() -> None:
     """Fitted on every other publication in alphabetical order; the rest see it for the first time."""
     level = load_stack("pytorch-aten").matmul_level

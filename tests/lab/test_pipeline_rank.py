@@ -28,7 +28,7 @@ def plan(batches: int = 6, **layout: Any) -> Compiled:
     )
 
 
-@pytest.mark.parametrize("layout", [{}, {"stages": [1, 3, 2]}], ids=str)
+@pytest.mark.parametrize("layout", [pytest.param({}, marks=pytest.mark.long), {"stages": [1, 3, 2]}], ids=str)
 def test_every_role_holds_and_sends_what_pytorch_does(layout: dict[str, Any]) -> None:
     """Three micro-batches in flight on the first device, two, then one; each figure equal once its causes are named."""
     found = list(verdicts(plan(**layout), lambda _: None))
@@ -37,6 +37,7 @@ def test_every_role_holds_and_sends_what_pytorch_does(layout: dict[str, Any]) ->
     assert sum(verdict.account.startswith("comm.send") for verdict in found) == 8  # 4 kinds of sends, count and bytes
 
 
+@pytest.mark.long
 def test_one_more_in_flight_shows() -> None:
     """The last device as the first of a longer pipeline would hold it: what a layer saves more stands out."""
     compiled = plan()

@@ -59,13 +59,13 @@ def test_parameters_are_the_published_ones(model: Model, published: int) -> None
     ("model", "seq_len", "attention", "forward", "step"),
     [
         (LLAMA_3_8B, 8192, "flash", 158_140_695_838_720, 492_014_273_560_576),
-        (LLAMA_3_8B, 8192, "math", 158_140_695_838_720, 474_422_087_516_160),
-        (LLAMA_3_8B, 8192, "eager", 158_140_695_838_720, 474_422_087_516_160),
+        pytest.param(LLAMA_3_8B, 8192, "math", 158_140_695_838_720, 474_422_087_516_160, marks=pytest.mark.long),
+        pytest.param(LLAMA_3_8B, 8192, "eager", 158_140_695_838_720, 474_422_087_516_160, marks=pytest.mark.long),
         (LLAMA_3_8B, 8192, "efficient", 158_140_695_838_720, 492_014_273_560_576),
-        (LLAMA_3_70B, 8192, "flash", 1_314_637_949_698_048, 4_031_874_779_316_224),
-        (LLAMA_3_70B, 8192, "math", 1_314_637_949_698_048, 3_943_913_849_094_144),
-        (LLAMA_2_7B, 4096, "flash", 62_921_270_886_400, 193_161_859_170_304),
-        (LLAMA_2_7B, 4096, "math", 62_921_270_886_400, 188_763_812_659_200),
+        pytest.param(LLAMA_3_70B, 8192, "flash", 1_314_637_949_698_048, 4_031_874_779_316_224, marks=pytest.mark.long),
+        pytest.param(LLAMA_3_70B, 8192, "math", 1_314_637_949_698_048, 3_943_913_849_094_144, marks=pytest.mark.long),
+        pytest.param(LLAMA_2_7B, 4096, "flash", 62_921_270_886_400, 193_161_859_170_304, marks=pytest.mark.long),
+        pytest.param(LLAMA_2_7B, 4096, "math", 62_921_270_886_400, 188_763_812_659_200, marks=pytest.mark.long),
         (GPT2_SMALL, 1024, "flash", 291_648_307_200, 894_272_274_432),
         (GPT2_SMALL, 1024, "math", 291_648_307_200, 874_944_921_600),
     ],
@@ -86,17 +86,24 @@ def test_flop_counts_of_one_layer_from_shapes() -> None:
     assert FlopCounts(two.forward - one.forward, two.backward - one.backward) == FlopCounts(forward, 2 * forward)
 
 
-def recomputed(model: Model, seq_len: int) -> int:
+def recomputed(model: Model, seq_len: int, batch: int = 1) -> int:
     """FLOPs that full checkpointing adds to a step."""
-    work = Workload(model, Kernels(), BF16, 1, seq_len)
+    work = Workload(model, Kernels(), BF16, batch, seq_len)
     return flop_counts(replace(work, recompute=Recompute("full"))).step - flop_counts(work).step
 
 
+@pytest.mark.long
 def test_recomputation_stops_at_the_last_saved_tensor() -> None:
-    """Full checkpointing is not one more forward: a Llama layer's down projection is not repeated, GPT-2's is."""
+    """Full checkpointing is not one more forward: a Llama layer's down projection is not repeated."""
     skipped = 2 * 8192 * 14336 * 4096
     head = 2 * 8192 * 4096 * 128_256
     assert recomputed(LLAMA_3_8B, 8192) == 158_140_695_838_720 - head - 32 * skipped
+
+
+def test_recomputation_stops_there_in_every_layer() -> None:
+    """A Llama of two layers does not repeat its two down projections; GPT-2 repeats all that its layers do."""
+    forward = flop_counts(Workload(SMALL_LLAMA, Kernels(), BF16, b, s)).forward
+    assert recomputed(SMALL_LLAMA, s, b) == forward - 2 * n * h * V - 2 * 2 * n * h * f
     assert recomputed(GPT2_SMALL, 1024) == 291_648_307_200 - 2 * 1024 * 768 * 50_257
 
 

@@ -14,6 +14,7 @@ from ledger.lab.observed.rank_step import rank_step
 from ledger.lab.observed.ranks import ShardedRank
 from ledger.lab.reference.model import Workload
 from ledger.lab.transformers.config import NoReferenceError, with_layers
+from ledger.lab.verification.depth import weighted
 from ledger.spec.plan import Kernels, Model, Recompute
 from tests.lab.reference_plans import AUTOCAST, BF16, GPT2_SMALL, LLAMA_3_8B, LLAMA_3_70B
 
@@ -36,6 +37,7 @@ def extrapolated(two: DeviceStep, three: DeviceStep, layers: int) -> dict[tuple[
     }
 
 
+@pytest.mark.long
 def test_collectives_of_70b_on_1024_ranks() -> None:
     """Tensor parallelism with a split sequence inside FSDP2: how often it gathers and reduces, and how much."""
     two, three = (step(with_layers(LLAMA_3_70B, layers), ShardedRank(data=128, tensor=8), FULL) for layers in (2, 3))
@@ -49,21 +51,28 @@ def test_collectives_of_70b_on_1024_ranks() -> None:
     assert [found["all_reduce", "tensor", phase][0] for phase in ("forward", "backward")] == [3, 161]
 
 
+FEW = {3: -28, 4: 29}  # layers, and how often they count in the sum for 32
 # The measured module kept its rotary tables in other places and dtypes than transformers does.
 ROTARY_TABLES = 2 * 8192 * 128 * 2
 
 
+@pytest.mark.parametrize("depth", ["few", pytest.param("all", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("rank", "recompute", "activations", "peak"),
     [
         (ShardedRank(data=8), Recompute(), 48_398_140_416, 68_853_177_344),
-        (ShardedRank(data=8, replicate=8), FULL, 6_486_524_928, 26_941_561_856),
+        pytest.param(ShardedRank(data=8, replicate=8), FULL, 6_486_524_928, 26_941_561_856, marks=pytest.mark.long),
         (ShardedRank(data=8, tensor=8), Recompute(), 9_868_448_768, 12_955_012_608),
     ],
 )
-def test_memory_of_8b(rank: ShardedRank, recompute: Recompute, activations: int, peak: int) -> None:
-    """What forward leaves on a rank, gathered weights included where they are kept, and the peak of the step."""
-    found = step(LLAMA_3_8B, rank, recompute)
+def test_memory_of_8b(rank: ShardedRank, recompute: Recompute, activations: int, peak: int, depth: str) -> None:
+    """What forward leaves on a rank, gathered weights included where they are kept, and the peak of the step.
+
+    Of all layers, or of few, whose difference stands for each further one.
+    """
+    layers = {"few": FEW, "all": {32: 1}}[depth]
+    runs = [(weight, step(with_layers(LLAMA_3_8B, count), rank, recompute).moments) for count, weight in layers.items()]
+    found = DeviceStep(weighted(runs))
     assert found.activations == pytest.approx(activations, abs=ROTARY_TABLES)
     assert found.peak("forward", "backward") == pytest.approx(peak, abs=ROTARY_TABLES)
 

@@ -112,6 +112,7 @@ def test_long_tables_are_cut_on_paper_and_say_so(document: PdfReader) -> None:
     assert re.search(r"\d+ more rows in the HTML report", text)
 
 
+@pytest.mark.long
 def test_two_runs_write_the_same_pdf(variants: dict[str, Compiled], tmp_path: Path) -> None:
     """The bytes depend on the plan alone: not on the time, the process, or the order of a set."""
     program = (
