@@ -45,6 +45,8 @@ PEAK = {"gpt2": 5e-3, "llama-3-8b": 1e-5}
 CUT_PEAK = {"gpt2": 5e-3, "llama-3-8b": 3e-5}  # the same rounding of a step that is a tenth as full
 # A graph made inside a backward pass holds its upstream gradient: 0.9 % of GPT-2's small step, 2.7 % of three layers.
 DISCARDED = {"cut": 3e-2, "few": 1e-2, "all": 1e-2}
+# The ledger is 71 MB over PyTorch where head and loss are one kernel: 1.05 % of three layers in forward.
+FORWARD = {"cut": 1.5e-2, "few": 1e-2, "all": 1e-2}
 DEPTHS = pytest.mark.parametrize("depth", ["cut", *(pytest.param(d, marks=pytest.mark.long) for d in ("few", "all"))])
 LOSSES: tuple[tuple[str, int], ...] = (("fused", 0), ("chunked", 0), ("chunked", 4), ("fused_linear", 16))
 LOSS_TRAIN: tuple[Any, ...] = ("all", {"only": ["final_norm"]}, {"only": ["head"]})
@@ -120,7 +122,7 @@ def test_losses(loss: str, chunks: int, train: Any, depth: Judged) -> None:
     agrees_on_what_is_kept(step)
     assert step.run() == (0, 0)
     agrees_on_the_peak(step, 2e-4)
-    agrees_on_the_peak(step, 1e-2, "forward")
+    agrees_on_the_peak(step, FORWARD[depth], "forward")
 
 
 @DEPTHS
