@@ -15,6 +15,7 @@ from ledger.books.results import KernelTime
 from ledger.model.schedule import Role
 from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.plan import Accelerator, Curve, Plan
+from ledger.spec.price_lists import TRANSFER_FORMS
 
 FASTER = 0.01  # a resource is made better by so much
 FIXED = "pace.fixed"
@@ -90,10 +91,13 @@ def _host_link(plan: Plan, by: Amount) -> Plan:
 
 
 def _measured_faster(device: Accelerator, by: Amount, chosen: Callable[[Curve], bool]) -> Accelerator:
-    """The device with the bandwidths of its measured transfers scaled, as far as they are chosen."""
+    """The device with the bandwidths of its measured transfers scaled, as far as they are chosen.
+
+    Those that say at which link they were measured follow its speed anyway.
+    """
     curves = tuple(
         replace(curve, parameters={**curve.parameters, "B": curve.parameters["B"] * by})
-        if curve.form in {"collective", "send"} and chosen(curve)
+        if curve.form in TRANSFER_FORMS and not curve.link and chosen(curve)
         else curve
         for curve in device.calibration
     )

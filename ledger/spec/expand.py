@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ledger.spec.library import Library
+from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import FLAG
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
@@ -94,7 +95,8 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     if named is given:
         return part
     own = {key: inner for key, inner in given.fields.items() if key != "base" and inner is not named}
-    overridden = replace(part, node=merge(part.node, Node(own, given.where, given.keys)))
+    merged = merge(part.node, Node(own, given.where, given.keys))
+    overridden = replace(part, node=with_measured_links(part.node, merged) if kind == "accelerator" else merged)
     return _with_inner(overridden, kind, beside, library, depth) if INNER_PARTS.get(kind) in own else overridden
 
 

@@ -62,6 +62,16 @@ class Curve:
     region: Annotated[str, "Where the fit holds: `m, n, k >= 512`."] = ""
     ranks: Annotated[int, Integer(0, 1_000_000), "Nested size of a collective's fit; 0: any."] = 0
     head_dim: Annotated[int, Integer(0, 65_536), "Head size of an attention fit; 0: any."] = 0
+    link: Annotated[
+        float,
+        quantity("B/s"),
+        "Of a transfer, the data sheet's speed of the link that was measured, where the device's differs: the measured "
+        "bandwidth is scaled by their ratio.",
+    ] = 0.0
+
+    def over(self, speed: float) -> float:
+        """The measured bandwidth, B/s, over a link of this speed."""
+        return self.parameters["B"] * (speed / self.link) if self.link else self.parameters["B"]
 
 
 @dataclass(frozen=True)

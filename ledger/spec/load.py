@@ -13,6 +13,7 @@ from ledger.spec.expand import Expanded, ResolvedPart, assume_fabric, expand, re
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.library import Library, default_library, display_path, read_once
+from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
 from ledger.spec.places import Places
@@ -60,7 +61,10 @@ def load_plan(
     early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
     whole = expand(_applied(node, early, texts), source, shelf)
     late = [setting for setting in late if setting.steps[0] not in whole.failed]
-    whole = replace(whole, node=_applied(whole.node, late, texts), texts={**whole.texts, **texts})
+    changed = _applied(whole.node, late, texts)
+    if late and (device := whole.node.fields.get("accelerator")):
+        changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
+    whole = replace(whole, node=changed, texts={**whole.texts, **texts})
     return _checked(assume_fabric(whole, source, shelf), source, shelf)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.places import Places
 from ledger.spec.plan import Accelerator, Kernels, Model, Precision, Stack
 from ledger.spec.problems import Problem
@@ -111,3 +112,14 @@ def _alike(one: Accelerator, other: Accelerator) -> bool:
     names = {one.name.lower(), one.title.lower(), *(alias.lower() for alias in one.aliases)}
     known = {other.name.lower(), other.title.lower(), *(alias.lower() for alias in other.aliases)}
     return bool(names & known) or abs(one.bandwidth - other.bandwidth) <= SAME_FIGURE * other.bandwidth
+
+
+def links_are_as_measured(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
+    """Transfers that were measured over a link of another speed are scaled, which is worth a word."""
+    speeds = {"scaleup.bandwidth": accelerator.scaleup_bandwidth, "host_link": accelerator.host_bandwidth}
+    for path, speed in speeds.items():
+        mine = [c for c in accelerator.calibration if c.link and (c.what.family == HOST_LINK) == (path == "host_link")]
+        for link in sorted({curve.link for curve in mine} - {speed}):
+            found = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(link, 'B/s')}"
+            said = f"their bandwidth is scaled by {speed / link:.3g}" if speed else "their data sheet is used instead"
+            yield Problem(at(f"accelerator.{path}"), f"{found}: {said}", "measure them: `ledger bench`, `calibrate`")

@@ -123,6 +123,7 @@ WARNINGS: tuple[Rule, ...] = (
     offload.host_sums_wait,
     device.fp16_is_risky,
     device.fp8_gradients_are_risky,
+    device.links_are_as_measured,
     states.blocks_fit,
     model.sequences_are_longer_than_the_model,
     effects.kernels_find_their_parts,
