@@ -55,6 +55,18 @@ def test_all_fit_and_none_beats_another(found: tuple[Alternative, ...]) -> None:
     assert all(other.totals["memory.reserved"] <= other.totals["memory.capacity"] for other in found)
 
 
+def test_no_layout_breaks_the_headroom_of_the_plan() -> None:
+    """What a plan wants to keep free, its alternatives keep free too."""
+    spec = str(Path(SPEC).with_name("8b.yaml"))
+    careful = load_plan(spec, ("assumptions.headroom=cloud",))
+    wanted = careful.accelerator.memory - 40e9
+    found = alternatives(careful)
+    assert found
+    assert all(other.totals["memory.reserved"] <= wanted for other in found)
+    free = alternatives(load_plan(spec, ("assumptions.headroom=minimum",)))
+    assert any(other.totals["memory.reserved"] > wanted for other in free)
+
+
 def test_shared_books_value_a_layout_as_its_own_do(plan: Plan) -> None:
     """A ledger closed for one micro-batch gives the step of another, and its memory to within the moment's choice."""
     shelf = Shelf()

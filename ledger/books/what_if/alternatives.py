@@ -1,4 +1,4 @@
-"""Other layouts of the same run on the same devices, and those of them that nothing beats in time and memory.
+"""Other layouts of the same run on the same devices, and those tried that no other of them beats in time and memory.
 
 Many layouts share one program: their books are written once for each structure and valued for each layout, memory
 first, then the time of those that fit. What is returned has books of its own.
@@ -17,6 +17,7 @@ from ledger.books.memory.peak import peak_bytes
 from ledger.books.price_changes import step_time
 from ledger.books.results import Number
 from ledger.books.totals import run
+from ledger.books.verdict import HEADROOM
 from ledger.books.what_if.unknowns import divisors
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
@@ -77,17 +78,25 @@ class Shelf:
 
 
 def alternatives(plan: Plan, limit: int = 8) -> tuple[Alternative, ...]:
-    """At most `limit` legal layouts that fit, fastest first: the Pareto front of step time and reserved memory."""
+    """At most `limit` legal layouts that leave the plan's headroom free, fastest first.
+
+    They are the Pareto front of step time and reserved memory among the layouts that are tried.
+    """
     if plan.model.bare:
         return ()
     shelf = Shelf()
     count = int(whole_parameters(whole(plan)))
-    possible = (layout for layout in layouts(plan) if state(layout, count) <= plan.accelerator.memory)
+    possible = (layout for layout in layouts(plan) if state(layout, count) <= room(plan))
     found = [candidate for layout in possible for candidate in fitting(layout, shelf)]
     chosen = [candidate for candidate in front(found) if changed(plan, candidate.plan)]
     rows = [Alternative(changed(plan, one.plan), compared(one.plan)) for one in chosen[:limit]]
-    held = [row for row in rows if row.totals["memory.reserved"] <= row.totals["memory.capacity"]]
+    held = [row for row in rows if row.totals["memory.reserved"] <= room(plan)]
     return tuple(sorted(held, key=lambda row: row.totals["time.step"]))
+
+
+def room(plan: Plan) -> float:
+    """Bytes of a device that may be reserved under the plan's headroom policy."""
+    return plan.accelerator.memory - HEADROOM[plan.assumptions.headroom]
 
 
 def compared(plan: Plan) -> dict[str, Number]:
@@ -133,13 +142,13 @@ def state(plan: Plan, count: int) -> float:
 
 
 def fitting(layout: Plan, shelf: Shelf) -> Iterator[Candidate]:
-    """The layout with the largest micro-batch that fits, whose matmuls are largest: memory grows with it."""
+    """The layout with the largest micro-batch that leaves the headroom free, whose matmuls are largest."""
     share, best = layout.run.global_batch // layout.parallelism.data, None
     for size in sorted(size for size in divisors(share) if size <= LARGEST_BATCH):
         plan = replace(layout, run=replace(layout.run, micro_batch=size))
         found = merged(roles(plan))
         needed = max(reserved_bytes(plan, shelf.held(plan, role)) for role in {found[0], found[-1]})
-        if needed > plan.accelerator.memory:
+        if needed > room(plan):
             break
         best = plan, found, needed
     if best:

@@ -79,14 +79,14 @@ def alternatives(report: Report) -> ChartAndTable | None:
         for (label, totals), unbeaten in zip(layouts, best, strict=True)
     ]
     capacity = float(here["memory.capacity"])
-    alt = f"{len(layouts)} layouts by memory and time of a step; {sum(best)} of them are beaten by none in both."
+    alt = f"{len(layouts)} layouts by memory and time of a step; {sum(best)} of them are beaten by no other in both."
     ordered = sorted(zip(layouts, best, strict=True), key=lambda pair: step_seconds(pair[0][1]))
     rows = tuple(layout_row(label, totals, here, unbeaten) for (label, totals), unbeaten in ordered)
     quantities = columns("number", "memory", "step", "against this plan", "cost")
     return ChartAndTable(
         draw_chart(
             "Memory against time",
-            "Each dot is a layout; the dashed line joins those that no other beats in both memory and time.",
+            "Each dot is a layout that was tried; the dashed line joins those that no other of them beats in both.",
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
         Table("Other layouts, fastest first", (Column("layout"), *quantities, Column("front")), rows, 24),
