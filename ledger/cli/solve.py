@@ -18,7 +18,9 @@ NONE = "–"
 
 @click.command(name="solve")
 @spec_argument
-@click.option("--for", "path", required=True, metavar="KEY", help="What to look for, as in run.micro_batch.")
+@click.option(
+    "--for", "paths", required=True, multiple=True, metavar="KEY", help="What to look for, as in run.micro_batch."
+)
 @click.option(
     "--subject-to",
     "conditions",
@@ -44,12 +46,14 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
 
     if asked["maximize"] and asked["minimize"]:
         raise click.UsageError("--maximize and --minimize exclude each other")
+    if len(asked["paths"]) > 1:
+        raise click.UsageError(f"one KEY at a time is solved for, not {' and '.join(asked['paths'])}")
     plan = load_plan(spec, overrides)
     from ledger.books.what_if.solve import solve
     from ledger.cli.tables import print_json
 
     limits = {name: asked[name] for name in ("maximize", "minimize")}
-    found = solve(plan, asked["path"], asked["conditions"], **limits)
+    found = solve(plan, asked["paths"][0], asked["conditions"], **limits)
     if as_json:
         print_json(record(found))
     else:

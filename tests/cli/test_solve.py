@@ -60,3 +60,10 @@ def test_what_caps_the_devices_is_printed(command_line: CommandLine) -> None:
     result = command_line("solve", "70b", "--for", "cluster.devices", "--subject-to", "time.run <= 1 d")
     assert result.exit_code == 1
     assert "note: no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in result.stdout
+
+
+def test_a_second_key_is_no_key_that_is_dropped(command_line: CommandLine) -> None:
+    """One input is looked for at a time, and asking for two is told."""
+    result = command_line("solve", "7b-8xh100", "--for", "run.seq_len", "--for", "run.micro_batch")
+    assert result.exit_code == 2
+    assert "one KEY at a time is solved for, not run.seq_len and run.micro_batch" in result.stderr
