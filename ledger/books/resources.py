@@ -39,7 +39,7 @@ class Resource:
         return ".".join((self.kind, *self.which))
 
     def __str__(self) -> str:
-        """Its name."""
+        """The name under which totals and accounts are printed."""
         return self.name
 
     @property
@@ -50,7 +50,7 @@ class Resource:
 
     @property
     def unit(self) -> str:
-        """FLOP or B."""
+        """The unit of its amounts: FLOP of what computes, else bytes (B)."""
         return "FLOP" if self.kind in FLOPS else "B"
 
     @property

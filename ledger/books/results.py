@@ -44,7 +44,7 @@ class Account:
 
     @property
     def unit(self) -> str:
-        """FLOP or B."""
+        """The unit of its amount: FLOP of what computes, else bytes (B)."""
         return self.resource.unit
 
 
@@ -95,7 +95,7 @@ class Moment:
 
     @property
     def total(self) -> int:
-        """The bytes alive."""
+        """Bytes alive at this moment, all categories together."""
         return sum(self.parts.values())
 
 

@@ -55,7 +55,7 @@ class Match:
 
     @property
     def sample(self) -> TimedSample:
-        """The measurement."""
+        """The measured point that is nearest to the kernel's own size."""
         return self.sampled.samples[self.index]
 
 

@@ -72,7 +72,7 @@ class ComparedFigure:
 
     @property
     def status(self) -> str:
-        """One of STATUSES."""
+        """What the comparison came to, one of STATUSES: equal, explained, within tolerance, different, unchecked."""
         if self.predicted is None or self.found is None:
             return UNCHECKED
         if self.difference == 0:

@@ -62,7 +62,7 @@ def _erf_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
 
 
 def _silu_eager(tape: Tape, name: str, x: Tensor) -> Tensor:
-    """x sigmoid(x)."""
+    """x sigmoid(x), in two kernels as Python spells it out: both factors are saved."""
     sigmoid = tape.pointwise(f"{name}.sigmoid", x, flops=4, saves=["out"])
     return tape.pointwise(f"{name}.product", x, sigmoid, saves=[x, sigmoid])
 

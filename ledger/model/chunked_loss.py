@@ -52,7 +52,7 @@ class Done(Contraction):
         return ()
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None."""
+        """Nothing: forward has run its contractions already."""
         return ()
 
 
@@ -71,10 +71,10 @@ class DoneLoss(InPlaceLoss):
 
 @dataclass(frozen=True)
 class Buffer(Pointwise):
-    """Zeros, to which a gradient is added part by part; its gradient is nobody's business."""
+    """Zeros, to which a gradient is added part by part; nothing asks for a gradient of it."""
 
     def gradients(self) -> tuple[Operation, ...]:
-        """None."""
+        """Nothing: backward does not go through it."""
         return ()
 
 
@@ -84,7 +84,7 @@ class HandedOn(Operation):
 
     @property
     def runs(self) -> bool:
-        """No kernel."""
+        """Whether a kernel runs: none does, the tensor only gets another name."""
         return False
 
     def shared(self) -> tuple[tuple[str, str], ...]:

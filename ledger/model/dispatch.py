@@ -136,7 +136,7 @@ class Summed(Pointwise):
     """
 
     def gradients(self) -> tuple[Operation, ...]:
-        """One copy."""
+        """One kernel, which writes the gradient of the sum out once for each choice."""
         reads, written = self.output.gradient, self.inputs[0].gradient
         return (Pointwise(f"{self.name}.gradient", COPY, (reads,), (written,)),)
 

@@ -138,7 +138,7 @@ class Copied(Pointwise):
     """A copy that is made while an earlier one, the third input, is still there, as the same variable names both."""
 
     def untouched(self) -> tuple[Tensor, ...]:
-        """The earlier one."""
+        """The earlier copy, which is alive while the new one is made, and is not read."""
         return self.inputs[2:]
 
 

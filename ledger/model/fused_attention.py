@@ -68,7 +68,7 @@ class AttentionBackward(Operation):
         return total((product(2, self.of.useful()), self.redone()))
 
     def redone(self) -> sympy.Expr:
-        """The scores, rebuilt."""
+        """FLOPs of the scores, which backward computes again instead of keeping them."""
         return self.of.parts[0].useful()
 
     def masked(self) -> sympy.Expr:
@@ -82,5 +82,5 @@ class AttentionBackward(Operation):
         return total((product(2, self.of.counted()), self.of.parts[0].counted()))
 
     def shape(self) -> Matmul:
-        """The scores."""
+        """The shape that prices the kernel: that of the contraction of queries and keys."""
         return self.of.shape()

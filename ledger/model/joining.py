@@ -36,7 +36,7 @@ class Joined(Pointwise):
         return handed_on(self, *[t for t in self.inputs if differentiable(t) and t.role == "activation"])
 
     def gradients(self) -> tuple[Operation, ...]:
-        """Sums for weights."""
+        """For each weight, a sum of the gradient over the places where it stands."""
         name, upstream = f"{self.name}.gradient", self.output.gradient
         weights = [tensor for tensor in self.inputs if differentiable(tensor) and tensor.role != "activation"]
         return tuple(Pointwise(name, REDUCTION, (upstream,), (weight.gradient,)) for weight in weights)

@@ -58,7 +58,7 @@ class Operation:
 
     @property
     def output(self) -> Tensor:
-        """The main result."""
+        """The result that later operations read; others (statistics, scales) are kept for backward alone."""
         return self.outputs[0]
 
     @property

@@ -37,7 +37,7 @@ class Pace:
 
     @property
     def seconds(self) -> Amount:
-        """All of it."""
+        """Seconds of a micro-batch: forward, gradients of inputs and gradients of weights."""
         return self.forward + self.inputs + self.weights
 
 

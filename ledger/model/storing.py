@@ -23,7 +23,7 @@ class Widen(Quantise):
     """The copy and its scales are read, the tensor is written."""
 
     def traffic(self) -> sympy.Expr:
-        """Everything once."""
+        """Bytes: the copy and its scales read once, the tensor written once."""
         return total(tensor.bytes() for tensor in (*self.inputs, *self.outputs))
 
     def vector(self) -> sympy.Expr:

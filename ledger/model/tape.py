@@ -92,7 +92,7 @@ class Tape:
         return self.contract(module, einsum, x, weight, bias=added, partial=partial)
 
     def activation(self, name: str, dims: tuple[Dim, ...], dtype: str, split: Split = ()) -> Tensor:
-        """A new activation."""
+        """A result of that shape in the block that is being written, whose gradient backward asks for."""
         return Tensor(name, dims, dtype, "activation", split, of_loss=self.of_loss, block=self.block)
 
     def record(self, operation: Operation) -> Tensor:

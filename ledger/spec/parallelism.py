@@ -66,7 +66,7 @@ class Offload:
         return kind in self.kinds
 
     def __bool__(self) -> bool:
-        """Whether anything does."""
+        """Whether anything lives in host memory."""
         return bool(self.kinds)
 
     def __str__(self) -> str:

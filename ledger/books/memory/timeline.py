@@ -70,7 +70,7 @@ class Timeline:
 
     @property
     def last(self) -> Lifetime:
-        """The optimizer's moment."""
+        """The last moment alone, at which the optimizer updates."""
         return Lifetime(len(self.points) - 1, len(self.points) - 1)
 
     def saved(self, unit: Unit) -> AliveCount:
