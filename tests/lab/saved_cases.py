@@ -112,9 +112,9 @@ def expert_cases() -> Iterator[Case]:
 
 
 def together(case: Case) -> frozenset[tuple[tuple[int, str], ...]]:
-    """Every two choices of precision and kernels that a case makes together, and its family in its precision."""
-    family, precision, *kernels = enumerate(astuple(case))
-    return frozenset({(family, precision), *combinations((precision, *kernels), 2)})
+    """Every two choices of precision and kernels that a case makes together, and its family."""
+    family, *others = enumerate(astuple(case))
+    return frozenset({(family,), *combinations(others, 2)})
 
 
 def predicted(compiled: Compiled) -> dict[str, int]:

@@ -16,6 +16,7 @@ from ledger.evidence.documents import read_evidence
 from ledger.lab.bench import runner
 from ledger.lab.bench.table import BY_NAME
 
+OPERATIONS = ("host", "autograd", "module", "training")
 TINY = ("bench", "--device", "cpu", "--threads", "1", "--quick", "--seconds", "0.002", "--only", "launch")
 
 
@@ -30,17 +31,23 @@ def test_what_keeps_records_knows_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_device_is_measured_into_a_file(tmp_path: Path) -> None:
-    """Records and path on standard output, progress on standard error; a second call has nothing left to do."""
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)], ids=["pretended", "real"])
+def test_a_device_is_measured_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, real: bool) -> None:
+    """Records and path on standard output, progress on standard error; a second call has nothing left to do.
+
+    By the worker that measures, and by one that answers as it does without PyTorch.
+    """
+    if not real:
+        pretend(monkeypatch, "dict(unit='us', value=5.0, low=4.0, high=6.0, count=9)")
     path = tmp_path / "cpu.yaml"
     first = CliRunner().invoke(main, [*TINY, "--out", str(path)])
     assert first.exit_code == 0, first.output
     assert first.stdout.splitlines()[-1] == str(path)
     assert "4 measurements into" in first.stderr
     evidence = read_evidence(path)
-    assert [record["operation"] for record in evidence.microbenchmarks] == ["host", "autograd", "module", "training"]
+    assert [record["operation"] for record in evidence.microbenchmarks] == list(OPERATIONS)
     assert evidence.hardware["kind"] == "cpu"
-    assert {"torch", "threads", "method", "date"} <= set(evidence.origin)
+    assert {"torch", "date", *(("threads", "method") if real else ())} <= set(evidence.origin)
     again = CliRunner().invoke(main, [*TINY, "--out", str(path), "--json"])
     assert json.loads(again.stdout) == {
         "schema": "ledger-bench/1",
@@ -51,12 +58,18 @@ def test_a_device_is_measured_into_a_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.long)], ids=["pretended", "real"])
 @pytest.mark.parametrize(
     ("device", "said"),
     [("tpu", "there is no device `tpu`: give `cpu`, `cuda` or `cuda:1`"), ("cuda:9", "CUDA device")],
 )
-def test_a_device_that_is_not_there_is_bad_usage(tmp_path: Path, device: str, said: str) -> None:
-    """Exit code 2, a sentence, and no file."""
+def test_a_device_that_is_not_there_is_bad_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, said: str, *, real: bool
+) -> None:
+    """Exit code 2, a sentence of the worker's, and no file."""
+    if not real:
+        words = f"import json, sys; sys.stdin.readline(); print(json.dumps(dict(no_device={said!r})), flush=True)"
+        monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", words))
     result = CliRunner().invoke(main, ["bench", "--device", device, "--out", str(tmp_path / "x.yaml")])
     assert result.exit_code == 2
     assert said in result.output
@@ -70,7 +83,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, result: str) -> None:
         "sys.stdin.readline()",
         "limits = dict(type='cpu', memory=2**32, cache=2**20, devices=2, dtypes=['fp32'], quick=True)",
         "known = dict(name='d', title='D', place='cpu', origin=dict(torch='2'), hardware=dict(kind='cpu'))",
-        "cases = [dict(kind='launch', what='launch', keys=dict(operation=name)) for name in ('host', *'abc')]",
+        f"cases = [dict(kind='launch', what='launch', keys=dict(operation=name)) for name in {OPERATIONS}]",
         "print(json.dumps(dict(device=dict(known, limits=limits), cases=cases)), flush=True)",
         "count = len(json.loads(sys.stdin.readline()))",
         f"result = {result}",

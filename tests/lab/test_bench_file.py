@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,32 @@ FIELDS = {
 CASES = [BenchCase("stream", "copy", {"operation": "clone", "bytes": size, "dtype": "fp32"}) for size in (1, 2, 3)]
 FOUND = {"value": 1.5, "unit": "us", "low": 1.4, "high": 1.6, "count": 5}
 KILLED = 5  # records after which the process is killed
-COMMAND = (sys.executable, "-m", "ledger", "bench", "--device", "cpu", "--threads", "1", "--quick")
-TINY = ("--only", "launch", "--only", "attention", "--seconds", "0.01")
+ONLY = ("launch", "attention")
+BENCH = ("bench", "--device", "cpu", "--threads", "1", "--quick")
+REAL = (sys.executable, "-m", "ledger", *BENCH)
+# The same with a worker that measures nothing, and gives an answer every 20 ms.
+MEASURED = [asdict(case) for case in suite(DeviceLimits("cpu", 2**32, 0, 2, ("fp32",), quick=True), ONLY)]
+WORKER = f"""
+import json, sys, time
+sys.stdin.readline()
+limits = dict(type="cpu", memory=2**32, cache=0, devices=2, dtypes=["fp32"], quick=True)
+hardware = dict(kind="cpu", memory="4096 MiB")
+known = dict(name="a-cpu", title="A CPU", place="cpu", origin=dict(torch="2"), hardware=hardware)
+print(json.dumps(dict(device=dict(known, limits=limits), cases={MEASURED!r})), flush=True)
+for index in range(len(json.loads(sys.stdin.readline()))):
+    time.sleep(0.02)
+    print(json.dumps(dict(done=index, result=dict(unit="us", value=5.0, low=4.0, high=6.0, count=9))), flush=True)
+print(json.dumps(dict(finished=True)), flush=True)
+"""
+STARTED = f"""
+import sys
+from ledger.cli import main
+from ledger.lab.bench import runner
+runner.COMMAND = (sys.executable, "-c", {WORKER!r})
+main()
+"""
+PRETENDED = (sys.executable, "-c", STARTED, *BENCH)
+TINY = (*(word for kind in ONLY for word in ("--only", kind)), "--seconds", "0.01")
 
 
 def _written(path: Path, count: int = 3) -> bytes:
@@ -119,11 +144,15 @@ def test_what_failed_is_kept_and_tried_again_on_demand(tmp_path: Path) -> None:
     assert len(open_evidence(path, FIELDS).records) == 1
 
 
-def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
-    """kill -9 in the middle of a suite; the same command then makes the rest, each case once."""
+@pytest.mark.parametrize("command", [PRETENDED, pytest.param(REAL, marks=pytest.mark.long)], ids=["pretended", "real"])
+def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """kill -9 in the middle of a suite; the same command then makes the rest, each case once.
+
+    With the worker that measures, and with one that only answers: what is killed is the process that keeps records.
+    """
     path = tmp_path / "cpu.yaml"
     process = subprocess.Popen(
-        [*COMMAND, *TINY, "--out", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, *TINY, "--out", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         until = time.monotonic() + 120
@@ -137,10 +166,10 @@ def test_a_killed_bench_loses_nothing_and_doubles_nothing(tmp_path: Path) -> Non
     kept = path.read_bytes()
     kept = kept[: kept.rindex(b"\n") + 1]
     subprocess.run(
-        [*COMMAND, *TINY, "--out", str(path)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, *TINY, "--out", str(path)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     assert path.read_bytes().startswith(kept)
     memory = next(iter(yaml.safe_load(path.read_text(encoding="utf-8"))["hardware"]["memory"].split()))
-    cases = suite(DeviceLimits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ("launch", "attention"))
+    cases = suite(DeviceLimits("cpu", int(memory) * 2**20, 0, 2, ("fp32",), quick=True), ONLY)
     assert _identities(path) == Counter(identity(case.record) for case in cases)
     assert len(read_evidence(path).microbenchmarks) == len(cases)

@@ -32,6 +32,7 @@ origin: {{method: made by a formula}}
 """
 CPU = "hardware: {kind: cpu, name: A CPU, threads: 2, cores: 2, memory: 8 GiB, cache: 16 MiB}\n"
 PERCENT = re.compile(r"[-+]?\d+\.\d ?%")
+SOME = ("a100-pcie-80gb", "b200")  # devices that `make test` fits anew
 SIZES = (512, 1024, 2048, 4096, 8192)
 
 
@@ -55,10 +56,10 @@ def _copies(rate: float) -> str:
     return "\n".join(("  - what: copy", "    unit: us", "    columns: [bytes, value]", "    rows: |", *lines))
 
 
-@pytest.fixture(scope="module")
-def library() -> tuple[FittedDevice, ...]:
-    """Every device of the library with its fits."""
-    return fit_all(library_evidence())
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"])
+def library(request: pytest.FixtureRequest) -> tuple[FittedDevice, ...]:
+    """Every device of the library with its fits, or a few of them."""
+    return fit_all([one for one in library_evidence() if request.param or one.device in SOME])
 
 
 def test_the_rate_that_made_the_data_comes_back(tmp_path: Path) -> None:
@@ -341,7 +342,9 @@ def test_large_matmuls_are_within_eight_percent(library: tuple[FittedDevice, ...
         for one in set_fits(library)
         if str(one.kind.what) == "matmul.bf16" and one.fit is not None
     }
-    for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200"):
+    names = ("a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200", "b300", "gb200")
+    fitted = {device.device.accelerator.name for device in library}
+    for name in names if len(library) > len(SOME) else fitted.intersection(names):
         assert found[name, "burst"] is not None
         assert (found[name, "burst"] or 1.0) < 0.08, name
 
@@ -359,7 +362,11 @@ def test_the_table_of_the_document_is_the_one_that_is_made_today(library: tuple[
     """docs/accuracy.md is written by `make calibration`, not by hand; a machine may round a percentage otherwise."""
     document = Path(__file__).parents[2] / "docs" / "accuracy.md"
     text = document.read_text(encoding="utf-8")
-    assert PERCENT.sub("%", FITS.put_into(text, section(set_fits(library)))) == PERCENT.sub("%", text)
+    if len(library) > len(SOME):
+        assert PERCENT.sub("%", FITS.put_into(text, section(set_fits(library)))) == PERCENT.sub("%", text)
+    else:
+        _, *tables = section(set_fits(library))  # behind the sentence that counts all sets
+        assert all(PERCENT.sub("%", line) in PERCENT.sub("%", text) for line in tables)
 
 
 def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDevice, ...]) -> None:
@@ -380,7 +387,7 @@ def test_the_library_s_prices_are_what_its_evidence_fits(library: tuple[FittedDe
                 made = 1 + relative_errors(curve.form, curve.parameters, *given)
                 assert float(np.abs(here / made - 1).mean()) < 0.04, (fitted.device.accelerator.name, curve.what)
                 compared += 1
-    assert compared > 100
+    assert compared > sum(len(fitted.sets) for fitted in library) / 2
 
 
 def test_what_sustains_is_what_bursts_times_the_stated_ratio() -> None:

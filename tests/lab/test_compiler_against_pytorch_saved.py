@@ -1,6 +1,7 @@
 """Bytes that autograd keeps: the compiler's against those that PyTorch packs, to the byte, no tolerance.
 
-Every family meets every precision in `make test`, and so do every two kernels; all of them in `make test-long`.
+Every precision meets every kernel in `make test`, and so do every two kernels, each family once; all of them in
+`make test-long`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def test_saved_bytes_with_experts(case: Case) -> None:
 
 
 def test_every_two_choices_meet() -> None:
-    """Families with precisions, and kernels with each other: the short grid has what the full one has, in a third."""
+    """Families, and kernels with precisions and each other: the short grid has what the full one has, in a tenth."""
     every = list(cases())
     few = covering(every, together)
     assert set().union(*map(together, few)) == set().union(*map(together, every))
-    assert len(few) < len(every) / 3
+    assert len(few) < len(every) / 10

@@ -26,7 +26,13 @@ CASES = {
 }
 
 
-FURTHER = {"Llama, tensor 3 x FSDP 4", "GPT-2, FSDP 4, full"}  # whose parts others have, and `make test-long` runs
+FURTHER = {  # whose parts others have, and `make test-long` runs
+    "Llama, FSDP 4",
+    "Llama, tensor 3 x FSDP 4",
+    "Gemma-2, FSDP 4",
+    "GPT-2, FSDP 4, full",
+    "Qwen2, FSDP 5, full",
+}
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,9 @@ def added(compiled: Compiled) -> int:
 
 
 def choices(name: str) -> set[str]:
-    """What is there once: every key of a layout with its value, and every other part of a plan."""
-    return {f"{key}: {value}" for part in CASES[name] for key, value in part.items()}
+    """What is there once: every key of a layout, each thing that lies on the host, and every other part of a plan."""
+    layout, parts = CASES[name]
+    return {*layout, *parts, *(f"{what} on the host" for what in layout.get("offload", ()))}
 
 
 @pytest.mark.parametrize("name", sampled(CASES, choices, str))
