@@ -1,7 +1,7 @@
 """What is kept, what is run again, and how full a step is, under every recompute policy and with frozen weights.
 
-`make test` has every policy, model, loss and choice of weights once, on a model cut to few layers; `make test-long` all
-of them together, there and on all layers.
+`make test` has every kind of policy, component, model, loss and choice of weights once, on a model cut to few layers;
+`make test-long` all of them together, there and on all layers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lab.policies import BLOCK, Compared, Judged, compared, trained
-from tests.sampling import sampled, values
+from tests.sampling import sampled
 
 RECOMPUTE: tuple[Any, ...] = (
     "selective",
@@ -54,9 +54,19 @@ CORES = (("llama-3-8b", "flash"), ("gpt2", "flash"), ("gpt2", "eager"))
 
 
 def recomputations(case: Sequence[Any]) -> frozenset[Hashable]:
-    """What is there once: every policy, every core of a model, and what GPT-2 discards with its activation."""
+    """What is there once: every kind of policy, every core of a model, and what GPT-2 discards with its activation."""
     model, core, policy = case
-    return frozenset({str(policy), (model, core), (model, discards(model, policy))})
+    return frozenset({*parted(policy), (model, core), (model, discards(model, policy))})
+
+
+def parted(choice: Any) -> frozenset[Hashable]:
+    """A choice by its name; of those that list components or weights, each of these. A root is a length of segments."""
+    if choice == "square_root":
+        return frozenset({"segment"})
+    if isinstance(choice, str):
+        return frozenset({choice})
+    listed = {(key, one) for key, value in choice.items() if isinstance(value, list) for one in value}
+    return frozenset({*choice, *listed})
 
 
 def discards(model: str, policy: Any) -> bool:
@@ -65,9 +75,10 @@ def discards(model: str, policy: Any) -> bool:
 
 
 def weights_and_policy(case: Sequence[Any]) -> frozenset[Hashable]:
-    """What is there once: every choice of weights of a model, and every policy."""
+    """What is there once: every kind of choice of weights, all weights that are chosen, and every policy."""
     model, train, policy = case
-    return values((f"{model} {train}", policy))
+    adapted = train.get("lora", {}).get("targets", ())
+    return frozenset({model, policy, *parted(train), *adapted})
 
 
 def peak(model: str, depth: Judged) -> float:
@@ -101,8 +112,9 @@ def test_recomputation(model: str, core: str, policy: Any, depth: Judged) -> Non
     agrees_on_the_peak(step, DISCARDED[depth] if discards(model, policy) else peak(model, depth))
 
 
+@pytest.mark.long  # what the core drops, `make test` sees in GPT-2 with eager attention
 @DEPTHS
-@pytest.mark.parametrize("policy", ["selective", *(pytest.param(p, marks=pytest.mark.long) for p in RECOMPUTE[1:3])])
+@pytest.mark.parametrize("policy", RECOMPUTE[:3])
 def test_recomputation_with_a_square_of_scores(policy: Any, depth: Judged) -> None:
     """The same where scores of all tokens with all tokens exist, which the core's own recomputation is for."""
     step = compared("llama-3-8b", "eager", recompute=policy, depth=depth)
