@@ -73,6 +73,7 @@ def test_experts_over_ranks(name: str) -> None:
     assert 0 <= beside(compiled, found) <= 0.01 * compiled.totals["memory.peak"]
 
 
+@pytest.mark.long
 def test_heads_instead_of_a_part_of_the_sequence() -> None:
     """Four transfers around attention each way; every other operation sees its part."""
     compiled, found = both(LLAMA, {**CUT, "context_exchange": "all_to_all"}, {"batch": 1})

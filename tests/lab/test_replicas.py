@@ -40,8 +40,8 @@ def sent(step: DeviceStep) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("batches", "layout"),
     [
-        (1, {}),
-        (1, {"bucket": "0.1 MB"}),
+        pytest.param(1, {}, marks=pytest.mark.long),
+        pytest.param(1, {"bucket": "0.1 MB"}, marks=pytest.mark.long),
         (2, {"bucket": "0.07 MB"}),
         (2, {"bucket": "0.07 MB", "reduce": "micro_batch"}),
     ],

@@ -62,7 +62,7 @@ ROTARY_TABLES = 2 * 8192 * 128 * 2
     [
         (ShardedRank(data=8), Recompute(), 48_398_140_416, 68_853_177_344),
         pytest.param(ShardedRank(data=8, replicate=8), FULL, 6_486_524_928, 26_941_561_856, marks=pytest.mark.long),
-        (ShardedRank(data=8, tensor=8), Recompute(), 9_868_448_768, 12_955_012_608),
+        pytest.param(ShardedRank(data=8, tensor=8), Recompute(), 9_868_448_768, 12_955_012_608, marks=pytest.mark.long),
     ],
 )
 def test_memory_of_8b(rank: ShardedRank, recompute: Recompute, activations: int, peak: int, depth: str) -> None:

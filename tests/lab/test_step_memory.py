@@ -44,9 +44,11 @@ def step(work: Workload, depth: str) -> DeviceStep:
 @pytest.mark.parametrize(
     ("work", "activations", "forward", "backward", "optimizer"),
     [
-        (GPT2_1x1024, 757_966_336, 1_813_392_384, 1_916_310_016, 1_244_406_784),
+        pytest.param(GPT2_1x1024, 757_966_336, 1_813_392_384, 1_916_310_016, 1_244_406_784, marks=pytest.mark.long),
         (replace(GPT2_1x1024, precision=AUTOCAST), 1_270_844_416, 3_076_220_928, 3_175_826_944, 2_488_804_864),
-        (LLAMA_1x8192, 57_124_455_936, 111_610_128_896, 113_711_409_152, 80_302_679_552),
+        pytest.param(
+            LLAMA_1x8192, 57_124_455_936, 111_610_128_896, 113_711_409_152, 80_302_679_552, marks=pytest.mark.long
+        ),
         pytest.param(
             replace(LLAMA_1x8192, precision=AUTOCAST),
             82_942_494_208,
@@ -84,7 +86,12 @@ def test_phases_of_a_step(
     ("work", "activations", "backward"),
     [
         (replace(GPT2_1x1024, kernels=attention(SHIPPED, "eager")), 1_512_338_944, 2_670_682_624),
-        (replace(LLAMA_1x8192, kernels=attention(LLAMA_SHIPPED, "efficient")), 60_345_681_408, 116_932_634_624),
+        pytest.param(
+            replace(LLAMA_1x8192, kernels=attention(LLAMA_SHIPPED, "efficient")),
+            60_345_681_408,
+            116_932_634_624,
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             replace(LLAMA_1x8192, kernels=attention(LLAMA_SHIPPED, "math")),
             341_632_452_096,

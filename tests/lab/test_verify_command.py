@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -92,16 +93,21 @@ def test_other_depths(plan: Path, depth: tuple[str, ...]) -> None:
 def test_what_cannot_be_judged_is_said(plan: Path) -> None:
     """A split sequence has no judge: its step is not checked, with the reason, and the rest is."""
     layout = ["cluster.devices=2", "parallelism.context=2", "run.seq_len=36"]
-    result = run(plan, "--json", *(word for text in layout for word in ("--set", text)))
+    result = run(plan, "--json", "--layers", "2", *(word for text in layout for word in ("--set", text)))
     (open_,) = (check for check in json.loads(result.stdout)["checks"] if check["status"] == "not checked")
     assert result.exit_code == 0
     assert "context = 2" in open_["reason"]
 
 
-def test_the_same_in_python(plan: Path) -> None:
-    """`ledger.verify` returns what the command line prints."""
-    printed = json.loads(run(plan, "--json", "--set", "run.seq_len=41").stdout)
-    assert ledger.verify(str(plan), ["run.seq_len=41"]) == printed
+@pytest.mark.parametrize("depth", [1, pytest.param(None, marks=pytest.mark.long)])
+def test_the_same_in_python(plan: Path, depth: int | None) -> None:
+    """`ledger.verify` returns what the command line prints, but for the depth in the command that it tells."""
+    words = ("--layers", str(depth)) if depth else ()
+    printed = json.loads(run(plan, "--json", "--set", "run.seq_len=41", *words).stdout)
+    found = ledger.verify(str(plan), ["run.seq_len=41"], depth)
+    if depth:
+        assert printed["judge"].pop("command") == f"{found['judge'].pop('command')} --layers {depth}"
+    assert found == printed
 
 
 def test_the_table_names_causes(plan: Path) -> None:
@@ -151,10 +157,16 @@ def suite(folder: Path, *cases: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.long)], ids=["here", "processes"])
 def test_a_suite_runs_its_quick_cases_and_keeps_their_verdicts(
-    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, apart: bool
 ) -> None:
-    """--quick leaves the others out; --record writes what was found, which reads back the same."""
+    """--quick leaves the others out; --record writes what was found, which reads back the same.
+
+    In this process, which has PyTorch already, and in one for each case.
+    """
+    if not apart:
+        monkeypatch.setattr(suites, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
     monkeypatch.setattr(records, "folder", lambda: tmp_path / "kept")
     path = suite(plan.parent, {"case": "small", "quick": True}, {"case": "slow", "set": {"run.seq_len": 41}})
     result = run(path, "--quick", "--record", "--layers", "1")

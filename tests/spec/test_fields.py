@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import extend
 
@@ -28,6 +27,7 @@ from ledger.spec.reader import read
 from ledger.spec.structures import NEEDED, Row
 from ledger.spec.validate import faults
 from ledger.spec.values import Quantity, Size
+from tests.sampling import law
 from tests.spec.test_robustness import SCALARS, whole
 from tests.spec.test_robustness import paths as places
 
@@ -103,8 +103,7 @@ def test_the_library_holds_to_the_published_schemas(kind: str) -> None:
         published(kind).validate(read(entry.path.read_text("utf-8"), entry.name).plain())
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.sampled_from(SPOILT), SCALARS | st.lists(SCALARS, max_size=2), st.booleans())
+@law(st.sampled_from(SPOILT), SCALARS | st.lists(SCALARS, max_size=2), st.booleans(), few=60, many=600)
 def test_published_schemas_refuse_what_is_refused(path: tuple[Any, ...], value: Any, removed: bool) -> None:
     """A plan spoilt in one place is found fault with by both, or by neither: one table is behind them."""
     plan = whole()
