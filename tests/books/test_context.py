@@ -60,7 +60,7 @@ def different(whole: plans.Mapped) -> dict[tuple[str, str, str, str], tuple[int,
     return {key: (first[key], second[key]) for first, second, key in both if first[key] != second[key]}
 
 
-@law(strategies.parts(), few=5, many=16)
+@law(strategies.parts(), few=3, many=16)
 def test_outside_attention_tokens_alone_count(whole: plans.Mapped) -> None:
     """Work, traffic, communication and memory follow from the tokens of a device, not from whose sequence they are."""
     assert different(whole) == {}
@@ -103,7 +103,7 @@ def misnamed(whole: plans.Mapped) -> list[str]:
     return [t.name for t in tensors if not {name for name, _ in t.split} <= {dim.name for dim in t.dims}]
 
 
-@law(strategies.parts(), few=5, many=16)
+@law(strategies.parts(), few=3, many=16)
 def test_splits_name_dims_of_their_tensors(whole: plans.Mapped) -> None:
     """Whatever is cut has the dim that is cut."""
     assert misnamed(whole) == []

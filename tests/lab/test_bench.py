@@ -143,7 +143,7 @@ def test_an_update_moves_the_bytes_that_the_books_post() -> None:
         assert each == (28 if case.keys["kernel"] == "fused" else 80)
 
 
-@pytest.mark.parametrize("times", [4, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize("times", [8, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 @pytest.mark.parametrize("kind", [LAUNCH, MATMUL, ATTENTION, STREAM, OPTIMIZER], ids=lambda kind: kind.name)
 def test_every_case_of_a_quick_suite_runs_on_a_cpu(kind: BenchKind, times: int) -> None:
     """Each gives a median between its quartiles, above zero, of five samples at least."""
@@ -186,6 +186,7 @@ def test_what_cannot_run_is_a_record_with_its_reason() -> None:
     assert not second.failed
 
 
+@pytest.mark.long
 def test_gloo_measures_two_ranks() -> None:
     """One world makes all of its collectives, in order."""
     keys = {"ranks": 2, "nodes": 1, "bytes": 4096, "backend": "gloo", "dtype": "fp32"}

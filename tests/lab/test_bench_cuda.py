@@ -102,7 +102,7 @@ def test_every_kernel_is_called_as_pytorch_wants_it(kind: str) -> None:
                 assert (rows, columns) == (case.keys.get("rows", case.keys.get("m")) * every, case.keys["n"]), case
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-3-70b-2-layers"])
+@pytest.mark.parametrize("name", [pytest.param("gpt2", marks=pytest.mark.long), "llama-3-70b-2-layers"])
 def test_whole_steps_run_on_fake_cuda_tensors(name: str) -> None:
     """Models, fused updates and recomputation at their real width, without a byte of them."""
     for case in plans.cases(H200):
@@ -186,7 +186,7 @@ def test_a_step_is_measured_on_a_gpu(device: Device, variant: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # Dynamo warns of itself, and an error inside it is another one
-@pytest.mark.parametrize("variant", ["compile", "compile-recompute"])
+@pytest.mark.parametrize("variant", [pytest.param("compile", marks=pytest.mark.long), "compile-recompute"])
 def test_compiled_layers_are_one_graph_for_all(monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
     """Checkpointed or not: no break, and no layer compiled again, which after eight of them would end compiling."""
     from torch._dynamo.utils import counters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ledger.lab.reference.model import workload
 from ledger.lab.transformers.config import NoReferenceError
 from tests.lab.saved_cases import packed, predicted
 from tests.model import plans
+from tests.sampling import sampled
 
 MIXTURES = {"mixtral": plans.MIXTRAL, "deepseek_v3": plans.DEEPSEEK3, "deepseek_v2": plans.DEEPSEEK2}
 MEGATRON = {"activation": "fused_gated", "weighing": "activation", "router": "fused"}
@@ -32,16 +34,22 @@ def built(model: plans.Mapped, kernels: dict[str, str], precision: Any = "bf16-t
     return plans.compiled(model=model, precision=precision, kernels=chosen)
 
 
-@pytest.mark.parametrize("kernels", KERNELS, ids=str)
-@pytest.mark.parametrize("family", MIXTURES)
+@pytest.mark.parametrize(("family", "kernels"), sampled(product(MIXTURES, KERNELS)))
 def test_saved_bytes_of_experts(family: str, kernels: dict[str, str]) -> None:
     """Every choice saves what its kernels read, to the byte, in dense layers, experts and shared experts."""
     compiled = built(MIXTURES[family], kernels)
     assert predicted(compiled) == packed(compiled)
 
 
-@pytest.mark.parametrize("stored", [NARROW, BLOCKS], ids=["cast", "blocks"])
-@pytest.mark.parametrize("model", [plans.LLAMA, plans.DEEPSEEK3], ids=["llama", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("model", "stored"),
+    [
+        pytest.param(plans.LLAMA, NARROW, id="llama-cast"),
+        pytest.param(plans.LLAMA, BLOCKS, id="llama-blocks", marks=pytest.mark.long),
+        pytest.param(plans.DEEPSEEK3, NARROW, id="deepseek_v3-cast", marks=pytest.mark.long),
+        pytest.param(plans.DEEPSEEK3, BLOCKS, id="deepseek_v3-blocks"),
+    ],
+)
 def test_saved_bytes_of_narrow_activations(model: plans.Mapped, stored: dict[str, Any]) -> None:
     """Gate and up wait in 8 bits with their scales, a short block having one too; everything else stays as it is."""
     compiled = built(model, MEGATRON, {"base": "bf16-true", "stored": stored})
@@ -57,8 +65,9 @@ def test_what_narrow_activations_are_worth() -> None:
     assert wide - narrow == 2 * tokens * (width - 4 * -(-width // 32))
 
 
-@pytest.mark.parametrize("kernels", [{"activation": "fused_gated"}, MEGATRON], ids=str)
-@pytest.mark.parametrize("family", ["mixtral", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("family", "kernels"), sampled(product(("mixtral", "deepseek_v3"), ({"activation": "fused_gated"}, MEGATRON)))
+)
 def test_memory_of_a_step(family: str, kernels: dict[str, str]) -> None:
     """What is alive between the passes and at the fullest instant of backward follows what is saved."""
     compiled = built(MIXTURES[family], kernels)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ledger.lab.observed.one_device import one_device_step
 from ledger.lab.reference.model import workload
 from ledger.lab.verification.layouts import unjudged
 from tests.model import plans
+from tests.sampling import sampled
 
 SCALARS = 1024  # bytes: positions, frequencies and scalars of the loss, which the ledger leaves out
 LAYERS = 5
@@ -40,8 +42,7 @@ def both(host: str, **parts: Any) -> tuple[Compiled, DeviceStep]:
     return compiled, one_device_step(workload(compiled.plan))
 
 
-@pytest.mark.parametrize("host", ["none", "compute"])
-@pytest.mark.parametrize("parts", [{}, {"recompute": "full"}], ids=["all is saved", "inputs are saved"])
+@pytest.mark.parametrize(("host", "parts"), sampled(product(("none", "compute"), ({}, {"recompute": "full"}))))
 def test_what_is_left_on_the_device(host: str, parts: plans.Mapped) -> None:
     """From the end of forward on, moment by moment to the byte; and all that lies on the host, each storage once.
 
@@ -76,6 +77,7 @@ def torch_s_own(layers: Sequence[nn.Module], _: str) -> Iterator[None]:
         handle.remove()
 
 
+@pytest.mark.long
 def test_save_on_cpu_leaves_as_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """When forward is over, PyTorch's own hooks leave on the device what ours do, but for tables that layers share.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -28,10 +29,10 @@ IMPLEMENTED = [(name, kernel) for name in sorted(CLASSES) for kernel in load_opt
 KINDS = ("bf16-true", "fp32", "bf16-mixed")
 
 
-def held(case: tuple[str, str, str]) -> set[tuple[str, str]]:
-    """What is there once: every optimizer in each of its kernels, and every kernel in each precision."""
+def held(case: tuple[str, str, str]) -> set[Any]:
+    """What is there once: every optimizer, and every kernel in each precision."""
     name, kernel, precision = case
-    return {(name, kernel), (kernel, precision)}
+    return {name, (kernel, precision)}
 
 
 def measured(optimizer: Any, kernel: str, precision: str) -> tuple[int, int, int, int]:
@@ -65,8 +66,7 @@ def test_states_and_peak_of_the_update(name: str, kernel: str, precision: str) -
     assert (kept, held) == (-counts, -counts)
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "fp32", "bf16-mixed"])
-@pytest.mark.parametrize("kernel", ["foreach", "loop"])
+@pytest.mark.parametrize(("kernel", "precision"), sampled(product(("foreach", "loop"), KINDS)))
 def test_factored_states_and_their_peak(kernel: str, precision: str) -> None:
     """Adafactor keeps a row and a column of each matrix; its peak is right to the rounding of small tensors."""
     kept, held, _, rounding = measured("adafactor", kernel, precision)
@@ -87,7 +87,7 @@ def test_a_loop_holds_what_the_weight_before_left(name: str) -> None:
     assert abs(update.total + LOSS + rotary - found.requested) <= (512 if name == "adafactor" else 0)
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "fp32", "bf16-mixed"])
+@pytest.mark.parametrize("precision", [*(pytest.param(p, marks=pytest.mark.long) for p in KINDS[:2]), KINDS[2]])
 def test_matrices_by_muon_and_the_rest_by_adamw(precision: str) -> None:
     """A momentum for the matrices of layers, two moments for all else; the peak is that of one orthogonalisation."""
     assert measured("muon", "foreach", precision)[:2] == (0, 0)

@@ -33,6 +33,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.plan import Model, Plan
 from ledger.spec.suite import SuiteCase, load_suite
 from tests.model import plans
+from tests.sampling import sampled
 
 ACCURACY = Path(__file__).parents[2] / "docs" / "accuracy.md"
 RECORDS = {found.name: found for found in records.every(records.folder())}
@@ -76,7 +77,7 @@ def test_rounding_is_extrapolated_beside_the_bytes() -> None:
     }
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("recompute", [pytest.param("none", marks=pytest.mark.long), "full"])
 def test_extrapolated_figures_are_those_of_all_layers(recompute: str) -> None:
     """Three and four layers say of seven what seven say themselves, at every figure."""
     plan = plans.compiled(model=plans.layer(plans.LLAMA, repeat=7), recompute=recompute).plan
@@ -212,7 +213,13 @@ def test_every_case_of_the_suite_is_on_record() -> None:
     assert RECORDS.keys() == CASES.keys()
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def asked(case: SuiteCase) -> set[str]:
+    """What is there once: every plan, and all that is set in one but sizes, of which every name."""
+    sizes = ("cluster.", "run.", "parallelism.")
+    return {str(case.plan), *(text.partition("=")[0] if text.startswith(sizes) else text for text in case.overrides)}
+
+
+@pytest.mark.parametrize("case", sampled(CASES.values(), asked, lambda case: case.name))
 def test_a_record_holds_what_the_compiler_says_today(case: SuiteCase) -> None:
     """A change of the compiler that moves a verified figure asks for a new verdict: `make verify-all`."""
     kept = {v.account: v.predicted for v in RECORDS[case.name].verdicts if v.predicted is not None}
