@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from ledger.spec.kernel_classes import KernelClass, kernel_class
+from ledger.spec.kernel_classes import HOST_LINK, KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
 from ledger.spec.parts import At, Nested, PartHeader
-from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
+from ledger.spec.price_lists import TRANSFER_FORMS, NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
     NEEDED,
     SOURCED,
@@ -152,6 +152,20 @@ class Accelerator:
         for curve in self.calibration:
             found.setdefault(curve.what, []).append(curve)
         return {what: tuple(curves) for what, curves in found.items()}
+
+
+def measured_over(old: Accelerator, new: Accelerator) -> Accelerator:
+    """The new device, whose transfers were measured over the links of the old one where they do not say so yet."""
+    speeds = (old.scaleup_bandwidth, new.scaleup_bandwidth), (old.host_bandwidth, new.host_bandwidth)
+    if all(one == other for one, other in speeds):
+        return new
+    curves = tuple(_over_old_link(curve, *speeds[curve.what.family == HOST_LINK]) for curve in new.calibration)
+    return replace(new, calibration=curves)
+
+
+def _over_old_link(curve: Curve, old: float, new: float) -> Curve:
+    transfer = curve.form in TRANSFER_FORMS and not curve.link
+    return replace(curve, link=old) if transfer and old != new else curve
 
 
 @dataclass(frozen=True)

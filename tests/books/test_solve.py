@@ -10,7 +10,7 @@ from ledger.books import compile_plan
 from ledger.books.what_if.answer import LARGEST, SMALLEST
 from ledger.books.what_if.conditions import condition
 from ledger.books.what_if.solve import solve
-from ledger.books.what_if.unknowns import divisors
+from ledger.books.what_if.unknowns import divisors, unknown
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
@@ -221,3 +221,13 @@ def test_a_condition_knows_its_slack() -> None:
     assert condition("time.step <= 3 s", known).slack(known) == Fraction(1, 2)
     assert condition("time.step >= 3 s", known).slack(known) == Fraction(-1, 2)
     assert not condition("time.step < 2.5 s", known).holds(known)
+
+
+def test_a_link_is_solved_for_as_it_is_set() -> None:
+    """Transfers that were measured follow the link that is looked for."""
+    spec = str(SPECS / "70b.yaml")
+    plan = load_plan(spec)
+    path = "accelerator.scaleup.bandwidth"
+    put = unknown(plan, path).put(plan, 225e9)
+    typed = load_plan(spec, (f"{path}=225 GB/s",))
+    assert compile_plan(put).totals["time.step"] == compile_plan(typed).totals["time.step"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ledger.books.what_if.sought import Unknown
 from ledger.model.dims import symbol
+from ledger.spec.hardware import measured_over
 from ledger.spec.inputs import NAMED, violations
 from ledger.spec.near import nearest
 from ledger.spec.paths import greatest, spec_path
@@ -159,7 +160,7 @@ def _real(plan: Plan, path: str, field: str) -> Unknown:
 
     def put(plan: Plan, value: Any) -> Plan:
         changed: Plan = _put(plan, steps, value)
-        return changed
+        return replace(changed, accelerator=measured_over(plan.accelerator, changed.accelerator))
 
     return Unknown(path, given(plan), put, greatest=greatest(path))
 

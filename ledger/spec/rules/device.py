@@ -121,5 +121,5 @@ def links_are_as_measured(accelerator: Accelerator, at: Places) -> Iterator[Prob
         mine = [c for c in accelerator.calibration if c.link and (c.what.family == HOST_LINK) == (path == "host_link")]
         for link in sorted({curve.link for curve in mine} - {speed}):
             found = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(link, 'B/s')}"
-            said = f"their bandwidth is scaled by {speed / link:.3g}" if speed else "their data sheet is used instead"
+            said = f"their bandwidth is scaled by {speed / link:.3g}" if speed else "without links the host's is used"
             yield Problem(at(f"accelerator.{path}"), f"{found}: {said}", "measure them: `ledger bench`, `calibrate`")
