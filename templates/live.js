@@ -3,7 +3,7 @@
 
 const share = (part, of) => (of ? part / of : 0); // an operation of the compiler's arithmetic, as `Math.min` is
 const values = new Float64Array(PLAN.size);
-const MISSING = "These sizes give operations that this page does not hold; `--set` has them on the command line";
+const MISSING = "This page does not hold what these sizes give; ask for them on the command line, with --set";
 
 const run = (structure) => { for (const block of PLAN.blocks[structure]) BLOCKS[block](values); };
 const meets = (conditions) => conditions.every(([slot, truth]) => Boolean(values[slot]) === Boolean(truth));

@@ -45,7 +45,7 @@ function show() {
   part("problems").textContent = broken.map(([message, help]) => (help ? `${message}; ${help}` : message)).join(". ");
   if (broken.length) {
     verdict.className = "verdict open";
-    part("answer").textContent = "Not possible";
+    part("answer").textContent = broken.some(([message]) => message !== MISSING) ? "Not possible" : "Not in this page";
     part("sentence").textContent = "";
     return;
   }

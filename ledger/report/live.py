@@ -150,6 +150,8 @@ def _awkward(plan: Plan) -> Iterator[dict[str, int]]:
     odd: tuple[dict[str, int], ...]
     odd = ({"global_batch": own["global_batch"] + 1}, {"seq_len": own["seq_len"] + 1}, longer)
     alone = dict.fromkeys(("tensor", STAGES, "context", "expert"), 1)
+    at_once = own["data"] * own["micro_batch"]
+    odd = (*odd, {"global_batch": 3 * at_once}, {"global_batch": (2 * own[STAGES] + 1) * at_once})
     odd = (*odd, {"data": 2 * own["global_batch"]}, {**alone, "data": plan.cluster.devices_per_node + 1})
     odd = (*odd, *({"tensor": 2**power * own["tensor"]} for power in (1, 2, 3)))
     yield from ({**own, **change} for change in (*AWKWARD, *odd))

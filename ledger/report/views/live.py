@@ -84,4 +84,4 @@ def live(report: Report) -> LiveView | None:
 def said(change: Mapping[str, int]) -> str:
     """A setting by what it has that is not the plan's."""
     moved = [f"{TITLES[name]} {value}" for name, value in change.items() if name != "global_batch"]
-    return ", ".join((*moved, *(("another accumulation",) if "global_batch" in change else ())))
+    return ", ".join((*moved, *(("one micro-batch a step, or several",) if "global_batch" in change else ())))

@@ -8,7 +8,11 @@ from ledger.report.views.time import key_table
 KEYS = (
     ("kv_cache", "keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),
     ("prefill.time", "reading the prompts", "forward of one micro-batch through all stages, kernels as in training"),
-    ("decode.time_per_token", "a token more", "every weight and all keys and values read once, which is a lower bound"),
+    (
+        "decode.time_per_token",
+        "a token more",
+        "the weights that it uses and all keys and values read once, a lower bound",
+    ),
 )
 
 
