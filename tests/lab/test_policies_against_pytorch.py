@@ -1,7 +1,7 @@
 """What is kept, what is run again, and how full a step is, under every recompute policy and with frozen weights.
 
 `make test` has every kind of policy, component, model, loss and choice of weights once, on a model cut to few layers;
-`make test-long` all of them together, there and on all layers.
+`make test-long` all of them together, on more layers and on all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lab.policies import BLOCK, Compared, Judged, compared, trained
-from tests.sampling import sampled
+from tests.sampling import Choices, covering, parameter, values
 
 RECOMPUTE: tuple[Any, ...] = (
     "selective",
@@ -47,10 +47,15 @@ CUT_PEAK = {"gpt2": 5e-3, "llama-3-8b": 3e-5}  # the same rounding of a step tha
 DISCARDED = {"cut": 3e-2, "few": 1e-2, "all": 1e-2}
 # The ledger is 71 MB over PyTorch where head and loss are one kernel: 1.05 % of three layers in forward.
 FORWARD = {"cut": 1.5e-2, "few": 1e-2, "all": 1e-2}
-DEPTHS = pytest.mark.parametrize("depth", ["cut", *(pytest.param(d, marks=pytest.mark.long) for d in ("few", "all"))])
 LOSSES: tuple[tuple[str, int], ...] = (("fused", 0), ("chunked", 0), ("chunked", 4), ("fused_linear", 16))
 LOSS_TRAIN: tuple[Any, ...] = ("all", {"only": ["final_norm"]}, {"only": ["head"]})
 CORES = (("llama-3-8b", "flash"), ("gpt2", "flash"), ("gpt2", "eager"))
+
+
+def at_depths(cases: Sequence[Any], choices: Choices = values) -> list[Any]:
+    """The cases that have every choice on a cut model, for `make test`; all of them on few layers and on all, long."""
+    cut = [parameter((*case, "cut"), long=False) for case in covering(cases, choices)]
+    return [*cut, *(parameter((*case, depth), long=True) for case in cases for depth in ("few", "all"))]
 
 
 def recomputations(case: Sequence[Any]) -> frozenset[Hashable]:
@@ -98,10 +103,9 @@ def agrees_on_the_peak(step: Compared, tolerance: float, phase: str = "backward"
     assert mine == pytest.approx(found, rel=tolerance)
 
 
-@DEPTHS
 @pytest.mark.parametrize(
-    ("model", "core", "policy"),
-    sampled([(*core, policy) for policy, core in product(RECOMPUTE, CORES)], recomputations),
+    ("model", "core", "policy", "depth"),
+    at_depths([(*core, policy) for policy, core in product(RECOMPUTE, CORES)], recomputations),
 )
 def test_recomputation(model: str, core: str, policy: Any, depth: Judged) -> None:
     """Each policy keeps the bytes, repeats the FLOPs and is as full in backward as PyTorch's own checkpointing."""
@@ -113,7 +117,7 @@ def test_recomputation(model: str, core: str, policy: Any, depth: Judged) -> Non
 
 
 @pytest.mark.long  # what the core drops, `make test` sees in GPT-2 with eager attention
-@DEPTHS
+@pytest.mark.parametrize("depth", ["few", "all"])
 @pytest.mark.parametrize("policy", RECOMPUTE[:3])
 def test_recomputation_with_a_square_of_scores(policy: Any, depth: Judged) -> None:
     """The same where scores of all tokens with all tokens exist, which the core's own recomputation is for."""
@@ -123,9 +127,8 @@ def test_recomputation_with_a_square_of_scores(policy: Any, depth: Judged) -> No
     agrees_on_the_peak(step, 5e-3)
 
 
-@DEPTHS
 @pytest.mark.parametrize(
-    ("loss", "chunks", "train"), sampled([(*loss, train) for train, loss in product(LOSS_TRAIN, LOSSES)])
+    ("loss", "chunks", "train", "depth"), at_depths([(*loss, train) for train, loss in product(LOSS_TRAIN, LOSSES)])
 )
 def test_losses(loss: str, chunks: int, train: Any, depth: Judged) -> None:
     """Every kind of loss saves, computes and holds what its own code does, at the width of a real vocabulary."""
@@ -137,10 +140,9 @@ def test_losses(loss: str, chunks: int, train: Any, depth: Judged) -> None:
     agrees_on_the_peak(step, FORWARD[depth], "forward")
 
 
-@DEPTHS
 @pytest.mark.parametrize(
-    ("model", "train", "policy"),
-    sampled([(*row, policy) for policy, row in product(("none", "selective", "full"), TRAIN)], weights_and_policy),
+    ("model", "train", "policy", "depth"),
+    at_depths([(*row, policy) for policy, row in product(("none", "selective", "full"), TRAIN)], weights_and_policy),
 )
 def test_frozen_weights(model: str, train: Any, policy: str, depth: Judged) -> None:
     """What is not trained has no gradient, no state and no contraction for one, and saves nothing for it."""
