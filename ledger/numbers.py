@@ -19,6 +19,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
 COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
 MINUTE, HOUR, DAY = 60, 3600, 86400
+LONGEST_DAYS = 10**6  # that are written out
 BELOW_SECONDS = ((1, "s"), (Decimal("1e-3"), "ms"), (Decimal("1e-6"), "µs"), (Decimal("1e-9"), "ns"))
 
 Number = int | Fraction | float
@@ -158,7 +159,9 @@ def duration(value: Number) -> str:
 
 
 def days(value: Number) -> str:
-    """Days to a tenth: `143.9 days`."""
+    """Days to a tenth: `143.9 days`; what nobody waits for in powers of ten."""
+    if magnitude(value) >= LONGEST_DAYS:
+        return scientific(value, "days")
     return f"{grouped(exact(value).quantize(Decimal('0.1')))}{THIN}days"
 
 

@@ -7,7 +7,7 @@ meets its guards, and says so of itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -247,7 +247,7 @@ def marked(text: str) -> tuple[str | int, ...]:
     return tuple(piece for piece in pieces if piece != "")
 
 
-def needed(graph: Graph, roots: Iterator[int] | list[int]) -> list[int]:
+def needed(graph: Graph, roots: Iterable[int]) -> list[int]:
     """The places of all terms that these are made of, operands first."""
     waiting, found = list(roots), set[int]()
     while waiting:

@@ -136,7 +136,7 @@ def pick(place: Amount, values: Sequence[Amount]) -> Amount:
 
 def parts_of(place: Amount, items: Sequence[Item], parts: Callable[[Item], Mapping[str, Amount]]) -> dict[str, Amount]:
     """The parts, by name, of the item at a place that `largest` found; one that an item lacks is 0."""
-    if not isinstance(place, Traced):
+    if is_plain(place):
         return dict(parts(items[place]))
     each = [parts(item) for item in items]
     names = dict.fromkeys(name for one in each for name in one)
@@ -145,4 +145,4 @@ def parts_of(place: Amount, items: Sequence[Item], parts: Callable[[Item], Mappi
 
 def of_item(place: Amount, items: Sequence[Item], value: Callable[[Item], Amount]) -> Amount:
     """A value of the item at a place that `largest` found."""
-    return pick(place, [value(item) for item in items]) if isinstance(place, Traced) else value(items[place])
+    return value(items[place]) if is_plain(place) else pick(place, [value(item) for item in items])

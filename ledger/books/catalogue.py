@@ -147,7 +147,8 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("time.roofline", "sum over kernels of max(FLOPs / peak, bytes / bandwidth), or transfers if more",
             "Williams et al. 2009: each kernel at its own bound, by data sheet",
             ("accelerator.peak.<rate>", "accelerator.bandwidth")),
-    Meaning("time.step", "time of all kernels + transfers not hidden + waiting for launches + bubble + optimizer",
+    Meaning("time.step", "time of all kernels + transfers not hidden + compute slowed beside hidden ones"
+            " + waiting for launches + bubble + optimizer",
             f"{SLOWEST}; kernels by measured curves where there are any",
             ("time.exposed", "time.bubble", "time.optimizer")),
     Meaning("time.step.low", "time.step less one standard deviation, but not below time.roofline",
@@ -195,7 +196,7 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("prefill.time", "forward time of one micro-batch through all stages", "kernels as in training", SHAPE),
     Meaning("decode.time_per_token", "(parameters.active x bytes of an element + kv_cache) /"
             " (parallelism.tensor x share of bandwidth reached x accelerator.bandwidth)",
-            "Pope et al. 2022: every weight and the whole cache are read once for a token",
+            "Pope et al. 2022: the weights that a token uses and the whole cache are read once for it",
             ("parameters.active", "kv_cache", "parallelism.tensor", "accelerator.bandwidth")),
     Meaning("goodput", "1 - checkpoint_cost / checkpoint_interval"
             " - failure_rate x devices x (restart_time + checkpoint_interval / 2), at least 0",

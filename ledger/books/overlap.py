@@ -18,7 +18,7 @@ NONE = "none"
 
 def moves(row: KernelTime) -> bool:
     """Whether a row is a transfer."""
-    return row.bound == "network"
+    return isinstance(row.kind, (Transfer, HostTransfer))
 
 
 def cargo(row: KernelTime) -> str:

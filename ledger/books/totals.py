@@ -144,7 +144,7 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
 
 
 def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
-    """Seconds for one token of each sequence of a micro-batch: every weight and the whole cache are read once.
+    """Seconds for one token of each sequence of a micro-batch: what it uses of weights and the whole cache, read once.
 
     A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
     the devices of one tensor-parallel group at a time.

@@ -55,7 +55,7 @@ __all__ = [
     "Train",
 ]
 BATCH = Size(most=1_000_000_000)
-DATE = String(pattern="^[0-9]{4}-[0-9]{2}(-[0-9]{2})?$")
+DATE = String(pattern="^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
 
 
 @dataclass(frozen=True)

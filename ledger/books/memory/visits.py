@@ -171,5 +171,6 @@ def _nth(number: int, whole: int) -> str:
     if number == 1:
         return "first"
     near = min(number, back)
-    ordinal = f"{near}{ {2: 'nd', 3: 'rd'}.get(near, 'th') }"
+    ending = "th" if near % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(near % 10, "th")
+    ordinal = f"{near}{ending}"
     return f"{ordinal} last" if back < number else ordinal
