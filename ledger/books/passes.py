@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share
+from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share, where
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.launch_overhead import checks_once, launches
 from ledger.books.overlap import cargo, gradients_hide, hidden, moves, spent
@@ -141,7 +141,7 @@ class StepWork:
     down: Amount = 0.0
     longest_down: Amount = 0.0
     up: Amount = 0.0
-    late: bool = False
+    late: Amount = False
 
 
 def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
@@ -290,10 +290,10 @@ def _free(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
 
 def _host(work: StepWork, backward: Amount, plan: Plan) -> Amount:
     """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
-    gradients = work.down
-    if plan.stack.overlap.host == "compute" and (gradients_hide(plan) or not work.late):
-        gradients = maximum(work.longest_down, gradients - backward)
-    return gradients + work.up
+    if plan.stack.overlap.host != "compute":
+        return work.down + work.up
+    behind = maximum(work.longest_down, work.down - backward)
+    return (behind if gradients_hide(plan) else where(work.late, work.down, behind)) + work.up
 
 
 def with_exposure(time: StageTime) -> tuple[KernelTime, ...]:

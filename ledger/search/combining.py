@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -106,14 +106,14 @@ class Passes:
         """A unit's pass; None where it has none."""
         key = name, unit, kind.held if unit not in self.around.group_names else None
         if key not in self.known:
-            own, shared = self.tile.work.get((name, unit)), self.around.state_times(kind).work.get((name, unit))
+            own, shared = self.tile.work.get((name, unit)), self.around.state_work(kind).get((name, unit))
             if own is None and shared is None:
                 return None
             parts = [NOTHING]
             if own is not None:
                 parts.append(gathered(own, lambda values: self.grid.take(values, TILE)))
             if shared is not None:
-                parts.append(gathered(shared, lambda values: self.grid.take(values, (*STATE, "layers"))))
+                parts.append(gathered(shared, lambda values: self.grid.take(values, STATE)))
             work = parts[0]
             for part in parts[1:]:
                 work = added(work, part)
@@ -124,7 +124,7 @@ class Passes:
         """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
         key = name, kind.held
         if key not in self.sums:
-            units = {unit for phase, unit in (*self.tile.work, *self.around.state_times(kind).work) if phase == name}
+            units = {unit for phase, unit in (*self.tile.work, *self.around.state_work(kind)) if phase == name}
             there = [unit for unit in sorted(units) if self.around.holds(kind, unit)]
             found = [one for unit in there if (one := self.of(name, unit, kind)) is not None]
             self.sums[key] = summed([(1, one) for one in found])
@@ -205,7 +205,7 @@ class Class:
             if passed is not None:
                 parts.append((sent, of_rows(passed, self.cell)))
             passes[name, "all"] = summed(parts)
-        state = self.around.state_times(kind)
+        state = self.around.update_times(kind)
         late, computed = self.once(kind, slots, layers)
         once, _ = transfers_once(late, passes, self.plan)
         send = self.cell(self.around.send_seconds) if self.listed[0].mesh.pipeline > 1 else 0.0
@@ -227,13 +227,13 @@ class Class:
 
     def once(self, kind: Kind, slots: Sequence[Slot], layers: Mapping[str, Array]) -> tuple[StepWork, Array]:
         """Transfers that a stage has once a step, and seconds of its kernels."""
-        state = self.around.state_times(kind).once
+        state = self.around.update_times(kind).once
         work = _step_work(state.transfers, lambda values: self.state(values, slots, kind))
         computed = sum(self.state(seconds, slots, kind) for seconds in state.computed.values())
         for unit, own in self.tile.once.items():
             times = layers.get(unit, 1 if self.around.holds(kind, unit) else 0)
             found = _step_work(own.transfers, self.tiled)
-            if own.transfers.late and np.any(times):
+            if np.any(own.transfers.late) and np.any(times):
                 work = _together(work, found, times)
             computed = computed + sum(times * self.tiled(seconds) for seconds in own.computed.values())
         return work, computed
@@ -248,7 +248,7 @@ class Class:
             return values
         listed = self.around.layer_list(kind.held)
         places = np.array([listed.index(slot.role.layers) for slot in slots])[self.rows["shape"]]
-        key = "layers", tuple(slot.role.layers for slot in slots)
+        key = kind.held, tuple(slot.role.layers for slot in slots)
         if key not in self.by_layers:
             columns = {**self.grid.columns, "layers": places}
             self.by_layers[key] = Grid(columns, {**self.grid.lengths, "layers": len(listed)})
@@ -372,9 +372,9 @@ class Class:
 
 def _step_work(work: StepWork, take: Callable[[Array], Array]) -> StepWork:
     """A step's transfers of every row, from those over grids."""
-    late = work.late
-    sums = (work.reduced, work.longest, work.gathered, work.down, work.longest_down, work.up)
-    return StepWork(*map(take, sums), late)
+    once = {name: take(getattr(work, name)) for name in ("reduced", "longest", "gathered")}
+    copied = {name: take(getattr(work, name)) for name in ("down", "longest_down", "up")}
+    return replace(work, **once, **copied, late=take(work.late))
 
 
 @dataclass(frozen=True)
@@ -395,5 +395,5 @@ def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:
         one.down + times * other.down,
         maximum(one.longest_down, other.longest_down),
         one.up + times * other.up,
-        one.late or other.late,
+        np.logical_or(one.late, other.late),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,10 +100,10 @@ def merged(condition: Array, yes: Any, no: Any) -> Any:
         if len(yes) != len(no):
             raise UnsettledError
         return tuple(merged(condition, one, other) for one, other in zip(yes, no, strict=True))
-    if isinstance(yes, str | bool) or yes is None:
+    if isinstance(yes, str) or yes is None:
         if yes != no:
             raise UnsettledError
         return yes
-    if not all(isinstance(one, np.ndarray | np.generic | float | int) for one in (yes, no)):
+    if not all(isinstance(one, np.ndarray | np.generic | float | int | Fraction) for one in (yes, no)):
         raise UnsettledError
     return np.where(condition, yes, no)

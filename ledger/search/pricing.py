@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ledger.books.evaluate import exact
+from ledger.books.passes import UnitWork
 from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.units import compute_precision
@@ -30,13 +31,14 @@ from ledger.search.states import (
     STATE,
     PointFacts,
     Sharing,
-    StateTimes,
+    UpdateTimes,
     any_moments,
     held_units,
     point_facts,
-    state_times,
+    state_work,
+    update_times,
 )
-from ledger.search.tiles import TILE, TileFacts, send_seconds, tile_facts, tile_stocks, tile_units
+from ledger.search.tiles import TILE, PassOf, TileFacts, send_seconds, tile_facts, tile_stocks, tile_units
 from ledger.spec.plan import Parallelism, Plan
 
 
@@ -94,7 +96,15 @@ class World:
         data = sorted({devices // one for one in rest if devices % one == 0})
         if "parallelism.data" in values:
             data = [one for one in data if one in values["parallelism.data"]]
-        self.data = data
+        self.lists: dict[str, list[int]] = {"data": data, "micro_batch": list(values["run.micro_batch"])}
+        for axis in ("tensor", "context", "expert", "pipeline", "replicate"):
+            self.lists[axis] = list(values[f"parallelism.{axis}"])
+        self.lines: dict[Any, Lines] = {}
+        self.works: dict[Any, Mapping[PassOf, UnitWork]] = {}
+        self.times: dict[Any, UpdateTimes] = {}
+        self.points: dict[Any, tuple[PointFacts, ...]] = {}
+        self.layer_lists: dict[Any, list[tuple[int, ...]]] = {}
+        self.counted: dict[Any, Array] = {}
         batch = self.plan.run.global_batch
         at_once = {one * size for one in data for size in values["run.micro_batch"]}
         counts = {batch // (one * ways) for one in at_once for ways in (1, 2) if batch % (one * ways) == 0}
@@ -110,7 +120,7 @@ class World:
         fields = [key for key in LAYOUT if key not in ("parallelism.ends", "parallelism.stages")]
         read = {key: [_field(self.plan, key, value) for value in values[key]] for key in fields}
         read["parallelism.stages"] = self.stages
-        return Legality(self.plan, {**read, "parallelism.data": self.data})
+        return Legality(self.plan, {**read, "parallelism.data": self.lists["data"]})
 
 
 def _field(plan: Plan, key: str, value: Any) -> Any:
@@ -151,47 +161,39 @@ class Pricer:
 
     def __init__(self, shared: World, piece: Piece) -> None:
         self.world, self.piece, self.plan = shared, piece, shared.plan
-        values, cut = shared.space.values, piece.cut
-        self.global_of: dict[str, Array] = {}
-        self.lists: dict[str, list[int]] = {"data": shared.data}
-        for axis in ("tensor", "context", "expert"):
-            places = [place for place, v in enumerate(values[f"parallelism.{axis}"]) if (v > 1) == cut[axis]]
-            self.global_of[axis] = np.array(places)
-            self.lists[axis] = [values[f"parallelism.{axis}"][place] for place in places]
-        for axis, key in (("pipeline", "parallelism.pipeline"), ("micro_batch", "run.micro_batch")):
-            self.lists[axis] = list(values[key])
-            self.global_of[axis] = np.arange(len(values[key]))
-        self.global_of["data"] = np.arange(len(shared.data))
+        self.lists = shared.lists
         self.tiles: dict[Any, TileFacts] = {}
         self.sent: dict[Any, Array] = {}
         self.units: dict[Any, Any] = {}
-        self.lines: dict[Any, Lines] = {}
         self.stocks: dict[Any, Any] = {}
-        self.counted: dict[Any, Array] = {}
 
     # --- layouts ---
 
-    def cells(self, way: Sharded) -> dict[str, Array]:
-        """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists."""
-        values = self.world.space.values
-        copies = [one for one in values["parallelism.replicate"] if way.zero or one == 1]
-        self.lists["replicate"] = copies
-        self.global_of["replicate"] = np.array([values["parallelism.replicate"].index(one) for one in copies])
-        axes = ("tensor", "context", "expert", "pipeline", "replicate", "micro_batch")
-        found = np.meshgrid(*(np.arange(len(self.lists[axis])) for axis in axes), indexing="ij")
-        columns = {axis: column.reshape(-1) for axis, column in zip(axes, found, strict=True)}
-        if not columns["tensor"].size:
-            return columns | {"data": columns["tensor"]}
+    def cells(self, way: Sharded, axes: Sequence[str] = TILE[:3]) -> dict[str, Array]:
+        """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists.
+
+        Those of which `axes` are cut as the piece says.
+        """
+        names = (*TILE[:3], "pipeline", "replicate", "micro_batch")
+        places = {axis: np.arange(len(self.lists[axis])) for axis in names}
+        for axis in axes:
+            places[axis] = np.flatnonzero((np.array(self.lists[axis]) > 1) == self.piece.cut[axis])
+        if not way.zero:
+            places["replicate"] = np.flatnonzero(np.array(self.lists["replicate"]) == 1)
+        found = np.meshgrid(*places.values(), indexing="ij")
+        columns = {axis: column.reshape(-1) for axis, column in zip(names, found, strict=True)}
         at_once = self.number(columns, "tensor") * self.number(columns, "context") * self.number(columns, "pipeline")
         degree, left = np.divmod(self.plan.cluster.devices, at_once)
-        place = np.searchsorted(self.lists["data"], degree)
-        place = np.minimum(place, len(self.lists["data"]) - 1)
-        fits = (left == 0) & (np.array(self.lists["data"])[place] == degree)
+        known = np.array(self.lists["data"])
+        place = np.minimum(np.searchsorted(known, degree), known.size - 1)
+        fits = (left == 0) & (known[place] == degree)
         batch = self.plan.run.global_batch
         fits &= batch % np.maximum(1, degree * self.number(columns, "micro_batch")) == 0
         columns = {axis: column[fits] for axis, column in (columns | {"data": place}).items()}
-        legal = self.world.legality.allowed(self.keys(columns, way))
-        legal = np.broadcast_to(legal, columns["tensor"].shape)
+        keys = self.keys(columns, way)
+        if len(axes) < len(TILE[:3]):
+            keys = {key: column for key, column in keys.items() if key not in self.piece.cut}
+        legal = np.broadcast_to(self.world.legality.allowed(keys), columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
 
     def number(self, columns: Mapping[str, Array], axis: str) -> Array:
@@ -204,8 +206,7 @@ class Pricer:
         fixed = {**way.layout, **{key: cut[key] for key in cut if key.startswith("parallelism.")}}
         found: dict[str, Array] = {key: values[key].index(value) for key, value in fixed.items()}
         for axis, column in columns.items():
-            key = "run.micro_batch" if axis == "micro_batch" else f"parallelism.{axis}"
-            found[key] = self.global_of[axis][column]
+            found["run.micro_batch" if axis == "micro_batch" else f"parallelism.{axis}"] = column
         return found
 
     def blocks(self, keys: Sequence[str]) -> Iterator[Block]:
@@ -244,7 +245,7 @@ class Pricer:
             **dict.fromkeys(LAYOUT),
             **{key: value for key, value in cut.items() if key.startswith("parallelism.")},
             **way.layout,
-            **{f"parallelism.{axis}": lists[axis][-1] for axis in ("tensor", "context", "expert")},
+            **{f"parallelism.{axis}": max(lists[axis]) if cut[axis] else 1 for axis in TILE[:3]},
             "parallelism.pipeline": max(lists["pipeline"]),
             "parallelism.interleave": 1,
             "parallelism.replicate": 1,
@@ -284,9 +285,9 @@ class Pricer:
         mine = self.units_of(way, recompute)
         plan = self.plan_of(way, recompute)
         key = way.zero == 3, repr(way.offload), tuple((unit.name, unit.hosted) for unit in mine)
-        if key not in self.lines:
-            self.lines[key] = Lines(plan, mine, {}, {})
-        return self.lines[key].of(role)
+        if key not in self.world.lines:
+            self.world.lines[key] = Lines(plan, mine, {}, {})
+        return self.world.lines[key].of(role)
 
 
 class Combined:
@@ -294,13 +295,15 @@ class Combined:
 
     def __init__(self, pricer: Pricer, way: Sharded, cells: dict[str, Array], *, several: bool, ways: int) -> None:
         self.pricer, self.way, self.cells, self.several, self.ways = pricer, way, cells, several, ways
-        self.world, self.plan = pricer.world, pricer.plan_of(way)
+        self.world, found = pricer.world, pricer.plan_of(way)
+        name = next(name for name, one in PIPELINES.items() if one.ways == ways)
+        self.plan = replace(found, parallelism=replace(found.parallelism, schedule=name))
         lengths = {axis: len(listed) for axis, listed in pricer.lists.items()}
         self.lengths = {**lengths, "count": len(self.world.counts)}
         self.grid = Grid(cells, self.lengths)
-        self.times: dict[Any, StateTimes] = {}
-        self.points: dict[Any, tuple[PointFacts, ...]] = {}
-        self.layer_lists: dict[Any, list[tuple[int, ...]]] = {}
+        offload = [kind for kind in way.offload or () if kind != "activations"]
+        cut = pricer.piece.cut
+        self.key = cut["tensor"], cut["expert"], way.zero, way.reshard, repr(offload), several, ways
 
     def blocks(self, keys: Sequence[str]) -> Iterator[Block]:
         """Every legal layout with its totals."""
@@ -412,20 +415,20 @@ class Combined:
     def counted(self, times: Any, shape: Shape, slot: Slot, variant: int) -> Array:
         """What a formula of layers and micro-batches in flight is, over the counts of micro-batches."""
         key = times, id(shape), id(slot), variant
-        if key not in self.pricer.counted:
+        if key not in self.world.counted:
             role = slot.variants[min(variant, len(slot.variants) - 1)]
-            self.pricer.counted[key] = exact(place_values(role, self.plan, shape.mesh))(times)
-        return self.pricer.counted[key]
+            self.world.counted[key] = exact(place_values(role, self.plan, shape.mesh))(times)
+        return self.world.counted[key]
 
     # --- facts of sharing ---
 
     def layer_list(self, held: tuple[bool, ...]) -> list[tuple[int, ...]]:
         """The layers that stages of a kind may hold."""
-        if held not in self.layer_lists:
+        if held not in self.world.layer_lists:
             roles = (slot.role for shape in self.world.shapes for slot in shape.slots)
             found = {role.layers for role in roles if held_by(role) == held}
-            self.layer_lists[held] = sorted(found)
-        return self.layer_lists[held]
+            self.world.layer_lists[held] = sorted(found)
+        return self.world.layer_lists[held]
 
     def state_grid(self, held: tuple[bool, ...]) -> dict[str, Array]:
         """The degrees, and the layers of stages of a kind, to broadcast against each other."""
@@ -442,25 +445,45 @@ class Combined:
     @cached_property
     def sharing(self) -> Sharing:
         """The way of sharing, for the rules."""
-        return Sharing(self.plan, self.pricer.units_of(self.way, "none"), self.several, self.ways)
+        return Sharing(self.plan, self.pricer.units_of(self.way, "none"), self.several)
 
-    def state_times(self, kind: Kind) -> StateTimes:
-        """What stages of a kind spend for weights and gradients."""
-        if kind.held not in self.times:
-            grid, way = self.state_grid(kind.held), self.sharing
-            self.times[kind.held] = evaluated(
-                grid, lambda inputs: state_times(way, kind.role, inputs), self.legal(STATE)[..., None]
+    @cached_property
+    def legal_states(self) -> Array:
+        """Which degrees occur in any piece whose weights are cut alike."""
+        found = np.zeros([self.lengths[axis] for axis in STATE], bool)
+        cells = self.pricer.cells(self.way, ("tensor", "expert"))
+        found[tuple(cells[axis] for axis in STATE)] = True
+        return found[..., None]
+
+    def state_work(self, kind: Kind) -> Mapping[PassOf, UnitWork]:
+        """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
+        key = self.key, kind.held
+        if key not in self.world.works:
+            way = self.sharing
+            grid = {**self.pricer.grid(STATE), "pipeline": self.state_grid(kind.held)["pipeline"][..., 0]}
+            self.world.works[key] = evaluated(
+                grid, lambda inputs: state_work(way, kind.role, inputs), self.legal_states[..., 0]
             )
-        return self.times[kind.held]
+        return self.world.works[key]
+
+    def update_times(self, kind: Kind) -> UpdateTimes:
+        """What stages of a kind spend for weights and gradients once a step."""
+        key = self.key, kind.held
+        if key not in self.world.times:
+            way = self.sharing
+            self.world.times[key] = evaluated(
+                self.state_grid(kind.held), lambda inputs: update_times(way, kind.role, inputs), self.legal_states
+            )
+        return self.world.times[key]
 
     def point_facts(self, kind: Kind) -> tuple[PointFacts, ...]:
         """What stages of a kind hold of weights and gradients, moment by moment."""
-        key = kind.held, id(kind.line)
-        if key not in self.points:
-            grid, way = self.state_grid(kind.held), self.sharing
-            self.points[key] = evaluated(
-                grid,
+        key = self.key, kind.held, id(kind.line)
+        if key not in self.world.points:
+            way = self.sharing
+            self.world.points[key] = evaluated(
+                self.state_grid(kind.held),
                 lambda inputs: point_facts(way, kind.role, kind.line, inputs),
-                self.legal(STATE)[..., None],
+                self.legal_states,
             )
-        return self.points[key]
+        return self.world.points[key]

@@ -19,9 +19,13 @@ from ledger.model.schedule import Role, dealt_layers, described
 from ledger.model.units import Unit
 from ledger.search.space import Layout, Space, cuts
 from ledger.search.states import held_units
+from ledger.spec.places import Places
 from ledger.spec.plan import Parallelism, Plan, Stages
+from ledger.spec.rules import pipeline
+from ledger.spec.rules.table import check_rules
 
 Array = Any  # of numpy
+OF_SHAPES = (pipeline.layers_fill_the_stages, pipeline.schedule_fits_the_chunks, pipeline.interleave_needs_pipeline)
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,11 @@ def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
 
 def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot]:
     """The kinds of stages, in their order; none where a schedule cannot be so (a rule on the spec refuses it)."""
-    dealt = dealt_layers(plan.model, mesh)
-    if not dealt or (PIPELINES[mesh.scheduled].ways == 2 and (mesh.pipeline % 2 or mesh.interleave > 1)):
+    if any(check_rules(OF_SHAPES, {"model": plan.model, "parallelism": mesh}, Places(plan.origins))):
         return
-    rule = PIPELINES[mesh.scheduled]
+    dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
+    if rule.ways == 2 and mesh.pipeline % 2:
+        return
     batches: Array = np.asarray(counts, dtype=np.int64) * rule.ways
     run = replace(plan.run, micro_batch=1, global_batch=batches)
     batched = replace(plan, parallelism=replace(mesh, data=1), run=run)

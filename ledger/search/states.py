@@ -15,7 +15,7 @@ import sympy
 from ledger.arithmetic.values import Amount, maximum, truncate
 from ledger.books import posting
 from ledger.books.bindings import bindings
-from ledger.books.entries import Entry, Lifetime
+from ledger.books.entries import STEP, Entry, Lifetime
 from ledger.books.evaluate import Value, exact
 from ledger.books.memory import holdings
 from ledger.books.memory.expert_sets import ExpertGathering
@@ -49,10 +49,9 @@ class PointFacts:
 
 
 @dataclass(frozen=True)
-class StateTimes:
-    """What weights and gradients take: of one micro-batch and one layer of each group, and once a step of all."""
+class UpdateTimes:
+    """What a device does once a step: transfers and kernels for its gradients, and seconds of its update."""
 
-    work: Mapping[PassOf, UnitWork]
     once: OnceWork
     optimizer: Amount
 
@@ -91,17 +90,16 @@ def held_units(mine: Sequence[Unit], plan: Plan, role: Role) -> tuple[Unit, ...]
 class Sharing:
     """A way of sharing weights: the plan that states it, its units, and how its gradients are summed.
 
-    `several`: whether a step has more than one micro-batch; `ways`: the ends at which they enter a pipeline.
+    `several`: whether a step has more than one micro-batch.
     """
 
     plan: Plan
     units: tuple[Unit, ...]
     several: bool
-    ways: int
 
     def placed(self, inputs: Mapping[str, Any]) -> Plan:
         """The plan at values of the degrees."""
-        return sized(self.plan, inputs, count=2 if self.several else 1, ways=self.ways)
+        return sized(self.plan, inputs, count=2 if self.several else 1)
 
 
 def any_moments(way: Sharing) -> Moments:
@@ -111,22 +109,29 @@ def any_moments(way: Sharing) -> Moments:
     return Moments(program(placed, role, way.units), placed, Timeline((), {}))
 
 
-def state_times(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> StateTimes:
-    """What a role spends for weights and gradients at one setting of the degrees and of its layers."""
-    plan, mine, placed = way.plan, way.units, way.placed(inputs)
-    single = replace(role, layers=tuple(min(1, held) for held in role.layers))
-    all_layers = replace(role, layers=_layers(role, inputs))
-    found = program(placed, single, held_units(mine, plan, role))
-    of_one, of_all = (exact(bindings(placed, one)) for one in (single, all_layers))
-    entries = (
-        *posting.of_exchanges(found, placed, of_all),
-        *posting.of_update(found, placed, of_all),
-        *posting.of_host(found, placed),
-    )
-    recurring = [entry for entry in entries if entry.per != "step"]
-    late = priced([entry for entry in entries if entry.per == "step"], placed, of_all)
-    optimizer = sum(row.seconds * row.times for row in late if row.when == "optimizer" and not moves(row))
-    return StateTimes(dict(unit_works(priced(recurring, placed, of_one), placed)), once_work(late), optimizer)
+def state_work(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> dict[PassOf, UnitWork]:
+    """What a micro-batch spends for weights and gradients, of one layer of each group, at one setting of degrees."""
+    placed, single = way.placed(inputs), replace(role, layers=tuple(min(1, held) for held in role.layers))
+    value = exact(bindings(placed, single))
+    entries = (entry for entry in _entries(way, single, placed, value) if entry.per != STEP)
+    return dict(unit_works(priced(tuple(entries), placed, value), placed))
+
+
+def update_times(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> UpdateTimes:
+    """What a device spends for weights and gradients once a step, at one setting of degrees and of its layers."""
+    placed, held = way.placed(inputs), replace(role, layers=_layers(role, inputs))
+    value = exact(bindings(placed, held))
+    entries = (entry for entry in _entries(way, held, placed, value) if entry.per == STEP)
+    rows = priced(tuple(entries), placed, value)
+    optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
+    return UpdateTimes(once_work(rows), optimizer)
+
+
+def _entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Iterator[Entry]:
+    found = program(placed, role, held_units(way.units, way.plan, role))
+    yield from posting.of_exchanges(found, placed, value)
+    yield from posting.of_update(found, placed, value)
+    yield from posting.of_host(found, placed)
 
 
 def point_facts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]) -> tuple[PointFacts, ...]:

@@ -31,7 +31,7 @@ from ledger.books.results import KernelTime
 from ledger.model.fused_attention import AttentionBackward
 from ledger.model.operations import total
 from ledger.model.program import Program, sends
-from ledger.model.schedule import Role
+from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import Sharding
 from ledger.model.units import Unit, builder, units
 from ledger.spec.plan import Plan
@@ -82,10 +82,10 @@ def tile_units(plan: Plan) -> tuple[Unit, ...]:
     return units(builder(plan), whole_role(plan))
 
 
-def sized(plan: Plan, inputs: Mapping[str, Amount], count: int = 1, ways: int = 1) -> Plan:
+def sized(plan: Plan, inputs: Mapping[str, Amount], count: int = 1) -> Plan:
     """The plan with degrees and a micro-batch that are values of a trace, and so many micro-batches a step."""
     mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
-    size = inputs.get("micro_batch", 1)
+    size, ways = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
     run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * ways))
     devices = mesh.data * mesh.replica
     return replace(plan, parallelism=mesh, run=run, cluster=replace(plan.cluster, devices=devices))
