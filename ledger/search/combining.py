@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ledger.arithmetic.values import maximum
+from ledger.arithmetic.values import maximum, minimum
 from ledger.books.memory.outside import HANDLES
 from ledger.books.memory.timeline import BACKWARD
+from ledger.books.overlap import behind_everything
 from ledger.books.passes import (
     StageTime,
     StepWork,
@@ -117,8 +118,18 @@ class Passes:
             work = parts[0]
             for part in parts[1:]:
                 work = added(work, part)
+            if own is not None and shared is not None:
+                work = self.sheltered(work, parts[-1].device)
             self.known[key] = unit_pass(name, unit, work, self.plan)
         return self.known[key]
+
+    def sheltered(self, work: UnitWork, more: Array) -> UnitWork:
+        """A unit's work with transfers behind kernels that are there for its weights' sake, as far as any may be."""
+        for transfers in behind_everything(self.plan.stack.overlap):
+            behind = minimum(work.shown[transfers], more)
+            shown = {**work.shown, transfers: work.shown[transfers] - behind}
+            work, more = replace(work, shown=shown, behind=work.behind + behind), more - behind
+        return work
 
     def ends(self, name: str, kind: Kind) -> UnitPass:
         """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
