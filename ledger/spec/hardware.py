@@ -31,6 +31,7 @@ PEAK_RATES = members(
 )
 SOURCED_COUNT = Sourced(Integer(1, 1_000_000))
 SPELLINGS_OF_NAME = ListOf(String())
+DEVICE = String(1, 200)  # an accelerator by its name, an alias, or what a file of one's own is called
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,11 @@ class Cluster:
 
     devices: Annotated[int, degree(), "Accelerators in the job."]
     devices_per_node: Annotated[int, degree(), "Accelerators that share one host."]
+    accelerator: Annotated[
+        str,
+        DEVICE,
+        "The device whose nodes it describes: `h100-sxm`; a plan on another one is warned. Any where it is left out.",
+    ] = ""
     scaleout_bandwidth: Annotated[
         float, At("scaleout.bandwidth"), quantity("B/s"), "Line rate, one way, per device: `400 Gb/s`.", NEEDED
     ] = 0.0
