@@ -59,9 +59,7 @@ def _priced(whole: Expanded, stated: Node | None, on_file: ResolvedPart | None) 
         return whole.stating(PRICE, replace(on_file, node=merge(on_file.node, stated))) if _has_typed(stated) else whole
     if stated is not None or kind not in whole.node.fields:
         return whole
-    holder = whole.node.fields[kind]
-    rest = {name: node for name, node in holder.fields.items() if name != key}
-    return replace(whole, node=whole.node.within({kind: Node(rest, holder.where, holder.keys)}, {}))
+    return replace(whole, node=whole.node.within({kind: whole.node.fields[kind].without(key)}, {}))
 
 
 def _other_device(whole: Expanded, price: Node, file: Node, source: Source, library: Library) -> str:
