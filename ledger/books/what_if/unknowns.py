@@ -9,7 +9,6 @@ from typing import Any
 
 from ledger.books.what_if.sought import Unknown
 from ledger.model.dims import symbol
-from ledger.spec.hardware import measured_over
 from ledger.spec.inputs import NAMED, violations
 from ledger.spec.near import nearest
 from ledger.spec.paths import greatest, spec_path
@@ -160,7 +159,10 @@ def _real(plan: Plan, path: str, field: str) -> Unknown:
 
     def put(plan: Plan, value: Any) -> Plan:
         changed: Plan = _put(plan, steps, value)
-        return replace(changed, accelerator=measured_over(plan.accelerator, changed.accelerator))
+        links = changed.accelerator.scaleup_bandwidth, changed.accelerator.host_bandwidth
+        if links == (plan.accelerator.scaleup_bandwidth, plan.accelerator.host_bandwidth):
+            return changed
+        return replace(changed, accelerator=plan.accelerator.with_links(*links))
 
     return Unknown(path, given(plan), put, greatest=greatest(path))
 
