@@ -13,7 +13,7 @@ from ledger.arithmetic.tracing import Graph, Trace, Traced, evaluate
 
 Facts = TypeVar("Facts")
 Array = Any  # of numpy, or a plain number
-MOST_TRACES = 64  # of one structure over one grid; more would say that the structure is none
+MOST_TRACES = 512  # of one structure over one grid; more would say that the structure is none
 
 
 class UnsettledError(Exception):
