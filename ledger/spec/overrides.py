@@ -1,4 +1,7 @@
-"""`--set key=value`: values put into a document before it is validated, each with a place of its own."""
+"""`--set key=value`: values put into a document before it is validated, each with a place of its own.
+
+`null` takes a key away: what the document, or a part that it names, says there counts as not said.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,24 @@ def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
 
 def apply(root: Node, override: Override) -> Node:
     """The document with the override's value at its key; mappings on the way are made where there are none."""
+    if override.value.value is None:
+        return _without(root, override.steps, override)
     return _put(root, override.steps, override)
+
+
+def _without(node: Node, steps: tuple[str, ...], override: Override) -> Node:
+    """The document without what stands at a key; the same document where nothing does."""
+    step, rest = steps[0], steps[1:]
+    if isinstance(node.value, tuple):
+        index = _index(node, step, override)
+        inner = (_without(node.items[index], rest, override),) if rest else ()
+        return Node((*node.items[:index], *inner, *node.items[index + 1 :]), node.where)
+    if step not in node.fields:
+        return node
+    if rest:
+        return node.within({step: _without(node.fields[step], rest, override)}, {})
+    fields = {key: value for key, value in node.fields.items() if key != step}
+    return Node(fields, node.where, {key: where for key, where in node.keys.items() if key != step})
 
 
 def _read(setting: str) -> Override:
