@@ -73,12 +73,12 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
         except (UnknownTotalError, WorkerError) as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(BAD_INPUT)
-    _tell(swept, as_json=as_json, wanted=wanted, front="front" in _typed(ctx))
     if given["html"] and swept.found.legal:
         from ledger.search.page import write_page
 
         write_page(swept, given["html"])
         click.echo(given["html"], err=True)
+    _tell(swept, as_json=as_json, wanted=wanted, front="front" in _typed(ctx))
     ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
 
 
