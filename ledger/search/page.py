@@ -60,7 +60,7 @@ class Frame:
         part = np.zeros((self.rows * self.by_row, self.columns * self.by_column), np.int64)
         there = counts[self.first : self.first + part.shape[0], : part.shape[1]]
         part[: there.shape[0], : there.shape[1]] = there
-        return part.reshape(self.rows, self.by_row, self.columns, self.by_column).sum(axis=(1, 3))
+        return np.asarray(part.reshape(self.rows, self.by_row, self.columns, self.by_column).sum(axis=(1, 3)))
 
 
 def write_page(swept: Swept, path: Path) -> bool:

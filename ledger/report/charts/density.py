@@ -110,7 +110,7 @@ def _ground(x: Scale, y: Scale) -> list[str]:
         if name.box.left > reach and name.box.right < x.end + 8.0:
             parts.append(name.draw())
             reach = name.box.right + 8.0
-    for value in y.ticks():
+    for value in y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)):
         parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
         name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
         parts.append(name.draw())
