@@ -191,7 +191,7 @@ def on_cluster(client: Client) -> Run:
         threads = sum(client.nthreads().values()) or 1
         waiting = deque(tasks)
         sent: dict[str, Task] = {}
-        futures = as_completed()
+        futures = as_completed(loop=client.loop)
         try:
             while waiting or sent:
                 while waiting and len(sent) < AHEAD * threads:

@@ -54,8 +54,8 @@ def test_the_answer_is_that_of_a_search_row_by_row(made: Made) -> None:
     rows = []
     for task in search.tasks:
         for batch in batches(tasks.price(task.piece, search.question.keys), task.space):
-            for row in range(len(batch)):
-                rows.append((task.number, row, {key: column[row] for key, column in batch.totals.items()}))
+            totals = ({key: column[row] for key, column in batch.totals.items()} for row in range(len(batch)))
+            rows += [(task.number, row, found) for row, found in enumerate(totals)]
     fits = [one for one in rows if one[2]["memory.reserved"] <= search.plan.accelerator.memory - 8e9]
     meets = [one for one in fits if one[2]["mfu"] >= 0.1]
     assert (found.legal, found.fitting, found.meeting) == (len(rows), len(fits), len(meets))
