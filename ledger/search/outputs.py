@@ -14,13 +14,14 @@ from ledger.books.what_if.conditions import fault
 from ledger.report.files import require_writable
 from ledger.search.batches import FULL
 from ledger.search.columns import Columns
-from ledger.search.parts import COMPRESSION, FORMS, PARQUET, Parts, schema
+from ledger.search.parts import FORMS, PARQUET, Parts, schema
 from ledger.spec.near import closest
 
 if TYPE_CHECKING:
     from ledger.search.tasks import Task
 
 WHOLE = "whole."  # begins the name of the whole file in the making
+COMPRESSION = "zstd"
 ROW_GROUP = 4 * FULL  # rows of a row group of the whole file
 FLAG = "--out "
 PARQUET_NEEDS = "Parquet needs pyarrow: pip install 'ledger[parquet]' (or write .csv, which needs nothing)"
@@ -122,7 +123,7 @@ class ParquetSink:
         import pyarrow.parquet as pq
 
         self.schema = schema(columns)
-        self.file = pq.ParquetWriter(path, self.schema, compression=COMPRESSION)
+        self.file = pq.ParquetWriter(path, self.schema, compression=COMPRESSION, use_dictionary=list(columns.keys))
         self.waiting: list[pa.Table] = []
 
     def append(self, part: Path) -> None:

@@ -160,7 +160,7 @@ def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: 
         else ""
     )
     caption = (
-        f"Every legal layout, counted in cells: the darkest has {numbers.integer(most)}. A layout left of the line fits, "
+        f"Every legal layout, in cells: the darkest has {numbers.integer(most)}. A layout left of the line fits, "
         f"with the headroom that was asked for. Orange: the front, numbered as in its table.{beyond}"
     )
     return draw_chart("All layouts", caption, partial(chart, grid, points, own, limits))

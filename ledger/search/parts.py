@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PARQUET, CSV = "parquet", "csv"
 FORMS = (PARQUET, CSV)
-COMPRESSION = "zstd"
 
 
 class Writer(Protocol):
@@ -89,7 +88,14 @@ class ParquetWriter:
 
         self.path, self.columns, self.fixed = path, columns, fixed
         self.temporary = unfinished(path)
-        self.file = pq.ParquetWriter(self.temporary, schema(columns), compression=COMPRESSION)
+        # A part is read once, soon, and on this machine: it is not worth compressing.
+        self.file = pq.ParquetWriter(
+            self.temporary,
+            schema(columns),
+            compression="none",
+            use_dictionary=list(columns.keys),
+            write_statistics=False,
+        )
 
     def write(self, batch: Batch) -> None:
         """Writes a row group."""
