@@ -15,12 +15,14 @@ CORE_TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if "lab" n
 PYTORCH = ("torch", "transformers")
 STAGES = ("spec", "model", "books", "evidence", "report")
 # Rooms that use the compiler, and that the compiler knows nothing of.
-ROOMS = ("course", "lab")
+ROOMS = ("course", "lab", "search")
 # library -> the folders or files of the package that may import it
 AT_HOME = {
     "sympy": ("model", "books", "evidence", "report", *ROOMS),
     "yaml": ("spec", "evidence", "lab"),
-    "numpy": ("arithmetic", "evidence", "lab"),
+    "numpy": ("arithmetic", "evidence", "lab", "search"),
+    "pyarrow": ("search/parts.py", "search/outputs.py"),
+    "distributed": ("search/workers.py",),
     "torch": ("lab",),
     "transformers": ("lab",),
     "weasyprint": ("report/pdf.py",),

@@ -15,6 +15,7 @@ VERBS = {
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
     "solve": "ledger.cli.solve",
+    "sweep": "ledger.cli.sweep",
     "verify": "ledger.cli.verify",
     "bench": "ledger.cli.bench",
     "calibrate": "ledger.cli.calibrate",

@@ -30,7 +30,7 @@ from ledger.spec.plan import (
 )
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read, read_again
-from ledger.spec.rules.table import RULES, WARNINGS, check_rules
+from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
 
@@ -47,10 +47,18 @@ def load_plan(
     *,
     stdin: TextIO | None = None,
     library: Library | None = None,
+    rules: tuple[Rule, ...] = RULES,
 ) -> Plan:
-    """The plan of a file, `-`, `REV:path`, the name of a library plan, or a text of several lines; raises SpecError."""
+    """The plan of a file, `-`, `REV:path`, the name of a library plan, or a text of several lines; raises SpecError.
+
+    `rules`: what it is held to beyond the types of its values (none: a plan whose layout is still to be chosen).
+    """
     shelf = library or default_library()
-    source = _plan_source(path_or_text, stdin, shelf)
+    return plan_of(plan_source(path_or_text, stdin, shelf), overrides, shelf, rules)
+
+
+def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tuple[Rule, ...] = RULES) -> Plan:
+    """The plan of a text that stands somewhere; raises SpecError."""
     try:
         node = read_again(source.text, source.file)
     except SpecError as error:
@@ -69,7 +77,7 @@ def load_plan(
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
     whole = replace(whole, node=changed, texts={**whole.texts, **texts})
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
-    return _checked(whole, source, shelf)
+    return _checked(whole, source, shelf, rules)
 
 
 # Fields that only one kind of spec has.
@@ -149,7 +157,8 @@ def load_stack(given: str | Path) -> Stack:
     return _load(given, Stack, default_library())
 
 
-def _plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
+def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
+    """The text of a plan, and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
         path = library.folder("plan") / f"{given}.yaml"
         return read_once(path).source
@@ -165,7 +174,7 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
     return node
 
 
-def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
+def _checked(whole: Expanded, source: Source, library: Library, rules: tuple[Rule, ...]) -> Plan:
     """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
     node, unsized = evaluate_sizes(whole.node)
     found: Faults = []
@@ -176,7 +185,7 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, whole.names)
     at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
-    problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(RULES, built, at)]
+    problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(rules, built, at)]
     if problems:
         raise SpecError(problems, whole.texts)
     return build.plan(built, node, source, at, (*check_rules(WARNINGS, built, at), *whole.warnings))

@@ -1,0 +1,179 @@
+"""`ledger sweep`: every legal layout of a plan priced, and the best of them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
+
+if TYPE_CHECKING:
+    from ledger.search.sweep import Asked, Progress, Search, Swept
+    from ledger.search.workers import Run
+
+NOTHING_MEETS = 1
+FILE = click.Path(path_type=Path)
+PAGES = (".html", ".htm")
+
+
+@click.command(name="sweep")
+@spec_argument
+@set_option
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="KEY=V,V",
+    help="Try these values of a key of the layout, or of any other key that --set takes; null leaves it out.",
+)
+@click.option("--minimize", default="", metavar="TOTAL", help="What is best has least of this total: time.step.")
+@click.option("--maximize", default="", metavar="TOTAL", help="What is best has most of this total.")
+@click.option(
+    "--subject-to", "conditions", multiple=True, metavar="CONDITION", help="What must hold, as in 'mfu >= 40 %'."
+)
+@click.option(
+    "--front", default="time.step,memory.reserved", show_default=True, metavar="KEY,KEY", help="Totals of the front."
+)
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many of the best.")
+@click.option("--headroom", default="", metavar="AMOUNT", help="What must stay free: none, a policy, '10 %' or '8 GB'.")
+@click.option("--out", type=FILE, metavar="FILE", help="Write every legal layout to a .parquet or .csv file.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write a page: all layouts, the front, the plan itself.")
+@json_option
+@click.option("--apply", "wanted", type=click.IntRange(min=1), metavar="K", help="Print the plan with row K's changes.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of this machine.")
+@click.option("--scheduler", default="", metavar="ADDRESS", help="Run on a Dask cluster, as in tcp://10.0.0.1:8786.")
+@click.pass_context
+def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | None, **given: Any) -> None:
+    """Price every legal layout of SPEC, and print the best of those that fit.
+
+    Without --over the space is every choice of parallelism.*, recompute and run.micro_batch that the rules of a plan
+    allow on its devices. Other keys make further plans, whose layouts are all tried: --over accelerator=h100-sxm,b200.
+
+    Exit code 1: no layout meets the conditions; what comes nearest is printed. 130: interrupted; what was found is
+    printed, and with --out the same command goes on.
+    """
+    asked = _asked(spec, wanted, given)
+    if wanted and as_json:
+        raise click.UsageError("--apply prints a plan, and --json a record: one of them at a time")
+    _check_files(given["out"], given["html"])
+    from ledger.search.sweep import prepare, sweep
+    from ledger.search.tasks import UnknownTotalError
+    from ledger.search.workers import WorkerError
+
+    with ExitStack() as stack:
+        run = _run(stack, given["workers"], given["scheduler"])
+        search = prepare(asked)
+        progress = _progress(stack, len(search.tasks))
+        try:
+            swept = sweep(search, run, given["out"], dense=given["html"] is not None, progress=progress)
+        except (UnknownTotalError, WorkerError) as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(BAD_INPUT)
+    if given["html"] and swept.found.legal:
+        from ledger.search.page import write_page
+
+        write_page(swept, given["html"])
+        click.echo(given["html"], err=True)
+    _tell(swept, as_json=as_json, wanted=wanted, front="front" in _typed(ctx))
+    ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
+
+
+def _typed(ctx: click.Context) -> set[str]:
+    """The options that were typed."""
+    return {name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+
+
+def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
+    if given["maximize"] and given["minimize"]:
+        raise click.UsageError("--maximize and --minimize exclude each other")
+    if given["scheduler"] and given["workers"] > 1:
+        raise click.UsageError(
+            "--workers are processes here, --scheduler has workers of its own: one of them at a time"
+        )
+    from ledger.search.sweep import Asked
+
+    return Asked(
+        spec=sys.stdin.read() if spec == "-" else spec,
+        overrides=given["overrides"],
+        over=given["over"],
+        objective=given["maximize"] or given["minimize"] or "time.step",
+        largest=bool(given["maximize"]),
+        conditions=given["conditions"],
+        front=given["front"],
+        top=max(given["top"], wanted or 0),
+        headroom=given["headroom"],
+        name=spec,
+    )
+
+
+def _check_files(out: Path | None, html: Path | None) -> None:
+    """Raises where a file could not be written in the end."""
+    from ledger.search.outputs import form_of, require_file
+
+    if html and html.suffix.lower() not in PAGES:
+        raise click.UsageError(f"--html {html}: a page ends in .html")
+    if out:
+        form_of(out)
+    for path in (out, html):
+        if path:
+            require_file(path)
+
+
+def _run(stack: ExitStack, workers: int, scheduler: str) -> Run:
+    """Where the pieces are priced."""
+    from ledger.search.workers import connected, in_processes, in_this_process, on_cluster, require_dask
+
+    if scheduler:
+        require_dask(scheduler)
+        client = connected(scheduler)
+        stack.callback(client.close)
+        return on_cluster(client)
+    return in_processes(workers) if workers > 1 else in_this_process
+
+
+def _progress(stack: ExitStack, count: int) -> Progress:
+    """A bar on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("pricing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    bar = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True))
+    task = bar.add_task("", total=count)
+    return lambda done, _, legal: bar.update(task, completed=done, description=f"{legal:,} layouts".replace(",", " "))
+
+
+def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> None:
+    from ledger.cli.sweep_print import print_front, print_nearest, print_top, summary
+    from ledger.cli.tables import print_json
+
+    if as_json:
+        from ledger.search.contract import sweep_record
+
+        print_json(sweep_record(swept))
+        return
+    click.echo(summary(swept), err=wanted is not None)
+    for note in swept.notes:
+        click.echo(f"note: {note}", err=wanted is not None)
+    if not len(swept.found.best):
+        print_nearest(swept, err=wanted is not None)
+    elif wanted:
+        click.echo(_applied(swept.search, swept, wanted), nl=False)
+    else:
+        print_top(swept)
+        print_front(swept, whole=front)
+
+
+def _applied(search: Search, swept: Swept, wanted: int) -> str:
+    """The text of the spec with the changes of a row."""
+    from ledger.spec.applied import applied_text
+
+    best = swept.found.best
+    if wanted > len(best):
+        raise click.UsageError(f"--apply {wanted}: {len(best)} layouts meet everything")
+    return applied_text(search.asked.spec, search.changes(best, wanted - 1))

@@ -1,0 +1,119 @@
+"""Many layouts as a density over memory and time, with the front among them, the plan itself, and what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ledger import numbers
+from ledger.report.charts.labels import SMALL, Mark, place_labels
+from ledger.report.palette import light
+from ledger.report.svg import Box, Scale, Text, circle, element, line, path, picture, text_width
+
+LEVELS = 8
+RADIUS = 4.0
+LABELLED = 12
+MOST_POINTS = 400  # of a front that are drawn
+
+
+@dataclass(frozen=True)
+class DensityGrid:
+    """Levels of density (0: nobody, then 1 to LEVELS), rows of time from `shortest` up, columns of memory from 0 up.
+
+    Rows are equal factors of time, up to `longest`; columns equal parts of `reach` bytes, the last also what is beyond.
+    """
+
+    levels: Sequence[Sequence[int]]
+    shortest: float
+    longest: float
+    reach: float
+
+
+@dataclass(frozen=True)
+class DensityPoint:
+    """A layout of the front, or the plan itself."""
+
+    label: str
+    tip: str
+    memory: float
+    seconds: float
+
+
+def chart(
+    grid: DensityGrid, front: Sequence[DensityPoint], plan: DensityPoint, limits: Sequence[float], width: float
+) -> str:
+    """Memory to the right, time upwards in equal factors; a line where each limit of memory is."""
+    tall = min(0.62 * width, 430.0)
+    x = Scale(0.0, grid.reach, 78.0, width - 8.0)
+    y = Scale(grid.shortest, grid.longest, 8.0 + tall, 8.0, logarithmic=True)
+    drawn = front[:MOST_POINTS]
+    places = [(x(one.memory), y(one.seconds)) for one in drawn]
+    own = (x(plan.memory), y(plan.seconds))
+    parts = [*_ground(x, y), element("g", *_levels(grid, x, y), class_="density", **_geometry(grid, x, y))]
+    parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
+    parts.append(path(places, "network", 1.25, "4 3"))
+    parts += [
+        element("g", circle(place, RADIUS, "network", f"{one.label}: {one.tip}"), data_front=str(number))
+        for number, (one, place) in enumerate(zip(drawn, places, strict=True))
+    ]
+    parts.append(_diamond(own, plan.tip))
+    discs = [Box.around(*place, RADIUS, RADIUS) for place in [own, *places]]
+    marks = [Mark(label, disc) for label, disc in zip([plan.label, *(one.label for one in drawn)], discs, strict=True)]
+    walls = [Box(x(limit) - 1.0, y.end, x(limit) + 1.0, y.start) for limit in limits if limit < grid.reach]
+    texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED)
+    parts += [_haloed(text) for text in texts]
+    title = f"Layouts by memory and time: {len(front)} on the front, the plan itself as a diamond"
+    return picture(width, tall + 52.0, title, parts)
+
+
+def _haloed(text: Text) -> str:
+    """Lettering that stays readable over the density."""
+    return element("g", text.draw(), class_="halo", stroke=light("paper"), stroke_width=3.0, paint_order="stroke")
+
+
+def _diamond(at: tuple[float, float], tip: str) -> str:
+    reach = 1.7 * RADIUS
+    corners = " ".join(
+        f"{at[0] + dx * reach:.2f},{at[1] + dy * reach:.2f}" for dx, dy in ((0, -1), (1, 0), (0, 1), (-1, 0))
+    )
+    title = element("title", tip.replace("<", "&lt;"))
+    return element("polygon", title, points=corners, fill=light("ink"), class_="f-ink", stroke=light("paper"))
+
+
+def _geometry(grid: DensityGrid, x: Scale, y: Scale) -> dict[str, str | float | None]:
+    """What a script needs to draw other levels into the same place."""
+    rows, columns = len(grid.levels), len(grid.levels[0])
+    across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
+    return {"data_left": x.start, "data_bottom": y.start, "data_across": f"{across:.4f}", "data_up": f"{up:.4f}"}
+
+
+def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
+    """One shape for all cells of each level."""
+    rows, columns = len(grid.levels), len(grid.levels[0])
+    across, up = (x.end - x.start) / columns, (y.start - y.end) / rows
+    for level in range(1, LEVELS + 1):
+        cells = "".join(
+            f"M{x.start + column * across:.1f} {y.start - (row + 1) * up:.1f}h{across:.1f}v{up:.1f}h-{across:.1f}z"
+            for row, listed in enumerate(grid.levels)
+            for column, there in enumerate(listed)
+            if there == level
+        )
+        yield element("path", d=cells, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+
+
+def _ground(x: Scale, y: Scale) -> list[str]:
+    """Lines at round values, named at the left and below."""
+    parts, reach = [], 0.0
+    for value in x.ticks(6):
+        name = Text(x(value), y.start + 17.0, numbers.tick(value, "B"), SMALL, "middle", fill="muted")
+        parts.append(line((x(value), y.start), (x(value), y.end), "rule"))
+        if name.box.left > reach and name.box.right < x.end + 8.0:
+            parts.append(name.draw())
+            reach = name.box.right + 8.0
+    for value in y.ticks() if len(y.ticks()) > 2 else y.decades((1, 2, 3, 5, 7)):
+        parts.append(line((x.start, y(value)), (x.end, y(value)), "rule"))
+        name = Text(x.start - 8.0, y(value) + 0.35 * SMALL, numbers.tick(value, "s"), SMALL, "end", fill="muted")
+        parts.append(name.draw())
+    centre = (x.start + x.end) / 2 - text_width("memory per device", SMALL) / 2
+    parts.append(Text(centre, y.start + 38.0, "memory per device", SMALL).draw())
+    return parts

@@ -1,0 +1,107 @@
+"""What a sweep varies: the values that `--over` gives, of keys of the layout and of any other key of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.search.batches import text_of
+from ledger.search.space import DATA, LAYOUT
+from ledger.spec.faults import Faults, Written
+from ledger.spec.paths import row
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.reader import read_value
+
+FLAG = "--over "
+EXAMPLE = "for example `--over run.micro_batch=1,2,4`"
+# Keys that make no other plan, or that another key says as well.
+FIXED: Mapping[str, str] = {
+    "spec": "it names the form of the spec",
+    "plan": "it is the plan's title, from which nothing follows",
+    "expect": "it is what the plan is checked against",
+    "assumptions.headroom": "it changes no total; `--headroom` says how much memory stays free",
+    "parallelism.shard": "it follows from the degrees; vary `parallelism.replicate`",
+}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values by key: of the layout, of its data-parallel degree, and of all others; `places`: where each was given."""
+
+    layout: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    data: tuple[int, ...] = ()
+    others: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    places: Mapping[tuple[str, str], Location] = field(default_factory=dict)
+
+    @property
+    def named(self) -> Mapping[str, tuple[Any, ...]]:
+        """Every key that was named, with its values."""
+        return {**self.others, **({DATA: self.data} if self.data else {}), **self.layout}
+
+    def place(self, key: str, value: Any) -> Location:
+        """Where a value was given."""
+        return self.places[key, text_of(value)]
+
+
+def read_axes(texts: Iterable[str]) -> Axes:
+    """The axes of `KEY=V,V` texts; SpecError with the place of all that are none."""
+    named: dict[str, tuple[Any, ...]] = {}
+    places: dict[tuple[str, str], Location] = {}
+    problems: list[Problem] = []
+    sources = {FLAG + text: FLAG + text for text in texts}
+    for file in sources:
+        try:
+            key, values = _read(file, named)
+        except SpecError as error:
+            problems.extend(error.problems)
+            continue
+        problems.extend(_problems(key, values))
+        named[key] = tuple({text_of(value): value for value, _ in values}.values())
+        places |= {(key, text_of(value)): where for value, where in values}
+    if problems:
+        raise SpecError(problems, sources)
+    layout = {key: values for key, values in named.items() if key in LAYOUT}
+    others = {key: values for key, values in named.items() if key not in LAYOUT and key != DATA}
+    return Axes(layout, named.get(DATA, ()), others, places)
+
+
+def _read(file: str, named: Mapping[str, Any]) -> tuple[str, list[tuple[Any, Location]]]:
+    """A key with its values, each with its place; lists and mappings keep their commas."""
+    key, equals, text = file.removeprefix(FLAG).partition("=")
+    key, here = key.strip(), Location(file, 1, len(FLAG) + 1)
+    if not equals or not key or not text.strip():
+        raise SpecError([Problem(here, f"`{file.removeprefix(FLAG)}` is no `KEY=VALUE,VALUE`", EXAMPLE)])
+    if key in named:
+        raise SpecError([Problem(here, f"`{key}` is given twice", "name all its values at once")])
+    start = file.index("=") + 1  # the bracket that makes a list of them stands where the equals sign is
+    listed = read_value(f"[{text}]", Location(file, 1, start))
+    return key, [(one.plain(), one.where) for one in listed.items]
+
+
+def _problems(key: str, values: Sequence[tuple[Any, Location]]) -> Iterator[Problem]:
+    """What is wrong with a key as an axis, and with values of a key of the layout."""
+    here = Location(values[0][1].file, 1, len(FLAG) + 1)
+    if key in FIXED:
+        yield Problem(here, f"`{key}` cannot vary: {FIXED[key]}")
+    below = next((one for one in LAYOUT if key.startswith(f"{one}.")), "")
+    if below:
+        yield Problem(
+            here, f"`{key}` is a part of `{below}`", f"give whole values: `--over '{below}=none,{{every: 2}}'`"
+        )
+    above = [one for one in LAYOUT if one.startswith(f"{key}.")]
+    if above:
+        yield Problem(here, f"`{key}` holds keys of the layout", f"name them one by one: {', '.join(above)}")
+    if key in LAYOUT or key == DATA:
+        yield from (problem for value, where in values for problem in _value_problems(key, value, where))
+
+
+def _value_problems(key: str, value: Any, where: Location) -> Iterator[Problem]:
+    from ledger.spec.reader import as_node
+
+    kind, found = row(key), list[Any]()
+    if value is None or kind is None:  # null leaves a key out
+        return
+    faults: Faults = found
+    kind.type.read(Written(as_node(value, where), tuple(key.split(".")), kind.meaning), faults)
+    yield from (fault.problem for fault in faults)

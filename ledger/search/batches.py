@@ -1,0 +1,96 @@
+"""Legal layouts in batches of one size, each choice as a place among the values of the whole space.
+
+How many layouts a block has is the affair of what prices it: here every batch but the last of a task is full, so that
+nothing that follows depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ledger.search.blocks import Block
+from ledger.search.space import LAYOUT, Space
+
+FULL = 1 << 18  # layouts of a batch
+DIVIDING = ("parallelism.tensor", "parallelism.pipeline", "parallelism.context")  # what data is the rest of
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Legal layouts, a row each; `first` is the number of the first row among those of its task.
+
+    `choices`: for each key of a layout, places among `space.values` (int32). `totals`: float64, by key.
+    """
+
+    space: Space
+    first: int
+    choices: Mapping[str, np.ndarray]
+    totals: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.choices[LAYOUT[0]])
+
+    @property
+    def data(self) -> np.ndarray:
+        """The data-parallel degree of each layout."""
+        return data_degrees(self.space, self.choices)
+
+
+def text_of(value: Any) -> str:
+    """A value of a key as JSON, by which it is told from the others."""
+    return json.dumps(value, sort_keys=True)
+
+
+def data_degrees(space: Space, choices: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What tensor, pipeline and context degrees leave of the devices."""
+    rest = np.ones(1, np.int64)
+    for key in DIVIDING:
+        rest = rest * np.array(space.values[key], np.int64)[choices[key]]
+    return space.plan.cluster.devices // rest
+
+
+def batches(blocks: Iterable[Block], space: Space, data: Sequence[int] = (), full: int = FULL) -> Iterator[Batch]:
+    """The rows of blocks, in their order, in batches of `full`; of all data-parallel degrees, or of those given."""
+    waiting: list[Batch] = []
+    count, first = 0, 0
+    for block in blocks:
+        part = _translated(block, space)
+        if data:
+            part = _taken(part, np.flatnonzero(np.isin(part.data, data)))
+        waiting.append(part)
+        count += len(part)
+        while count >= full:
+            whole = _joined(waiting, first)
+            yield _taken(whole, slice(0, full))
+            waiting = [_taken(whole, slice(full, None))]
+            count, first = count - full, first + full
+    if count:
+        yield _joined(waiting, first)
+
+
+def _translated(block: Block, space: Space) -> Batch:
+    """The block with its choices as places in the whole space."""
+    choices = {}
+    for key in LAYOUT:
+        places = {text_of(value): place for place, value in enumerate(space.values[key])}
+        own = np.array([places[text_of(value)] for value in block.space.values[key]], np.int32)
+        choices[key] = own[block.choices[key]]
+    return Batch(space, 0, choices, {key: np.asarray(column, np.float64) for key, column in block.totals.items()})
+
+
+def _taken(batch: Batch, rows: Any) -> Batch:
+    choices = {key: column[rows] for key, column in batch.choices.items()}
+    return Batch(batch.space, batch.first, choices, {key: column[rows] for key, column in batch.totals.items()})
+
+
+def _joined(parts: Sequence[Batch], first: int) -> Batch:
+    if len(parts) == 1:
+        return Batch(parts[0].space, first, parts[0].choices, parts[0].totals)
+    choices = {key: np.concatenate([part.choices[key] for part in parts]) for key in parts[0].choices}
+    totals = {key: np.concatenate([part.totals[key] for part in parts]) for key in parts[0].totals}
+    return Batch(parts[0].space, first, choices, totals)

@@ -1,0 +1,110 @@
+"""How many layouts lie where between time and memory, of all of them and of each value of a key: histograms.
+
+Sizes are bounded, however many layouts are counted: a grid of cells, and a layer of it for each value that a page can
+choose. Only cells in which there is a layout are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ledger.search.batches import Batch, text_of
+from ledger.search.question import MEMORY, TIME
+
+PER_DECADE = 32  # cells of a factor of ten in time
+SHORTEST, DECADES = 1e-4, 9  # seconds at which the grid begins, and factors of ten that it has
+PER_DEVICE = 40  # cells of the memory of a device
+REACH = 100  # cells of memory; what needs more is in the last of them
+TIMES = PER_DECADE * DECADES
+CELLS = TIMES * REACH
+MOST_VALUES = 48  # of a key that has layers of its own
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The grid's cell of memory in bytes, and the keys whose values have layers of their own, with these values."""
+
+    unit: float
+    values: Mapping[str, tuple[Any, ...]]
+
+    def first(self, key: str) -> int:
+        """The layer of the first value of a key; layer 0 is of all layouts."""
+        keys = list(self.values)
+        return 1 + sum(len(self.values[before]) for before in keys[: keys.index(key)])
+
+    @property
+    def count(self) -> int:
+        """How many layers there are."""
+        return 1 + sum(map(len, self.values.values()))
+
+
+@dataclass(frozen=True)
+class Density:
+    """Counts of layouts: `cells` are numbers of layer x CELLS + time x REACH + memory, sorted, each once."""
+
+    cells: np.ndarray
+    counts: np.ndarray
+
+    def layer(self, number: int) -> np.ndarray:
+        """The counts of a layer, of times by memory."""
+        start, end = np.searchsorted(self.cells, (number * CELLS, (number + 1) * CELLS))
+        grid = np.zeros(CELLS, np.int64)
+        grid[self.cells[start:end] - number * CELLS] = self.counts[start:end]
+        return grid.reshape(TIMES, REACH)
+
+
+def layers_of(unit: float, values: Mapping[str, Sequence[Any]]) -> Layers:
+    """Layers for the keys that have more values than one, and not too many."""
+    return Layers(unit, {key: tuple(few) for key, few in values.items() if 1 < len(few) <= MOST_VALUES})
+
+
+def add_densities(one: Density | None, other: Density | None) -> Density | None:
+    """The counts of both."""
+    there = [density for density in (one, other) if density is not None]
+    return summed(there) if there else None
+
+
+def summed(parts: Iterable[Density]) -> Density:
+    """The counts of all."""
+    listed = list(parts)
+    cells = np.concatenate([part.cells for part in listed])
+    counts = np.concatenate([part.counts for part in listed])
+    order = np.argsort(cells, kind="stable")
+    cells, counts = cells[order], counts[order]
+    starts = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1]))) if len(cells) else np.zeros(0, int)
+    return Density(cells[starts], np.add.reduceat(counts, starts) if len(cells) else counts)
+
+
+def density_of(batch: Batch, layers: Layers, fixed: Mapping[str, Any]) -> Density:
+    """The counts of a batch, each of whose layouts has the `fixed` values besides its own."""
+    times, memory = batch.totals[TIME], batch.totals[MEMORY]
+    there = np.isfinite(times) & np.isfinite(memory) & (times > 0)
+    row = np.floor(np.log10(np.where(there, times, 1.0) / SHORTEST) * PER_DECADE)
+    column = np.floor(np.where(there, memory, 0.0) / layers.unit)
+    cell = np.clip(row, 0, TIMES - 1).astype(np.int64) * REACH + np.clip(column, 0, REACH - 1).astype(np.int64)
+    used, compact = np.unique(cell[there], return_inverse=True)
+    parts = [_counted(used, compact, np.zeros(len(compact), np.int64), 1, 0)]
+    for key, values in layers.values.items():
+        first = layers.first(key)
+        if key in fixed:
+            place = [text_of(value) for value in values].index(text_of(fixed[key]))
+            parts.append(Density(parts[0].cells + (first + place) * CELLS, parts[0].counts))
+        elif key in batch.choices:
+            places = {text_of(value): place for place, value in enumerate(values)}
+            own = np.array([places[text_of(value)] for value in batch.space.values[key]], np.int64)
+            parts.append(_counted(used, compact, own[batch.choices[key][there]], len(values), first))
+    return summed(parts)
+
+
+def _counted(used: np.ndarray, compact: np.ndarray, places: np.ndarray, values: int, first: int) -> Density:
+    """Counts of cells by value, the first value's in layer `first`."""
+    counts = np.bincount(places * len(used) + compact, minlength=values * len(used))
+    there = np.flatnonzero(counts)
+    if not len(there):
+        return Density(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    value, cell = np.divmod(there, len(used))
+    return Density((first + value) * CELLS + used[cell], counts[there])

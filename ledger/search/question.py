@@ -1,0 +1,127 @@
+"""What is asked of a space: what makes a layout better, what must hold of it, and how many are wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf
+from typing import TYPE_CHECKING
+
+from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault
+from ledger.spec.near import nearest
+from ledger.spec.plan import Plan
+from ledger.units import unit_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TIME, MEMORY, CAPACITY = "time.step", "memory.reserved", "memory.capacity"
+SHOWN = (TIME, MEMORY, "mfu", "tokens_per_second")  # totals of every row, beside those that are asked for
+# Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
+MORE_IN = ("token/s", "%")
+MORE = ("napkin.max_parameters", CAPACITY)
+# Totals that a layout may have and the plan itself need not: what its collectives move.
+MADE_BY_LAYOUTS = re.compile(r"comm\.[a-z_]+\.[a-z_]+\.(bytes|count)")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a total of a layout is held to, in its base unit; `text` as it was asked for."""
+
+    text: str
+    key: str
+    relation: str
+    bound: float
+
+    def excess(self, values: np.ndarray) -> np.ndarray:
+        """How far each value misses the limit, as a share of it; 0 where it holds, infinite where there is no value."""
+        import numpy as np
+
+        with np.errstate(invalid="ignore"):
+            by = values - self.bound if self.relation in {"<=", "<"} else self.bound - values
+            by = np.abs(by) if self.relation == "==" else by
+            missed = np.maximum(by, 0.0) / max(abs(self.bound), 1e-300)
+            at_bound = np.where(values == self.bound, np.finfo(float).tiny, 0.0)
+            missed = {"<": missed + at_bound, ">": missed + at_bound, "!=": at_bound}.get(self.relation, missed)
+        return np.where(np.isnan(values), inf, missed)
+
+
+@dataclass(frozen=True)
+class Question:
+    """The objective (least of it, or most), conditions, the keys of the front, and how many of the best are wanted."""
+
+    objective: str = TIME
+    largest: bool = False
+    conditions: tuple[Condition, ...] = ()
+    front: tuple[str, ...] = (TIME, MEMORY)
+    top: int = 10
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every total that a row needs, each once."""
+        asked = (one.key for one in self.conditions)
+        return tuple(dict.fromkeys((*SHOWN, self.objective, *self.front, *asked)))
+
+    @property
+    def signs(self) -> Mapping[str, float]:
+        """1 for totals of which less is better, -1 for the others: of the keys of the front."""
+        return {key: -1.0 if is_more_better(key) else 1.0 for key in self.front}
+
+    def limits(self, plan: Plan, headroom: float, words: str) -> tuple[Limit, ...]:
+        """What the layouts of a plan are held to: its memory first."""
+        text = f"{MEMORY} within {CAPACITY}" + (f" less {words} headroom" if headroom else "")
+        memory = Limit(text, MEMORY, "<=", plan.accelerator.memory - headroom)
+        return (memory, *(_limit(one, plan) for one in self.conditions))
+
+
+def _limit(asked: Condition, plan: Plan) -> Limit:
+    bound = float(plan.accelerator.memory) if asked.against == CAPACITY else float(asked.limit)
+    return Limit(asked.text, asked.key, asked.relation, bound)
+
+
+def is_more_better(key: str) -> bool:
+    """Whether a front has most of a total rather than least: of rates and of shares, by its unit."""
+    return unit_of(key) in MORE_IN or key in MORE
+
+
+def read_question(
+    known: Collection[str],
+    objective: tuple[str, bool],
+    conditions: Sequence[str],
+    front: str,
+    top: int,
+) -> Question:
+    """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text."""
+    key, largest = objective
+    _require_total(key, known, f"--{'maximize' if largest else 'minimize'} ")
+    keys = tuple(dict.fromkeys(part.strip() for part in front.split(",") if part.strip()))
+    if not keys:
+        raise fault(f"--front {front}", 9, "a front needs a total", f"for example `--front {TIME},{MEMORY}`")
+    for one in keys:
+        _require_total(one, known, "--front ")
+    named = {match[0] for text in conditions for match in MADE_BY_LAYOUTS.finditer(text)}
+    asked = tuple(condition(text, {*known, *named}) for text in conditions)
+    for problem in contradictions(asked):
+        raise fault(problem, 1, "no layout can meet both conditions", "leave one of them out")
+    return Question(key, largest, asked, keys, top)
+
+
+def _require_total(key: str, known: Collection[str], flag: str) -> None:
+    if key not in known and not MADE_BY_LAYOUTS.fullmatch(key):
+        raise fault(flag + key, len(flag) + 1, f"no total `{key}`", nearest(key, sorted(known)))
+
+
+def contradictions(conditions: Sequence[Condition]) -> Iterator[str]:
+    """Pairs of conditions on one total of which no value meets both."""
+    for one, other in combinations(conditions, 2):
+        if one.key != other.key or one.against != other.against:
+            continue
+        low, high = sorted((one.limit, other.limit))
+        # At the limits, between them and beyond them: one value of each range that they tell apart.
+        tried = (low - 1, low, (low + high) / 2, high, high + 1)
+        if not any(
+            RELATIONS[one.relation](at, one.limit) and RELATIONS[other.relation](at, other.limit) for at in tried
+        ):
+            yield f"{one.text} and {other.text}"

@@ -1,0 +1,234 @@
+"""A sweep from its question to its answer: the space in tasks, run wherever it may be, and what they find added."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ledger.books.compiler import compile_plan
+from ledger.search.axes import Axes, read_axes
+from ledger.search.bases import Base, bases
+from ledger.search.batches import FULL, text_of
+from ledger.search.blocks import Block
+from ledger.search.columns import columns_of
+from ledger.search.density import PER_DEVICE, Layers, layers_of
+from ledger.search.found import Found, Rows, add, nothing
+from ledger.search.headroom import headroom_bytes, headroom_words
+from ledger.search.outputs import Output, form_of
+from ledger.search.parts import Parts
+from ledger.search.pricing import pieces
+from ledger.search.program import program_digest
+from ledger.search.question import Limit, Question, read_question
+from ledger.search.space import LAYOUT
+from ledger.search.tasks import Job, Task
+from ledger.search.workers import Run
+from ledger.spec.load import load_plan
+from ledger.spec.problems import Location, Problem, SpecError
+
+if TYPE_CHECKING:
+    from ledger.books.results import Number
+    from ledger.spec.plan import Plan
+
+Progress = Callable[[int, int, int], None]  # tasks done, of so many, and legal layouts so far
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A sweep as it is asked for, in the texts of the command line."""
+
+    spec: str
+    overrides: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    objective: str = "time.step"
+    largest: bool = False
+    conditions: tuple[str, ...] = ()
+    front: str = "time.step,memory.reserved"
+    top: int = 10
+    headroom: str = ""
+    name: str = ""  # of the spec as it was typed, where `spec` is its text
+
+
+@dataclass(frozen=True)
+class Search:
+    """A sweep that is ready: its plan with its totals, what is asked, the bases, and a task for each piece of each."""
+
+    asked: Asked
+    plan: Plan
+    own: Mapping[str, Number]
+    question: Question
+    axes: Axes
+    bases: tuple[Base, ...]
+    tasks: tuple[Task, ...]
+    base_of: tuple[int, ...]  # of each task
+
+    @property
+    def space(self) -> dict[str, tuple[Any, ...]]:
+        """The values of every key, over all bases, each once."""
+        found: dict[str, dict[str, Any]] = {key: _by_text(values) for key, values in self.axes.named.items()}
+        for base in self.bases:
+            for key in LAYOUT:
+                found[key] = {**found.get(key, {}), **_by_text(base.space.values[key])}
+        return {key: tuple(values.values()) for key, values in found.items()}
+
+    @property
+    def combinations(self) -> int:
+        """Combinations of values, legal or not."""
+        return sum(base.space.combinations for base in self.bases)
+
+    def limits(self, base: Base) -> tuple[Limit, ...]:
+        """What the layouts of a base are held to."""
+        return limits_of(self.question, base.plan, self.asked.headroom)
+
+    def changes(self, rows: Rows, place: int) -> dict[str, Any]:
+        """What makes the spec the plan of a row, complete, as `--set` takes it."""
+        base = self.bases[self.base_of[int(rows.tasks[place])]]
+        choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
+        return {**base.changes, **Block(base.space, choices, {}).layout(0)}
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep found, in how many seconds; not `complete` where it was interrupted."""
+
+    search: Search
+    found: Found
+    seconds: float
+    layers: Layers | None = None
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every layout of the space was looked at."""
+        return self.found.complete
+
+
+def limits_of(question: Question, plan: Plan, headroom: str) -> tuple[Limit, ...]:
+    """What the layouts of a plan are held to."""
+    return question.limits(plan, headroom_bytes(plan, headroom), headroom_words(plan, headroom))
+
+
+def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Search:
+    """The sweep with everything read and checked that can be before layouts are priced; raises SpecError."""
+    axes = read_axes(asked.over)
+    plan = load_plan(asked.spec, asked.overrides)
+    if plan.model.bare:
+        where = plan.origins["model"].where
+        raise SpecError([Problem(where, "a bare count of parameters has no layouts", "name a model with layers")])
+    own = compile_plan(plan).totals
+    objective = (asked.objective, asked.largest)
+    question = read_question(own, objective, asked.conditions, asked.front, asked.top)
+    limits_of(question, plan, asked.headroom)
+    found = bases(asked.spec, asked.overrides, axes, note)
+    tasks: list[Task] = []
+    base_of: list[int] = []
+    for number, base in enumerate(found):
+        limits = limits_of(question, base.plan, asked.headroom)
+        for piece in pieces(base.space):
+            tasks.append(Task(len(tasks), piece, base.space, base.fixed, limits, axes.data))
+            base_of.append(number)
+    return Search(asked, plan, own, question, axes, found, tuple(tasks), tuple(base_of))
+
+
+def sweep(
+    search: Search, run: Run, out: Path | None = None, *, dense: bool = False, progress: Progress = lambda *_: None
+) -> Swept:
+    """What the tasks find, added in whatever order they are done; interrupted, what was found so far."""
+    begin = time.perf_counter()
+    layers = layers_of(_unit(search), search.space) if dense else None
+    counted = search.axes.named
+    parts = parts_of(search, out, layers) if out else None
+    job = Job(search.question, counted, layers, parts)
+    output = Output(out, parts) if out and parts else None
+    total = nothing(search.question)
+    number = 0
+    try:
+        for task, found in _results(search, job, run):
+            number += 1
+            total = add(total, found, search.question)
+            if not found.complete:
+                break
+            if output:
+                output.take(task)
+            progress(number, len(search.tasks), total.legal)
+        if output and total.complete:
+            output.finish(whole=bool(total.legal))
+            output = None
+    except KeyboardInterrupt:
+        total = replace(total, complete=False)
+    finally:
+        if output:
+            output.abandon()
+    seconds = time.perf_counter() - begin
+    if total.complete and not total.legal:
+        raise empty(search)
+    return Swept(search, total, seconds, layers, tuple(_unused(search.axes, total)))
+
+
+def _results(search: Search, job: Job, run: Run) -> Any:
+    """What every task found: of those that were done before, as it was kept."""
+    left = []
+    for task in search.tasks:
+        done = job.parts.done(task) if job.parts else None
+        if done is None:
+            left.append(task)
+        else:
+            yield task, done
+    if left:
+        yield from run(left, job)
+
+
+def _by_text(values: Sequence[Any]) -> dict[str, Any]:
+    return {text_of(value): value for value in values}
+
+
+def _unit(search: Search) -> float:
+    """A cell of memory: a share of the largest device."""
+    return max(float(base.plan.accelerator.memory) for base in search.bases) / PER_DEVICE
+
+
+def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
+    """The folder of parts beside a file, whose name follows from all that the parts depend on."""
+    others = tuple(search.axes.others)
+    columns = columns_of(search.space, others, search.question.keys)
+    form = form_of(out)
+    told = [
+        program_digest(),
+        form,
+        repr(search.question),
+        repr(columns.keys),
+        repr(layers),
+        str(FULL),
+        repr(search.axes),
+    ]
+    for base in search.bases:
+        told += [base.plan.digest, text_of(dict(base.changes)), text_of(base.space.values)]
+    told += [f"{task.number} {task.piece.name} {task.limits} {task.data}" for task in search.tasks]
+    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    return Parts(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
+
+
+def _unused(axes: Axes, found: Found) -> list[str]:
+    """Values that were named and that no legal layout has."""
+    told = []
+    for key, values in axes.named.items():
+        none = [value for value, count in zip(values, found.used.get(key, np.zeros(0)), strict=False) if not count]
+        if none and found.complete:
+            told.append(f"no legal layout has {key} = {', '.join(map(text_of, none))}")
+    return told
+
+
+def empty(search: Search) -> SpecError:
+    """Why a space has no legal layout: the rule that most of some of its layouts break."""
+    from ledger.search.reasons import common_reason
+
+    named = [f"--over {text}" for text in search.asked.over]
+    where = Location(named[0] if named else search.asked.spec)
+    message = f"the space has no legal layout among {search.combinations} combinations"
+    problem = Problem(where, message, common_reason(search.bases, search.axes.data))
+    return SpecError([problem], {text: text for text in named})

@@ -1,0 +1,177 @@
+"""The text of a spec with values put in and taken out: everything else, comments too, stays as it was written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from ledger.spec.expand import NAMED_PARTS
+from ledger.spec.problems import Location, SpecError
+from ledger.spec.reader import read_value
+
+PLAIN = re.compile(r"[A-Za-z0-9_.][\w./ %+-]*[\w%]|\w")  # text that YAML needs no quotes for, if it is read as text
+BASE = "base"  # the key under which a part is named that is changed beside
+
+
+class NoPlaceError(Exception):
+    """A value for which the text has no place, with the reason."""
+
+
+def edited(text: str, changes: Mapping[str, Any]) -> str:
+    """The text in which each dotted key has its value; keys whose value is None are left out.
+
+    Raises NoPlaceError where a key lies within a list of the text.
+    """
+    for key, value in changes.items():
+        text = _changed(text, key.split("."), value)
+    return text
+
+
+def flow(value: Any) -> str:
+    """A value as YAML in one line, as it stands within brackets."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{flow(key)}: {flow(inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, str) and PLAIN.fullmatch(value) and _plain(value) == value:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _plain(text: str) -> object:
+    try:
+        return read_value(text, Location("")).plain()
+    except SpecError:
+        return None
+
+
+def _changed(text: str, steps: Sequence[str], value: Any) -> str:
+    """The text with one key changed."""
+    holder = _root(text)
+    for depth, step in enumerate(steps):
+        entry = _entry(holder, step)
+        last = depth == len(steps) - 1
+        if entry is None:
+            return text if value is None else _added(text, holder, step, _nested(steps[depth + 1 :], value))
+        key, inner = entry
+        if last and value is not None and _reads_as(text, inner, value):
+            return text
+        if last:
+            return _removed(text, holder, key) if value is None else _replaced(text, key, inner, flow(value))
+        if isinstance(inner, yaml.ScalarNode):
+            return text if value is None else _based(text, steps, depth, (key, inner), value)
+        if not isinstance(inner, yaml.MappingNode):
+            listed = ".".join(steps[: depth + 1])
+            raise NoPlaceError(f"`{'.'.join(steps)}` lies within the list `{listed}`, which is written as a whole")
+        holder = inner
+    return text
+
+
+def _reads_as(text: str, node: yaml.Node, value: Any) -> bool:
+    """Whether a value in one line is there already, in whatever spelling."""
+    written = text[node.start_mark.index : _end(node)]
+    return bool(written) and "\n" not in written and _plain(written) == value and type(_plain(written)) is type(value)
+
+
+def _root(text: str) -> yaml.MappingNode:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        raise TypeError("a spec that could be read is a mapping")
+    return root
+
+
+def _entry(holder: yaml.MappingNode, step: str) -> tuple[yaml.Node, yaml.Node] | None:
+    return next(((key, inner) for key, inner in holder.value if key.value == step), None)
+
+
+def _nested(steps: Sequence[str], value: Any) -> Any:
+    """A value within a mapping for each step."""
+    for step in reversed(steps):
+        value = {step: value}
+    return value
+
+
+def _based(text: str, steps: Sequence[str], depth: int, entry: tuple[yaml.Node, yaml.Node], value: Any) -> str:
+    """A part that is named becomes one that is based on it; other text, and nothing, gives way to a mapping."""
+    inner = _nested(steps[depth + 1 :], value)
+    if depth == 0 and steps[0] in NAMED_PARTS and entry[1].value:
+        inner = {BASE: entry[1].value, **inner}
+    return _replaced(text, *entry, flow(inner))
+
+
+def _end(node: yaml.Node) -> int:
+    """Where a value ends; of a block, where its last entry does, before comments that follow it."""
+    if not _is_block(node) or not node.value:
+        return int(node.end_mark.index)
+    last = node.value[-1]
+    return _end(last[1] if isinstance(node, yaml.MappingNode) else last)
+
+
+def _is_block(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.CollectionNode) and not node.flow_style
+
+
+def _replaced(text: str, key: yaml.Node, inner: yaml.Node, value: str) -> str:
+    """The text with another value of a key."""
+    colon = text.index(":", key.end_mark.index) + 1
+    start, end = inner.start_mark.index, _end(inner)
+    if start <= colon or end == start:  # nothing is written there
+        return f"{text[:colon]} {value}{text[colon:]}"
+    if "\n" in text[colon:start] or _is_block(inner):
+        return f"{text[:colon]} {value}{text[_bare(text, end) :]}"
+    return text[:start] + value + text[_bare(text, end) if isinstance(inner, yaml.ScalarNode) else end :]
+
+
+def _bare(text: str, end: int) -> int:
+    """The end without the line breaks that a block of text has after its last line."""
+    while text[end - 1] in "\r\n":
+        end -= 1
+    return end
+
+
+def _added(text: str, holder: yaml.MappingNode, step: str, value: Any) -> str:
+    """The text with one entry more at the end of a mapping."""
+    entry = f"{flow(step)}: {flow(value)}"
+    if holder.flow_style:
+        close = holder.end_mark.index - 1
+        if not holder.value:
+            return f"{text[: holder.start_mark.index + 1]}{entry}{text[close:]}"
+        end = _value_end(text, holder)
+        return f"{text[:end]}, {entry}{text[end:]}"
+    indent = " " * holder.value[0][0].start_mark.column
+    end = _line_end(text, _value_end(text, holder))
+    return f"{text[:end]}\n{indent}{entry}{text[end:]}"
+
+
+def _value_end(text: str, holder: yaml.MappingNode) -> int:
+    """Where the last value of a mapping ends."""
+    key, inner = holder.value[-1]
+    end = _end(inner)
+    return _bare(text, end) if end > key.end_mark.index else text.index(":", key.end_mark.index) + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    found = text.find("\n", at)
+    return len(text) if found < 0 else found
+
+
+def _removed(text: str, holder: yaml.MappingNode, key: yaml.Node) -> str:
+    """The text without an entry: with its comma in brackets, with its lines in a block."""
+    place = next(at for at, entry in enumerate(holder.value) if entry[0] is key)
+    inner = holder.value[place][1]
+    end = max(_end(inner), text.index(":", key.end_mark.index) + 1)
+    if holder.flow_style:
+        if len(holder.value) == 1:
+            return text[: key.start_mark.index] + text[end:]
+        if place:  # from the end of the entry before
+            before = holder.value[place - 1][1]
+            return text[: _end(before)] + text[end:]
+        return text[: key.start_mark.index] + text[holder.value[1][0].start_mark.index :]
+    if len(holder.value) == 1:
+        return f"{text[: key.start_mark.index]}{{}}{text[_bare(text, end) :]}"
+    start = text.rfind("\n", 0, key.start_mark.index) + 1
+    return text[:start] + text[_line_end(text, _bare(text, end)) + 1 :]

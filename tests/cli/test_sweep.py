@@ -1,0 +1,157 @@
+"""`ledger sweep`: what is printed, what is refused, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import Result
+
+from ledger.spec.inputs import changes
+from ledger.spec.load import load_plan
+from ledger.spec.overrides import assignments
+
+CommandLine = Callable[..., Result]
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "ledger" / "cli" / "schemas" / "sweep.schema.json"
+PLAN = "7b-8xh100"
+FEW = {
+    "parallelism.tensor": "1,2",
+    "parallelism.sequence": "off",
+    "parallelism.pipeline": "1",
+    "parallelism.context": "1",
+    "parallelism.context_exchange": "null",
+    "parallelism.schedule": "null",
+    "parallelism.ends": "null",
+    "parallelism.interleave": "1",
+    "parallelism.zero": "1,3",
+    "parallelism.reshard": "null,layers",
+    "parallelism.replicate": "1",
+    "parallelism.offload": "null",
+    "recompute": "'none',{every: 2}",
+    "run.micro_batch": "1",
+}
+OVER = tuple(word for key, values in FEW.items() for word in ("--over", f"{key}={values}"))
+
+
+def test_counts_come_first_and_the_plan_stands_above_the_best(command_line: CommandLine) -> None:
+    """Layouts are told by what they change of the plan."""
+    result = command_line("sweep", PLAN, *OVER, "--top", "3")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert lines[0].startswith("16 combinations, 8 legal, 8 fit with 20.0 GB free (production); ")
+    assert lines[1].split()[:1] == ["changes"]
+    assert "(the plan)" in lines[2]
+    assert [line.split()[0] for line in lines[3:6]] == ["1", "2", "3"]
+    assert "zero 1, micro_batch 1" in lines[3]
+
+
+def test_json_is_the_contract_and_its_rows_are_plans(command_line: CommandLine) -> None:
+    """Each row's changes alone make the plan that has its totals."""
+    shown = json.loads(command_line("sweep", PLAN, *OVER, "--json").stdout)
+    jsonschema.validate(shown, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert shown["counts"] == {"combinations": 16, "legal": 8, "fitting": 8}
+    assert shown["best"] == shown["top"][0]
+    assert shown["space"]["recompute"] == ["none", {"every": 2}]
+    for row in shown["front"]:
+        plan = load_plan(PLAN, assignments(row["changes"]))
+        assert plan.parallelism.data == row["changes"]["parallelism.data"]
+
+
+def test_apply_prints_the_plan_of_a_row(command_line: CommandLine) -> None:
+    """Its comments are kept, and it is the plan that the row's changes make."""
+    row = json.loads(command_line("sweep", PLAN, *OVER, "--json").stdout)["top"][1]
+    text = command_line("sweep", PLAN, *OVER, "--apply", "2").stdout
+    assert not changes(load_plan(PLAN, assignments(row["changes"])), load_plan(text))
+    assert "# 20 tokens a parameter: Hoffmann et al. 2022, arXiv 2203.15556." in text
+
+
+def test_where_nothing_meets_what_is_asked_the_nearest_miss_is_told(command_line: CommandLine) -> None:
+    """Exit code 1, and by how much each limit is missed."""
+    result = command_line("sweep", PLAN, *OVER, "--subject-to", "mfu >= 90 %")
+    assert result.exit_code == 1
+    assert "no layout meets the conditions" in result.stdout
+    assert "mfu >= 90 %: " in result.stdout
+    fits = command_line("sweep", PLAN, *OVER, "--headroom", "79 GB", "--json")
+    shown = json.loads(fits.stdout)
+    assert (fits.exit_code, shown["best"], shown["front"], shown["counts"]["fitting"]) == (1, None, [], 0)
+    assert shown["nearest"]["totals"]["memory.reserved"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--over", "parallelism.tensr=2"), "did you mean `tensor`"),
+        (("--over", "bogus=1"), "`bogus` is no field"),
+        (("--over", "run.micro_batch"), "is no `KEY=VALUE,VALUE`"),
+        (("--over", "parallelism.tensor=two"), "--over parallelism.tensor=two:1:27"),
+        (("--over", "parallelism.expert=2,4"), "no layer of the model has experts"),
+        (("--over", "accelerator=h100-sxn"), "did you mean `h100-sxm`"),
+        (("--over", "expect=[]"), "cannot vary"),
+        (("--over", "parallelism={tensor: 2}"), "name them one by one"),
+        (("--over", "recompute.every=2"), "give whole values"),
+        (("--over", "run.micro_batch=1", "--over", "run.micro_batch=2"), "given twice"),
+        (("--headroom", "prodution"), "did you mean `production`"),
+        (("--minimize", "time.stp"), "did you mean `time.step`"),
+        (("--minimize", "time.step", "--maximize", "mfu"), "exclude each other"),
+        (("--front", "mfu,memory.resrved"), "did you mean `memory.reserved`"),
+        (("--subject-to", "time.step < 1 s", "--subject-to", "time.step > 2 s"), "no layout can meet both"),
+        (("--out", "x.parqet"), "no extension that says its form"),
+        (("--out", "/proc/none/x.csv"), "/proc/none"),
+        (("--html", "x.pdf"), "a page ends in .html"),
+        (("--apply", "1", "--json"), "one of them at a time"),
+    ],
+)
+def test_bad_input_is_refused_before_work_begins(command_line: CommandLine, args: tuple[str, ...], told: str) -> None:
+    """Exit code 2, with the place in what was typed; nothing is written."""
+    result = command_line("sweep", PLAN, *args)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert not list(Path.cwd().iterdir())
+
+
+def test_what_is_not_installed_is_named(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that says what to install; CSV needs nothing."""
+    from ledger.search import outputs, workers
+
+    monkeypatch.setattr(outputs, "find_spec", lambda _: None)
+    monkeypatch.setattr(workers, "find_spec", lambda _: None)
+    assert "pip install 'ledger[parquet]'" in command_line("sweep", PLAN, *OVER, "--out", "x.parquet").stderr
+    assert "pip install 'ledger[cluster]'" in command_line("sweep", PLAN, *OVER, "--scheduler", "tcp://[::1]:1").stderr
+    assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
+    assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 9
+
+
+def test_the_page_needs_no_network_and_does_not_grow(command_line: CommandLine) -> None:
+    """It has the front and the plan itself, and nothing outside it."""
+    result = command_line("sweep", PLAN, *OVER, "--html", "x.html")
+    page = Path("x.html").read_text(encoding="utf-8")
+    assert result.exit_code == 0
+    assert "the plan itself" in page
+    assert 'src="' not in page
+    assert "https://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert len(page) < 1_500_000
+
+
+def test_an_interrupt_prints_what_was_found(command_line: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 130, and a record that is not complete."""
+    from ledger.search import tasks
+
+    price = tasks.price
+
+    def interrupted(piece: tasks.Piece, keys: list[str]) -> object:
+        if piece.name != "00000":
+            raise KeyboardInterrupt
+        return price(piece, keys)
+
+    monkeypatch.setattr(tasks, "price", interrupted)
+    result = command_line("sweep", PLAN, *OVER, "--json", "--out", "x.csv")
+    shown = json.loads(result.stdout)
+    assert (result.exit_code, shown["complete"], shown["counts"]["legal"]) == (130, False, 4)
+    assert not Path("x.csv").exists()
+    monkeypatch.setattr(tasks, "price", price)
+    assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
+    assert [path.name for path in Path.cwd().iterdir()] == ["x.csv"]
