@@ -19,7 +19,16 @@ from ledger.spec.rules.table import RULES, check_rules
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
 ATOMIC = (Recompute, Offload, KernelClass)  # one choice, whatever it is made of
-UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
+UNREAD = (
+    "name",
+    "title",
+    "expect",
+    "origins",
+    "digest",
+    "text",
+    "warnings",
+    "reading",
+)  # of a plan: no inputs of its books
 ABSENT = "-"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -24,6 +24,7 @@ from ledger.spec.plan import (
     Optimizer,
     Plan,
     Precision,
+    Reading,
     Stack,
 )
 from ledger.spec.problems import Location, Problem, SpecError
@@ -33,6 +34,7 @@ from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
 
 Built = TypeVar("Built")
+PARTS = tuple(row.attribute for row in field_rows(Plan) if row.attribute != "title")
 # Parts that a plan may leave out, as they are then; of those that are derived, no value is stated.
 LEFT_OUT: Mapping[str, Any] = {"kernels": {}, "parallelism": {}} | {
     row.key: row.default for row in field_rows(Plan) if row.key in {"recompute", "train", "assumptions"}
@@ -48,7 +50,35 @@ def load_plan(
 ) -> Plan:
     """The plan of a file, `-`, `REV:path`, the name of a library plan, or a text of several lines; raises SpecError."""
     shelf = library or default_library()
-    source = _plan_source(path_or_text, stdin, shelf)
+    draft = _draft(Reading(_plan_source(path_or_text, stdin, shelf), tuple(overrides), shelf))
+    if draft.problems or draft.plan is None:
+        raise SpecError(draft.problems, draft.texts)
+    return draft.plan
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a spec says, legal or not: the plan, None where a part of it could not be read, and every problem."""
+
+    plan: Plan | None
+    problems: tuple[Problem, ...]
+    texts: Mapping[str, str]
+
+
+def revised(plan: Plan, settings: Iterable[str]) -> Draft:
+    """A plan that was read from a spec, read again with further `key=value` overrides."""
+    if plan.reading is None:
+        raise ValueError("a plan that was not read from a spec cannot be read again")
+    reading = replace(plan.reading, overrides=(*plan.reading.overrides, *settings))
+    try:
+        return _draft(reading)
+    except SpecError as error:
+        return Draft(None, tuple(error.problems), error.sources)
+
+
+def _draft(reading: Reading) -> Draft:
+    """What a spec says under overrides; raises SpecError for what is no document of a plan."""
+    source, shelf = reading.source, reading.library
     try:
         node = read_again(source.text, source.file)
     except SpecError as error:
@@ -56,7 +86,7 @@ def load_plan(
     other = another_kind(node)
     if other is not None:
         raise SpecError([other], {source.file: source.text})
-    settings = read_overrides(overrides)
+    settings = read_overrides(reading.overrides)
     texts = {setting.text: setting.text for setting in settings}
     early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
     whole = expand(_applied(node, early, texts), source, shelf)
@@ -65,7 +95,7 @@ def load_plan(
     if late and (device := whole.node.fields.get("accelerator")):
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
     whole = replace(whole, node=changed, texts={**whole.texts, **texts})
-    return _checked(assume_fabric(whole, source, shelf), source, shelf)
+    return _checked(assume_fabric(whole, source, shelf), reading)
 
 
 # Fields that only one kind of spec has.
@@ -155,8 +185,8 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
     return node
 
 
-def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
-    """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
+def _checked(whole: Expanded, reading: Reading) -> Draft:
+    """The plan with what types and rules find; a part that is broken hides only the rules that read it."""
     node, unsized = evaluate_sizes(whole.node)
     found: Faults = []
     stated = ValuesOf(Plan).read(Written(node), found)
@@ -165,11 +195,12 @@ def _checked(whole: Expanded, source: Source, library: Library) -> Plan:
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, whole.names)
-    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
+    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), reading.library)))
     problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(RULES, built, at)]
-    if problems:
-        raise SpecError(problems, whole.texts)
-    return build.plan(built, node, source, at, check_rules(WARNINGS, built, at))
+    plan = None
+    if not unsound and all(part in built for part in PARTS):
+        plan = build.plan(built, node, reading, at, () if problems else check_rules(WARNINGS, built, at))
+    return Draft(plan, tuple(problems), whole.texts)
 
 
 def _but(found: Faults, told: Faults) -> Faults:

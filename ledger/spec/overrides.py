@@ -51,7 +51,10 @@ def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def apply(root: Node, override: Override) -> Node:
-    """The document with the override's value at its key; mappings on the way are made where there are none."""
+    """The document with the override's value at its key, or without the key where the value is null.
+
+    Mappings on the way are made where there are none.
+    """
     return _put(root, override.steps, override)
 
 
@@ -77,9 +80,18 @@ def _put(node: Node, steps: tuple[str, ...], override: Override) -> Node:
         items = (*node.items[:index], _put(node.items[index], rest, override), *node.items[index + 1 :])
         return Node(items, node.where)
     fields: Mapping[str, Node] = node.fields
+    if not rest and override.value.value is None:
+        return _without(node, step)
     inner = _put(fields.get(step, Node(None, override.where)), rest, override)
     holder = node if isinstance(node.value, Mapping) else Node({}, override.where)
     return holder.within({step: inner}, {step: override.where})
+
+
+def _without(node: Node, step: str) -> Node:
+    """The mapping without an entry, as if it had never been written; any other value as it is."""
+    if step not in node.fields:
+        return node
+    return Node({key: inner for key, inner in node.fields.items() if key != step}, node.where, node.keys)
 
 
 def _index(node: Node, step: str, override: Override) -> int:

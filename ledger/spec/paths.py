@@ -33,6 +33,11 @@ def row(path: str) -> Row | None:
     return _at(path)[1]
 
 
+def type_of(path: str) -> ValueType | None:
+    """The type of the value at a path as specs write it; None where there is none."""
+    return _at(path)[0]
+
+
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
     kind = _at(path)[0]

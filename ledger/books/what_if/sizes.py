@@ -1,0 +1,222 @@
+"""Inputs whose values are numbers in order: batches, devices, sizes of the model, counts of layers, real numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+from typing import Any
+
+import sympy
+
+from ledger.books.what_if.sought import Settings, Unknown, key_fault, stated_as
+from ledger.books.what_if.trial import with_settings
+from ledger.model.dims import LETTERS, symbol
+from ledger.spec.paths import greatest, type_of, unit
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Problem, SpecError
+from ledger.spec.stages import depth, growth
+from ledger.spec.values import Integer, Size
+
+ITSELF = ("batch", "seq", "d_model", "vocab", "positions", "parameters")  # symbols of values as they are stated
+FINEST = 4096  # the largest step between legal sizes that is looked for
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """What divides a number, from 1."""
+    small = [one for one in range(1, int(number**0.5) + 1) if number % one == 0]
+    return tuple(sorted({*small, *(number // one for one in small)}))
+
+
+def stated(path: str) -> Callable[[Any], Settings]:
+    """The setting of a value alone, with its unit."""
+    base = unit(path)
+    return lambda value: stated_as(path, value, base)
+
+
+def sign(plan: Plan, path: str) -> sympy.Symbol | None:
+    """The symbol that stands for the very value at a path in formulas; None where there is none."""
+    groups = plan.model.groups
+    if len(groups) == 1 and plan.parallelism.pipeline == 1 and path == f"model.layers.{groups[0].name}.repeat":
+        return symbol("layers")
+    for row in LETTERS:
+        itself = row.name in ITSELF or (row.part and row.name not in {"shared_d_ff", "rotary_dim", "capacity_factor"})
+        names = [group.name for group in groups if row.path.replace("{group}", group.name) == path]
+        if itself and (row.path == path or names):
+            return symbol(row.name, names[0] if names and len(groups) > 1 else "")
+    return None
+
+
+def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
+    given = getattr(plan.run, path.removeprefix("run."))
+    return Unknown(path, given, stated(path), multiples(step), step=step, greatest=most, cap=cap, sign=sign(plan, path))
+
+
+def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
+    """A factor of the tokens of a step: the schema bounds it, and the tokens of the whole run."""
+    path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
+    most = greatest(path)
+    cap = f"a spec states at most {field} = {most:.0f}"
+    whole = (plan.run.tokens or 0) // max(other, 1)
+    if given <= whole < most:
+        most, cap = whole, f"run.tokens / {beside} = {plan.run.tokens} / {other} allows at most {field} = {whole}"
+    return _in_multiples(plan, path, step, most, cap)
+
+
+def micro_batch(plan: Plan) -> Unknown:
+    """The sequences that a replica works on at once divide those of its step."""
+    path = "run.micro_batch"
+    if plan.model.bare:
+        raise key_fault(
+            path,
+            f"no total of a bare model depends on `{path}`",
+            "a bare count has no activations: name a model made of layers",
+        )
+    share = max(1, plan.run.global_batch // plan.parallelism.data)
+    why = f"divisors of global_batch / data = {share}"
+    return Unknown(path, plan.run.micro_batch, stated(path), why, divisors(share), sign=sign(plan, path))
+
+
+def seq_len(plan: Plan) -> Unknown:
+    """Sequences split evenly over the devices that share them."""
+    mesh = plan.parallelism
+    step = mesh.context * (mesh.tensor if mesh.sequence != "off" else 1)
+    return _bounded(plan, "seq_len", "global_batch", step)
+
+
+def global_batch(plan: Plan) -> Unknown:
+    """A step is a whole number of micro-batches on every replica."""
+    return _bounded(plan, "global_batch", "seq_len", plan.parallelism.data * plan.run.micro_batch)
+
+
+def tokens(plan: Plan) -> Unknown:
+    """Tokens of the run, to a token."""
+    return Unknown("run.tokens", plan.run.tokens or 1, stated("run.tokens"), step=1)
+
+
+def parameters(plan: Plan) -> Unknown:
+    """The count of a bare model."""
+    path = "model.parameters"
+    if plan.model.bare:
+        return Unknown(path, plan.model.parameters or 1, stated(path), step=1, sign=sign(plan, path))
+    deeper = " or ".join(f"`model.layers.{group.name}.repeat`" for group in plan.model.groups)
+    raise key_fault(
+        path,
+        f"`{path}` of a model made of layers follows from its shapes",
+        f"solve for {deeper}, for `model.d_model` (with `--keep shape` for all of them in proportion), or write"
+        " `--set 'model={parameters: 70e9}'` for a bare count",
+    )
+
+
+def devices(plan: Plan) -> Unknown:
+    """More devices are more replicas, which take equal parts of the global batch (a bare model has no batch).
+
+    With more replicas than micro-batches, a micro-batch is what is left of the global batch for each.
+    """
+    path, mesh, whole = "cluster.devices", plan.parallelism, plan.run.global_batch
+    micro_batches, rest = whole // plan.run.micro_batch, mesh.replica
+
+    def settings(value: Any) -> Settings:
+        spread = value // rest
+        found: dict[str, object] = {path: value, "parallelism.data": spread}
+        if plan.model.bare:
+            return found | {"run.global_batch": spread * plan.run.micro_batch}
+        return found | ({"run.micro_batch": max(1, whole // spread)} if spread > micro_batches else {})
+
+    if plan.model.bare:
+        nodes = plan.cluster.devices_per_node
+        step = rest * nodes // gcd(rest, nodes)
+        return Unknown(path, plan.cluster.devices, settings, multiples(step), step=step)
+    split = [data * rest for data in divisors(whole) if micro_batches % data == 0 or data > micro_batches]
+    some = legal(plan, split, settings) or tuple(split)
+    why = f"{rest} x data, where data divides the {micro_batches} micro-batches of a step"
+    if plan.run.micro_batch > 1:
+        why += f", or more and global_batch = {whole} with a smaller micro_batch"
+    cap = _cap_of_devices(plan, some[-1], settings(some[-1]))
+    return Unknown(path, plan.cluster.devices, settings, why, some, greatest=some[-1], cap=cap)
+
+
+def _cap_of_devices(plan: Plan, most: int, largest: Settings) -> str:
+    whole, micro_batch = plan.run.global_batch, largest.get("run.micro_batch", plan.run.micro_batch)
+    smaller = "" if micro_batch == 1 else "`--set run.micro_batch=1` or "
+    return (
+        f"no more than {most} devices: data x micro_batch must divide global_batch = {whole}, and is"
+        f" {largest['parallelism.data']} x {micro_batch} there; try {smaller}a larger batch, as in"
+        f" `--set run.global_batch={2 * whole}`"
+    )
+
+
+def loss_chunks(plan: Plan) -> Unknown:
+    """Parts of equal length."""
+    path, given = "kernels.loss_chunks", plan.kernels.loss_chunks
+    some = tuple(count for count in divisors(plan.run.seq_len // plan.parallelism.context) if count > 1)
+    why = "divisors of the tokens that a device has of a sequence"
+    return Unknown(path, given, stated(path), why, some or (2,), sign=None)
+
+
+OWN: Mapping[str, Callable[[Plan], Unknown]] = {
+    "run.micro_batch": micro_batch,
+    "run.seq_len": seq_len,
+    "run.global_batch": global_batch,
+    "run.tokens": tokens,
+    "cluster.devices": devices,
+    "model.parameters": parameters,
+    "kernels.loss_chunks": loss_chunks,
+}
+
+
+def layer_count(plan: Plan, path: str, given: int) -> Unknown:
+    """Layers of which something is said: from one to all, as far as the spec's rules allow."""
+    counts = range(1, depth(plan.model) + 1)
+    some = legal(plan, counts, stated(path))
+    if not some:
+        raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
+    return Unknown(path, given, stated(path), f"{some[0]} to {some[-1]} layers", some)
+
+
+def size(plan: Plan, path: str, given: int) -> Unknown:
+    """A whole number in the finest steps from the given one that the spec's rules allow."""
+    kind, put = type_of(path), stated(path)
+    step = _finest(plan, given, put) if isinstance(kind, Size) else 1
+    least = given % step or step
+    if not given and (refused := with_settings(plan, put(least)).problems):
+        raise cannot_vary(path, refused)
+    if isinstance(kind, Integer) and kind.least is not None and least < kind.least:
+        least += -(-(kind.least - least) // step) * step
+    why = multiples(step) if least == step else f"{least}, {least + step}, ..., in steps of {step}"
+    most = greatest(path)
+    cap = f"a spec states at most {most:.0f}"
+    given_steps = why if step > 1 else ""
+    return Unknown(path, given, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
+
+
+def _finest(plan: Plan, given: int, settings: Callable[[Any], Settings]) -> int:
+    """The smallest step up from the given value that no rule refuses, of those that a rule may ask for."""
+    due = {1, plan.parallelism.tensor, growth(plan.model, plan.parallelism)}
+    steps = sorted({*due, *divisors(given or 1), *divisors(plan.cluster.devices)})
+    legal_steps = (step for step in steps if 0 < step <= FINEST and not _refused(plan, settings(given + step)))
+    return next(legal_steps, 1)
+
+
+def real(path: str, given: float) -> Unknown:
+    """A real number above zero."""
+    return Unknown(path, given, stated(path), greatest=greatest(path))
+
+
+def legal(plan: Plan, values: Iterable[int], settings: Callable[[Any], Settings]) -> tuple[int, ...]:
+    """The values that no rule of the spec refuses."""
+    return tuple(value for value in values if not _refused(plan, settings(value)))
+
+
+def _refused(plan: Plan, settings: Settings) -> bool:
+    return bool(with_settings(plan, settings).problems)
+
+
+def cannot_vary(path: str, problems: Iterable[Problem]) -> SpecError:
+    """That a plan as it is leaves an input no other value, and why."""
+    reasons = "; ".join(dict.fromkeys(problem.message for problem in problems))
+    return key_fault(path, f"`{path}` cannot vary in this plan", reasons)
+
+
+def multiples(step: int) -> str:
+    """Which values are legal, in words; nothing where all are."""
+    return f"multiples of {step}" if step > 1 else ""
