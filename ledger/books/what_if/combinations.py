@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger.books.what_if.answer import Question, Totals
-from ledger.books.what_if.ordered import SMALLEST, place
+from ledger.books.what_if.inversion import inverted
+from ledger.books.what_if.ordered import LARGEST, SMALLEST, Place, place
 from ledger.books.what_if.sought import Settings, Unknown, Value, key_fault
 from ledger.books.what_if.trial import Trial, totals, with_settings
 from ledger.books.what_if.unknowns import unknown
@@ -56,13 +57,19 @@ class Space:
     kept: Mapping[str, str]
 
     def tried(self) -> Iterator[Candidate | Refused]:
-        """Every combination, the values without an end bisected; raises SpecError beyond `MOST`."""
+        """Every combination, the values without an end bisected; raises SpecError beyond `MOST`.
+
+        Where those are to be the largest (or smallest), the two best are found, and of all others that they fail there.
+        """
         start = Draft(self.question.plan, (), {})
+        met: list[Candidate] = []
         for count, (found, draft, rest) in enumerate(self._combined(self.paths, Combination({}, {}), start)):
             if count >= MOST:
                 message = f"more than {MOST} combinations of {' and '.join(f'`{path}`' for path in self.paths)}"
                 raise key_fault(self.paths[-1], message, "name fewer keys, and state the others with `--set`")
-            yield self._judged(found, draft) if rest is None else self._last_value(found, rest)
+            one = self._judged(found, draft) if rest is None else self._last_value(found, draft, rest, met)
+            met += [one] if isinstance(one, Candidate) and one.met else []
+            yield one
 
     def _combined(
         self, paths: Sequence[str], outer: Combination, draft: Draft
@@ -92,15 +99,36 @@ class Space:
         met = all(one.holds(known) for one in self.question.conditions)
         return Candidate(found.values, found.settings, known, met)
 
-    def _last_value(self, outer: Combination, sought: Unknown) -> Candidate | Refused:
-        """The best of the values without an end."""
-        trial = Trial(self.question.plan, sought, outer.settings)
-        best = place(trial, self.question.conditions, self.question.objective, None)
-        values = {**outer.values, sought.path: sought.value(best.rank)}
-        here, settings = trial(best.rank), trial.settings(best.rank)
+    def _last_value(
+        self, outer: Combination, draft: Draft, sought: Unknown, met: Sequence[Candidate]
+    ) -> Candidate | Refused:
+        """The best of the values without an end, from the closed form on; or one that fails, if it would be third."""
+        trial, conditions = Trial(self.question.plan, sought, outer.settings), self.question.conditions
+        further = None if self.question.objective else self._beyond_second(sought, met)
+        if further is not None and not all(trial.holds(one, further) for one in conditions):
+            return self._at(trial, outer, Place(further, met=False, goal=self._goal(met)))
+        legal = None if draft.problems else draft.plan
+        guess = None if legal is None else inverted(legal, sought, conditions)
+        return self._at(trial, outer, place(trial, conditions, self.question.objective, guess))
+
+    def _beyond_second(self, sought: Unknown, met: Sequence[Candidate]) -> int | None:
+        """The rank that a value must reach to be better than the second of those that meet the conditions."""
+        if len(met) < 2:
+            return None
+        upper = met[0].upper
+        second = sorted((one.values[sought.path] for one in met), reverse=upper)[1]
+        rank = sought.rank(second) + (1 if upper else -1)
+        return rank if 0 <= rank <= sought.last else None
+
+    def _goal(self, met: Sequence[Candidate]) -> str:
+        return LARGEST if met[0].upper else SMALLEST
+
+    def _at(self, trial: Trial, outer: Combination, found: Place) -> Candidate | Refused:
+        values = {**outer.values, trial.sought.path: trial.sought.value(found.rank)}
+        here, settings = trial(found.rank), trial.settings(found.rank)
         if here is None:
-            return Refused(values, settings, reasons(trial.draft(best.rank).problems))
-        return Candidate(values, settings, here, best.met, upper=best.goal != SMALLEST)
+            return Refused(values, settings, reasons(trial.draft(found.rank).problems))
+        return Candidate(values, settings, here, found.met, upper=found.goal != SMALLEST)
 
 
 def reasons(problems: Sequence[Problem]) -> str:

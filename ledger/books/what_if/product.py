@@ -23,22 +23,16 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str]) -
     unknowns = {path: unknown(question.plan, path, kept.get(path, "")) for path in paths}
     endless = [path for path, one in unknowns.items() if not one.some]
     if len(endless) > 1:
-        message = f"{' and '.join(f'`{path}`' for path in endless)} all have values without an end"
+        message = f"{' and '.join(f'`{path}`' for path in endless)} have values without an end"
         help_text = f"state all but one of them, as in `--set {endless[0]}={unknowns[endless[0]].given}`"
         raise key_fault(endless[1], message, help_text)
-    notes = question.notes
-    if question.objective is None and not endless:
-        question = _with_time(question)
-        notes = (f"the objective is the default: the shortest {question.keys[-1]} of all that meet the conditions",)
-    elif question.objective is None:
-        notes = (
-            f"the objective is the default: the {LARGEST} {endless[0]}, or {SMALLEST} where larger ones fail less",
-        )
+    by_default = question.objective is None
+    question = _with_time(question) if by_default and not endless else question
     in_order = [*(path for path in paths if path not in endless), *endless]
     tried = tuple(Space(question, in_order, kept).tried())
     found = Ranking(question, unknowns, endless, tried)
     found.check_variety()
-    return found.solution((*question.notes, *notes))
+    return found.solution(by_default=by_default)
 
 
 def _with_time(question: Question) -> Question:
@@ -119,20 +113,24 @@ class Ranking:
             [*found[:REASONS], *more, *([f"other batches are tried with `--for {batch}` beside it"] * wider)]
         )
 
-    def solution(self, notes: tuple[str, ...]) -> Solution:
+    def solution(self, *, by_default: bool) -> Solution:
         """The best with its runner-up, or the nearest miss, and all that was tried."""
         met, misses, unknowns = self.met, self.misses, self.unknowns
         first, *others = [*met, *misses] if met else misses
         second = others[0] if met and others else None
         objective = self.question.objective
+        goal = str(objective) if objective else LARGEST if first.upper else SMALLEST
+        best = f"the least {objective.key}" if objective else f"the {goal} {self.endless[0]}"
+        default = (f"no objective is named: {best} of all that meet the conditions",) if by_default and met else ()
+        asides = (*self.question.notes, *default, *(self._asides(first) if met else self._exclusive()))
         return Solution(
             ", ".join(unknowns),
             next(iter(unknowns.values())).unit if len(unknowns) == 1 else "1",
             _alone({path: one.given for path, one in unknowns.items()}),
-            str(objective) if objective else LARGEST if first.upper else SMALLEST,
+            goal,
             "; ".join(dict.fromkeys(one.why for one in unknowns.values() if one.why and (one.choice or not one.some))),
             "",
-            (*notes, *(self._asides(first) if met else self._exclusive())),
+            asides,
             value=_alone(first.values) if met else None,
             nearest=_alone(first.values),
             beyond=_alone(second.values) if second else None,
@@ -179,7 +177,9 @@ class Ranking:
             return ""
         key = self.question.objective.key
         here, most = float(one.totals[key]), float(best.totals[key])
-        return f"{100 * (here / most - 1):+.3g} % {key}" if most else ""
+        if here == most or not most:
+            return f"the same {key}" if here == most else ""
+        return f"{100 * (here / most - 1):+.3g} % {key}"
 
 
 def _alone(values: Mapping[str, Value]) -> Value:

@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy
 
-from ledger.books.what_if.sought import Settings, Unknown, key_fault, stated_as
+from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as
 from ledger.books.what_if.trial import with_settings
 from ledger.model.dims import LETTERS, symbol
 from ledger.spec.paths import greatest, type_of, unit
@@ -167,10 +167,11 @@ OWN: Mapping[str, Callable[[Plan], Unknown]] = {
 def layer_count(plan: Plan, path: str, given: int) -> Unknown:
     """Layers of which something is said: from one to all, as far as the spec's rules allow."""
     counts = range(1, depth(plan.model) + 1)
-    some = legal(plan, counts, stated(path))
-    if not some:
-        raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
-    return Unknown(path, given, stated(path), f"{some[0]} to {some[-1]} layers", some)
+    part, _, key = path.rpartition(".")
+    for settings in (stated(path), lambda value: {part: {key: value}}):  # beside what the part says, or instead of it
+        if some := legal(plan, counts, settings):
+            return Unknown(path, given, settings, f"{some[0]} to {some[-1]} layers", some)
+    raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)
 
 
 def size(plan: Plan, path: str, given: int) -> Unknown:
@@ -182,11 +183,31 @@ def size(plan: Plan, path: str, given: int) -> Unknown:
         raise cannot_vary(path, refused)
     if isinstance(kind, Integer) and kind.least is not None and least < kind.least:
         least += -(-(kind.least - least) // step) * step
-    why = multiples(step) if least == step else f"{least}, {least + step}, ..., in steps of {step}"
     most = greatest(path)
     cap = f"a spec states at most {most:.0f}"
+    if given:
+        least = _outermost(plan, put, given, least, step)
+        bound = _outermost(plan, put, given, int(min(most, REACH)) // step * step + given % step, step)
+        most, cap = min(most, bound), cap if bound > most - step else _said_beyond(plan, put(bound + step))
+    why = multiples(step) if not least % step else f"{least}, {least + step}, ..., in steps of {step}"
     given_steps = why if step > 1 else ""
     return Unknown(path, given, put, given_steps, step=step, least=least, greatest=most, cap=cap, sign=sign(plan, path))
+
+
+def _outermost(plan: Plan, settings: Callable[[Any], Settings], given: int, end: int, step: int) -> int:
+    """The legal value nearest to an end, where all from the given one up to it are legal."""
+    if not _refused(plan, settings(end)):
+        return end
+    inner, outer = 0, (end - given) // step
+    while abs(outer - inner) > 1:
+        middle = (inner + outer) // 2
+        inner, outer = (inner, middle) if _refused(plan, settings(given + middle * step)) else (middle, outer)
+    return given + inner * step
+
+
+def _said_beyond(plan: Plan, settings: Settings) -> str:
+    """Why there is no larger value."""
+    return "; ".join(problem.message for problem in with_settings(plan, settings).problems)
 
 
 def _finest(plan: Plan, given: int, settings: Callable[[Any], Settings]) -> int:
