@@ -80,7 +80,7 @@ def _put(node: Node, steps: tuple[str, ...], override: Override) -> Node:
         items = (*node.items[:index], _put(node.items[index], rest, override), *node.items[index + 1 :])
         return Node(items, node.where)
     fields: Mapping[str, Node] = node.fields
-    if not rest and override.value.value is None:
+    if override.value.value is None and (not rest or step not in node.fields):
         return _without(node, step)
     inner = _put(fields.get(step, Node(None, override.where)), rest, override)
     holder = node if isinstance(node.value, Mapping) else Node({}, override.where)

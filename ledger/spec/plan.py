@@ -165,4 +165,5 @@ class Plan:
     digest: str = ""  # sha256 of the plan's canonical content
     text: str = ""  # the spec as written
     warnings: tuple[Problem, ...] = ()  # what is legal but risky
-    reading: Reading | None = None  # what it was read from; none where it was made otherwise
+    # What it was read from; none where it was made otherwise. Plans that say the same are the same.
+    reading: Reading | None = field(default=None, compare=False, repr=False)

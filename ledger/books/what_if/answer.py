@@ -111,7 +111,8 @@ def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:
     blank = Solution(sought.path, sought.unit, sought.given, found.goal, sought.why, form, notes, nearest=here)
     blank = replace(blank, paths=(sought.path,))
     if not found.met:
-        return replace(blank, bounds=question.bounds(trial(rank), None, met=False))
+        refused = tuple(problem.message for problem in trial.draft(rank).problems)
+        return replace(blank, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
     blank = replace(blank, value=here, values={sought.path: here}, changes=trial.settings(rank))
     after = rank + (NEXT_REAL if sought.real else 1) * (-1 if found.goal == SMALLEST else 1)
     if not 0 <= after <= sought.last:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 from ledger.books.what_if.sizes import divisors
 from ledger.books.what_if.sought import Settings, Unknown, Value, key_fault
 from ledger.spec.axes import MULTIPLIED
-from ledger.spec.inputs import spec_text
+from ledger.spec.inputs import spec_text, value_at
 from ledger.spec.library import default_library
 from ledger.spec.options import options_of
-from ledger.spec.paths import plan_path, row, type_of
+from ledger.spec.paths import key_of, row, type_of
 from ledger.spec.plan import Plan
 from ledger.spec.stages import depth
 
@@ -20,7 +19,7 @@ FOLLOWS = "data"  # the axis that takes the devices which the other degrees leav
 
 def option(plan: Plan, path: str) -> Unknown:
     """A choice of the field table; what a plan may leave out may be left out, where no option says the same."""
-    found, now = options_of(type_of(path), depth(plan.model)), field_value(plan, path)
+    found, now = options_of(type_of(path), depth(plan.model)), value_at(plan, path)
     default = getattr(row(path), "default", None)
     if default is not None and all(default != meant for _, meant in found):
         found.append((None, default))
@@ -45,7 +44,7 @@ def library_part(plan: Plan, path: str) -> Unknown:
 
 def degree(plan: Plan, path: str) -> Unknown:
     """A degree of the mesh: the number of devices stays, and replicas are what the degrees leave of it."""
-    name, mesh = path.rpartition(".")[2], plan.parallelism
+    name, mesh = key_of(path), plan.parallelism
     if name == FOLLOWS:
         help_text = "solve for `cluster.devices`, or for another degree, which leaves `data` fewer devices"
         raise key_fault(path, f"`{path}` follows from the number of devices and the other degrees", help_text)
@@ -60,17 +59,6 @@ def degree(plan: Plan, path: str) -> Unknown:
         some = tuple(range(1, max(1, depth(plan.model) // mesh.pipeline) + 1))
     why = f"data = {plan.cluster.devices} devices / the other degrees" if rest else ""
     return _choice(path, getattr(mesh, name), [*some, *({getattr(mesh, name)} - {*some})], settings, why)
-
-
-def field_value(plan: Plan, path: str) -> Any:
-    """The value at a path as specs write it; None where the plan has nothing there."""
-
-    def inner(part: Any, step: str) -> Any:
-        if isinstance(part, tuple):
-            return next((one for one in part if getattr(one, "name", None) == step), None)
-        return part.get(step) if isinstance(part, dict) else getattr(part, step, None)
-
-    return reduce(inner, plan_path(path).split("."), plan)
 
 
 def _choice(path: str, given: Value, values: list[Value], settings: Any, why: str = "") -> Unknown:

@@ -10,7 +10,7 @@ from ledger.books.what_if.sizes import divisors
 from ledger.books.what_if.sought import Settings, Unknown, key_fault
 from ledger.books.what_if.trial import with_settings
 from ledger.spec.near import nearest
-from ledger.spec.paths import greatest
+from ledger.spec.paths import greatest, key_of
 from ledger.spec.plan import Plan
 
 WIDTHS, SHAPE = "widths", "shape"
@@ -30,8 +30,9 @@ def proportional_sizes(plan: Plan, keep: str) -> Mapping[str, int]:
     for group in plan.model.groups:
         at, attention, shared = f"model.layers.{group.name}", group.attention, group.mlp.shared
         found[f"{at}.attention.heads"] = attention.heads
-        if f"{at}.attention.kv_heads" in plan.origins and attention.kv_heads == attention.heads:
-            found[f"{at}.attention.kv_heads"] = attention.kv_heads
+        shared_heads = f"{at}.attention.kv_heads"
+        if shared_heads in plan.origins and attention.kv_heads == attention.heads:
+            found[shared_heads] = attention.kv_heads
         found |= {f"{at}.mlp.d_ff": group.mlp.d_ff} if group.mlp.d_ff else {}
         found |= {f"{at}.mlp.shared.d_ff": shared.d_ff} if shared else {}
         found |= {f"{at}.repeat": group.repeat} if keep == SHAPE else {}
@@ -52,5 +53,5 @@ def proportional(plan: Plan, path: str, keep: str) -> Unknown:
     fine = (step for step in divisors(parts) if not with_settings(plan, settings((parts + step) * unit)).problems)
     step = next(fine, parts) * unit
     most = min(greatest(one) * sizes[path] / given for one, given in sizes.items())
-    cap = f"a spec states no larger sizes of this shape than with {path.rpartition('.')[2]} = {most:.0f}"
+    cap = f"a spec states no larger sizes of this shape than with {key_of(path)} = {most:.0f}"
     return Unknown(path, sizes[path], settings, f"multiples of {step}: {KEPT[keep]}", step=step, greatest=most, cap=cap)

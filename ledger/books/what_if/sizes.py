@@ -11,7 +11,8 @@ import sympy
 from ledger.books.what_if.sought import REACH, Settings, Unknown, key_fault, stated_as
 from ledger.books.what_if.trial import with_settings
 from ledger.model.dims import LETTERS, symbol
-from ledger.spec.paths import greatest, type_of, unit
+from ledger.spec.inputs import value_at
+from ledger.spec.paths import greatest, key_of, parent_of, type_of, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.stages import depth, growth
@@ -36,7 +37,8 @@ def stated(path: str) -> Callable[[Any], Settings]:
 def sign(plan: Plan, path: str) -> sympy.Symbol | None:
     """The symbol that stands for the very value at a path in formulas; None where there is none."""
     groups = plan.model.groups
-    if len(groups) == 1 and plan.parallelism.pipeline == 1 and path == f"model.layers.{groups[0].name}.repeat":
+    only = f"model.layers.{groups[0].name}.repeat" if len(groups) == 1 else ""
+    if path == only and plan.parallelism.pipeline == 1:
         return symbol("layers")
     for row in LETTERS:
         itself = row.name in ITSELF or (row.part and row.name not in {"shared_d_ff", "rotary_dim", "capacity_factor"})
@@ -47,8 +49,16 @@ def sign(plan: Plan, path: str) -> sympy.Symbol | None:
 
 
 def _in_multiples(plan: Plan, path: str, step: int, most: float, cap: str) -> Unknown:
-    given = getattr(plan.run, path.removeprefix("run."))
-    return Unknown(path, given, stated(path), multiples(step), step=step, greatest=most, cap=cap, sign=sign(plan, path))
+    return Unknown(
+        path,
+        value_at(plan, path),
+        stated(path),
+        multiples(step),
+        step=step,
+        greatest=most,
+        cap=cap,
+        sign=sign(plan, path),
+    )
 
 
 def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
@@ -167,8 +177,10 @@ OWN: Mapping[str, Callable[[Plan], Unknown]] = {
 def layer_count(plan: Plan, path: str, given: int) -> Unknown:
     """Layers of which something is said: from one to all, as far as the spec's rules allow."""
     counts = range(1, depth(plan.model) + 1)
-    part, _, key = path.rpartition(".")
-    for settings in (stated(path), lambda value: {part: {key: value}}):  # beside what the part says, or instead of it
+    for settings in (
+        stated(path),
+        lambda value: {parent_of(path): {key_of(path): value}},
+    ):  # beside what the part says, or instead of it
         if some := legal(plan, counts, settings):
             return Unknown(path, given, settings, f"{some[0]} to {some[-1]} layers", some)
     raise cannot_vary(path, with_settings(plan, stated(path)(1)).problems)

@@ -15,11 +15,11 @@ from ledger.spec.inputs import LABELS, UNREAD
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.near import nearest
 from ledger.spec.options import listed_values
-from ledger.spec.paths import spec_path, type_of
+from ledger.spec.paths import parent_of, part_of, spec_path, type_of
 from ledger.spec.plan import Group, Plan
 from ledger.spec.values import Integer, Quantity, Size
 
-LAYERS = ("recompute.", "parallelism.offload.")  # parts whose numbers count layers
+LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
 FITTED = "calibration"
 
 
@@ -35,10 +35,10 @@ KINDS = (  # the first that holds
     Kind(lambda path, _: path in sizes.OWN, lambda plan, path, _: sizes.OWN[path](plan)),
     Kind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
     Kind(
-        lambda path, _: path.startswith("parallelism.") and isinstance(type_of(path), Size),
+        lambda path, _: parent_of(path) == "parallelism" and isinstance(type_of(path), Size),
         lambda plan, path, _: degree(plan, path),
     ),
-    Kind(lambda path, value: path.startswith(LAYERS) and _is_whole(value), sizes.layer_count),
+    Kind(lambda path, value: parent_of(path) in LAYERS and _is_whole(value), sizes.layer_count),
     Kind(lambda path, _: len(listed_values(type_of(path), 1)) > 1, lambda plan, path, _: option(plan, path)),
     Kind(lambda path, value: isinstance(type_of(path), Integer | Quantity) and _is_whole(value), sizes.size),
     Kind(
@@ -70,7 +70,7 @@ def unknown(plan: Plan, path: str, keep: str = "") -> Unknown:
 def in_order(plan: Plan, paths: Sequence[str]) -> list[str]:
     """Several inputs, each after those that its values depend on: devices after degrees, batches after both."""
     places = {path: place for place, path in enumerate(inputs(plan))}
-    return sorted(paths, key=lambda path: (path.startswith("run."), path == "cluster.devices", places.get(path, 0)))
+    return sorted(paths, key=lambda path: (part_of(path) == "run", path == "cluster.devices", places.get(path, 0)))
 
 
 def inputs(plan: Plan) -> Mapping[str, Any]:
