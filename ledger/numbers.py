@@ -194,6 +194,11 @@ def money(value: Number) -> str:
     return f"${grouped(exact(value).quantize(cents))}"
 
 
+def offer(price: Number, device: str, date: str) -> str:
+    """What an hour of a device costs, and when: `$2.50 per h100-sxm and hour, 2026-05`."""
+    return f"{money(price)} per {device} and hour, {date}"
+
+
 def signed(text: str) -> str:
     """A change as it is written, with a plus where there is no minus; what rounds to nothing has no sign."""
     if not set(text) & set("123456789"):

@@ -8,7 +8,7 @@ from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import napkin, parameters
 from ledger.books.results import Check, Number, Verdict
 from ledger.books.totals import run, static
-from ledger.books.verdict import expectations, policy
+from ledger.books.verdict import cost, expectations, policy
 from ledger.numbers import said
 from ledger.spec.plan import Plan
 
@@ -44,5 +44,6 @@ def verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
     if "napkin.days" in found:
-        headline += f"; {said(found['napkin.time.run'], 's')} at the assumed {said(plan.assumptions.mfu, '%')} MFU"
+        length, assumed = said(found["napkin.time.run"], "s"), said(plan.assumptions.mfu, "%")
+        headline += f"; {length} at the assumed {assumed} MFU{cost(plan, found)}"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

@@ -38,6 +38,10 @@ def _of(family: str) -> Callable[[KernelTime], bool]:
     return lambda row: isinstance(row.kind, KernelClass) and row.kind.family == family
 
 
+def _everything(_: KernelTime) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Rule:
     """Where a stack says `choice` for a `kind` of transfer, `transfers` may run beside `behind`.
@@ -110,7 +114,7 @@ RULES = (
         "everything that another micro-batch computes meanwhile, as much as one pass of the same layer",
         "DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1; Megatron-LM, --overlap-moe-expert-parallel-comm",
         moved=_over("expert"),
-        covers=lambda _: True,
+        covers=_everything,
     ),
     Rule(
         "gather",
@@ -188,6 +192,11 @@ def said(overlap: Overlap) -> Iterator[Said]:
         yield from (Said(kind, rule.choice, rule.transfers, rule.behind, rule.source) for rule in found)
         if not found:
             yield Said(kind, NONE, TRANSFERS[kind], "nothing", "")
+
+
+def behind_everything(overlap: Overlap) -> tuple[str, ...]:
+    """The kinds of transfers that every kernel of their unit hides, whatever it is for."""
+    return tuple(rule.kind for rule in in_force(overlap) if rule.covers is _everything)
 
 
 def may_hide(row: KernelTime, name: str, plan: Plan) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share
+from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share, where
 from ledger.books.entries import MICRO_BATCH, STEP
 from ledger.books.launch_overhead import checks_once, launches
-from ledger.books.overlap import cargo, gradients_hide, hidden, moves
+from ledger.books.overlap import cargo, gradients_hide, hidden, moves, spent
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
 from ledger.model.causes import HostTransfer, Purpose
@@ -23,6 +23,25 @@ from ledger.spec.plan import Plan
 HOST, PIPELINE = "host", "pipeline"  # cargo that no unit moves while it runs
 KINDS = tuple(axis for axis in INNERMOST_FIRST if axis != PIPELINE)  # what moves while a unit runs
 PASSES = {"forward": ("forward",), "backward": ("recompute", "backward")}
+
+
+@dataclass(frozen=True)
+class UnitWork:
+    """What one unit does in one pass of one micro-batch, before weights and gradients hide: sums, which add up.
+
+    `device` are seconds of kernels, `hosts` those that the host needs to launch them; `shown` those of transfers by
+    kind that no kernel of the unit hides, and `behind` those that one does. `copies`: down and up, all of a unit's
+    copies and those chained to a transfer between devices; `waited` those that nothing hides. `weights` is the part of
+    `device` that gradients of weights take.
+    """
+
+    device: Amount = 0.0
+    hosts: Amount = 0.0
+    shown: Mapping[str, Amount] = field(default_factory=dict)
+    behind: Amount = 0.0
+    copies: Mapping[str, tuple[Amount, Amount]] = field(default_factory=dict)
+    waited: Amount = 0.0
+    weights: Amount = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,20 @@ class StageTime:
     launch: Amount = 0.0
 
     @property
+    def stages(self) -> Amount:
+        """Devices of a pipeline that play the role."""
+        return len(self.role.stages)
+
+    @property
+    def computed(self) -> Mapping[str, Amount]:
+        """Seconds of kernels in a step, the update aside, by phase."""
+        found: dict[str, Amount] = defaultdict(float)
+        for row in self.kernels:
+            if not moves(row) and row.when != "optimizer":
+                found[row.when] += row.seconds * row.times
+        return found
+
+    @property
     def micro_batch(self) -> Amount:
         """Seconds of one micro-batch, both passes."""
         return sum(unit_pass.seconds for unit_pass in self.passes.values()) + self.sends
@@ -94,6 +127,23 @@ class StageTime:
         return {kind: minimum(1.0, share(shown[kind], seconds)) for kind, seconds in everything.items()}
 
 
+@dataclass(frozen=True)
+class StepWork:
+    """What a role does once a step beside its update: seconds of transfers, and the longest of those that may hide.
+
+    `reduced` are gradients after backward, `gathered` weights after the update, `down` and `up` copies to the host and
+    back. `late`: whether any gradients are reduced once a step.
+    """
+
+    reduced: Amount = 0.0
+    longest: Amount = 0.0
+    gathered: Amount = 0.0
+    down: Amount = 0.0
+    longest_down: Amount = 0.0
+    up: Amount = 0.0
+    late: Amount = False
+
+
 def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
     """Prices of one role put in order: what hides behind what is the stack's rule, transfer by transfer."""
     recurring = [row for row in rows if row.per == MICRO_BATCH and cargo(row) != PIPELINE]
@@ -104,59 +154,87 @@ def stage_time(role: Role, rows: Sequence[KernelTime], plan: Plan) -> StageTime:
         for name, phases in PASSES.items()
         for unit in dict.fromkeys(row.cause.unit for row in recurring if row.when in phases)
     }
-    send = largest_of(row.seconds for row in rows if cargo(row) == PIPELINE)
-    waits = 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * max(role.sends, role.returns) * send
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
-    once, left = _once(rows, passes, plan)
+    once, left = transfers_once(step_work(rows), passes, plan)
     late = checks_once(rows, left, plan)
+    waits = send_waits(role, largest_of(row.seconds for row in rows if cargo(row) == PIPELINE), plan)
     return StageTime(role, micro_batches(plan), tuple(rows), passes, waits, optimizer, once, late)
+
+
+def send_waits(role: Role, send: Amount, plan: Plan) -> Amount:
+    """Seconds of a micro-batch in which a device waits for what it sends and receives; `send`: the longest of each."""
+    return 0.0 if plan.stack.overlap.pipeline == "compute" else 2 * maximum(role.sends, role.returns) * send
 
 
 def _unit_pass(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitPass:
     """One unit's pass of one micro-batch."""
+    return unit_pass(name, unit, unit_work(name, unit, rows, plan), plan)
+
+
+def unit_work(name: str, unit: str, rows: Sequence[KernelTime], plan: Plan) -> UnitWork:
+    """What a unit's kernels and transfers take in one pass of one micro-batch."""
     count = micro_batches(plan)
 
     def seconds(chosen: Iterable[KernelTime]) -> Amount:
         return sum(row.seconds * row.times for row in chosen) / count
 
     compute = [row for row in rows if not moves(row)]
-    device = seconds(compute)
     shown = {kind: seconds(row for row in rows if moves(row) and cargo(row) == kind) for kind in KINDS}
     behind = 0.0
     for kind, sheltered in hidden(name, rows, plan):
         shown[kind] -= sheltered / count
         behind += sheltered / count
-    open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
-    ahead = 0.0 if plan.accelerator.kind == "cpu" else device + open_ones  # a CPU launches nothing while it computes
-    launch = maximum(0.0, launches(name, unit, rows, plan) / count - ahead)
-    taken = device + launch  # what transfers of weights and gradients may hide behind
-    hides = weights_hide(name, plan) and unit != ROOT
-    behind_unit = minimum(shown["data"], maximum(0.0, taken - behind)) if hides else 0.0
-    shown["data"] -= behind_unit
     copied = [row for row in rows if moves(row) and cargo(row) == HOST]
-    if unit == ROOT or plan.stack.overlap.host == "none":
-        shown[HOST] = seconds(copied)
-    else:
-        waited = [row for row in copied if sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)]
-        beside = [row for row in copied if row not in waited]
-        shown[HOST] = seconds(waited) + _beside(beside, seconds, taken, taken - behind_unit)
-    tax = slowed(plan) * (behind + behind_unit)
-    weights = seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT)
-    return UnitPass(device, launch, shown, tax, weights, behind + behind_unit)
+    alone = unit == ROOT or plan.stack.overlap.host == "none"
+    waited = [row for row in copied if alone or _added_on_host(row, plan)]
+    beside = [row for row in copied if row not in waited]
+    return UnitWork(
+        device=seconds(compute),
+        hosts=launches(name, unit, rows, plan) / count,
+        shown=shown,
+        behind=behind,
+        copies={way: (seconds(mine), seconds(_chained(mine))) for way, mine in _by_way(beside)},
+        waited=seconds(waited),
+        weights=seconds(row for row in compute if row.cause.purpose is Purpose.WEIGHT_GRADIENT),
+    )
 
 
-def _beside(
-    copied: Sequence[KernelTime], seconds: Callable[[Iterable[KernelTime]], Amount], room: Amount, left: Amount
-) -> Amount:
-    """Of a unit's copies, what its kernels do not hide: each direction of the link works by itself.
+def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
+    """A unit's work put in order: weights and gradients, and copies to the host, hide behind what it takes."""
+    shown = dict(work.shown)
+    open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
+    ahead = 0.0 if plan.accelerator.kind == "cpu" else work.device + open_ones  # a CPU launches nothing meanwhile
+    launch = maximum(0.0, work.hosts - ahead)
+    taken = work.device + launch  # what transfers of weights and gradients may hide behind
+    hides = weights_hide(name, plan) and unit != ROOT
+    behind_unit = minimum(shown["data"], maximum(0.0, taken - work.behind)) if hides else 0.0
+    shown["data"] -= behind_unit
+    shown[HOST] = work.waited + _beside(work.copies, taken, taken - behind_unit)
+    tax = slowed(plan) * (work.behind + behind_unit)
+    return UnitPass(work.device, launch, shown, tax, work.weights, work.behind + behind_unit)
 
-    A copy that feeds or follows a transfer between devices (of weights, of gradients) has what that one leaves.
-    """
-    waits = [0.0]
+
+def _added_on_host(row: KernelTime, plan: Plan) -> bool:
+    """Whether a copy is of a gradient that is added to another one on the host, so that it is waited for."""
+    return sums_on_host(plan) and row.kind == HostTransfer(OF_GRADIENTS, DOWN)
+
+
+def _by_way(copied: Sequence[KernelTime]) -> Iterator[tuple[str, list[KernelTime]]]:
+    """Copies by their direction: each direction of the link works by itself."""
     for way in (DOWN, UP):
-        mine = [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
-        chained = [row for row in mine if row.kind != HostTransfer(OF_ACTIVATIONS, way)]
-        waits += [seconds(mine) - room, seconds(chained) - left]
+        yield way, [row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.direction == way]
+
+
+def _chained(copied: Sequence[KernelTime]) -> Iterator[KernelTime]:
+    """Copies that feed or follow a transfer between devices: those of weights and of gradients."""
+    return (row for row in copied if isinstance(row.kind, HostTransfer) and row.kind.of != OF_ACTIVATIONS)
+
+
+def _beside(copies: Mapping[str, tuple[Amount, Amount]], room: Amount, left: Amount) -> Amount:
+    """Of a unit's copies, what its kernels do not hide; one that is chained to a transfer has what that one leaves."""
+    waits = [0.0]
+    for mine, chained in copies.values():
+        waits += [mine - room, chained - left]
     return maximum(*waits)
 
 
@@ -166,25 +244,37 @@ def weights_hide(name: str, plan: Plan) -> bool:
     return rule.gather == "layer" if name == "forward" else rule.gather != "none" and gradients_hide(plan)
 
 
-def _once(
-    rows: Sequence[KernelTime], passes: Mapping[tuple[str, str], UnitPass], plan: Plan
+def step_work(rows: Sequence[KernelTime]) -> StepWork:
+    """What the transfers of a role take that run once a step."""
+    once = [row for row in rows if moves(row) and row.per == STEP]
+    moved, copied = [r for r in once if cargo(r) != HOST], [r for r in once if cargo(r) == HOST]
+    late, down = ([row for row in each if row.when != "optimizer"] for each in (moved, copied))
+    return StepWork(
+        reduced=spent(late),
+        longest=largest_of(row.seconds for row in late),
+        gathered=spent(row for row in moved if row.when == "optimizer"),
+        down=spent(down),
+        longest_down=largest_of(row.seconds for row in down),
+        up=spent(row for row in copied if row.when == "optimizer"),
+        late=bool(late),
+    )
+
+
+def transfers_once(
+    work: StepWork, passes: Mapping[tuple[str, str], UnitPass], plan: Plan
 ) -> tuple[dict[str, Amount], Amount]:
     """Transfers once a step that nothing hides: gradients after the last backward, weights before the next forward.
 
     With them what is left of the last backward, for others to hide behind.
     """
     taken, free = _taken(passes), _free(passes)
-    moved = [row for row in rows if moves(row) and row.per == STEP and cargo(row) != HOST]
-    late = [row for row in moved if row.when != "optimizer"]
-    reduced = gradients = sum(row.seconds * row.times for row in late)
-    weights = sum(row.seconds * row.times for row in moved if row.when == "optimizer")
+    gradients, weights = work.reduced, work.gathered
     if gradients_hide(plan):  # the last unit's gradients have nothing left to hide behind
-        gradients = maximum(largest_of(row.seconds for row in late), reduced - free["backward"])
+        gradients = maximum(work.longest, work.reduced - free["backward"])
     if plan.stack.overlap.gather == "layer":
         weights = maximum(0.0, weights - free["forward"])
-    copied = [row for row in rows if moves(row) and row.per == STEP and cargo(row) == HOST]
-    host = _host(copied, bool(late), taken["backward"], plan)
-    return {"data": gradients + weights, HOST: host}, maximum(0.0, free["backward"] - (reduced - gradients))
+    host = _host(work, taken["backward"], plan)
+    return {"data": gradients + weights, HOST: host}, maximum(0.0, free["backward"] - (work.reduced - gradients))
 
 
 def _taken(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
@@ -198,15 +288,12 @@ def _free(passes: Mapping[tuple[str, str], UnitPass]) -> dict[str, Amount]:
     return {name: maximum(0.0, taken - used[name]) for name, taken in _taken(passes).items()}
 
 
-def _host(rows: Sequence[KernelTime], summed_late: bool, backward: Amount, plan: Plan) -> Amount:
+def _host(work: StepWork, backward: Amount, plan: Plan) -> Amount:
     """Copies to the host and back that nothing hides; a gradient leaves when it is summed over data."""
-    down = [row for row in rows if row.when != "optimizer"]
-    up = sum(row.seconds * row.times for row in rows if row.when == "optimizer")
-    gradients = sum(row.seconds * row.times for row in down)
-    rule = plan.stack.overlap
-    if rule.host == "compute" and (gradients_hide(plan) or not summed_late):
-        gradients = maximum(largest_of(row.seconds for row in down), gradients - backward)
-    return gradients + up
+    if plan.stack.overlap.host != "compute":
+        return work.down + work.up
+    behind = maximum(work.longest_down, work.down - backward)
+    return (behind if gradients_hide(plan) else where(work.late, work.down, behind)) + work.up
 
 
 def with_exposure(time: StageTime) -> tuple[KernelTime, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import sympy
 
 from ledger.books import buckets
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
-from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, copied, flops, on_host, sent
+from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, sent
+from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
 from ledger.model.causes import Cause, Purpose
 from ledger.model.collectives import Collective
@@ -17,7 +18,16 @@ from ledger.model.cutting import along
 from ledger.model.dims import symbol
 from ledger.model.exchanges import sets
 from ledger.model.fsdp_units import ENDS
-from ledger.model.offloading import OF_ACTIVATIONS, OF_GRADIENTS, OF_WEIGHTS, copies, held_on_host
+from ledger.model.offloading import (
+    OF_ACTIVATIONS,
+    OF_GRADIENTS,
+    OF_WEIGHTS,
+    Copied,
+    copies,
+    copies_of_activations,
+    copies_of_weights,
+    held_on_host,
+)
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
 from ledger.model.program import Program
@@ -55,16 +65,39 @@ OF_EXPERTS = (
 
 def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Everything one device spends in a step. `value` tells which side of a matrix is the shorter."""
-    for unit in program.units:
+    yield from of_units(program.units, plan)
+    yield from of_exchanges(program, plan, value)
+    yield from of_sends(program.sends)
+    yield from of_update(program, plan, value)
+    yield from _on_host(copies(plan, program.units, program.sharding))
+    for held in held_on_host(plan, program.units, program.sharding, value):
+        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
+
+
+def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
+    """What the passes of each unit compute and send: for every micro-batch."""
+    for unit in units:
         yield from _phase(unit, "forward", unit.forward, plan)
         yield from _phase(unit, "recompute", unit.kept.again, plan)
         yield from _phase(unit, "backward", unit.backward, plan)
+
+
+def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """Transfers of weights and gradients between the devices that share them."""
     late = exchanges(plan, program.units, program.sharding)
     for unit_name, count, phase, transfer in (*buckets.exchanges(program, plan, value), *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(transfer.cause(unit_name), phase, transfer, count, per)
-    for count, phase, send in program.sends:
+
+
+def of_sends(sends: Iterable[tuple[sympy.Expr, str, Collective]]) -> Iterator[Entry]:
+    """Transfers between the stages of a pipeline."""
+    for count, phase, send in sends:
         yield _communication(send.cause("pipeline"), phase, send, count, MICRO_BATCH)
+
+
+def of_update(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """Gradients added up, copies around what weights held split send, and the update."""
     for unit_name, count, adding in accumulations(plan, program.units, program.sharding):
         cause = adding.cause(unit_name)
         if adding.on_host:
@@ -80,17 +113,24 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
             yield Entry(step.cause(unit_name), HOST_TRAFFIC, "optimizer", step.traffic(), times, HOST_UPDATE)
         else:
             yield from _work(step.cause(unit_name), "optimizer", step, times, STEP)
-    yield from _hosted(program, plan, value)
 
 
-def _hosted(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
-    """What host memory holds for this device, and what moves over the link between the two."""
-    for unit_name, count, copy in copies(plan, program.units, program.sharding):
+def of_host(program: Program, plan: Plan) -> Iterator[Entry]:
+    """Weights and gradients that move over the link to the host."""
+    yield from _on_host(copies_of_weights(plan, program.units, program.sharding))
+
+
+def of_host_activations(units: Sequence[Unit]) -> Iterator[Entry]:
+    """Activations that move over the link to the host."""
+    yield from _on_host(copies_of_activations(units))
+
+
+def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:
+    """What moves over the link between a device and its host."""
+    for unit_name, count, copy in copied:
         per = STEP if copy.per_step else MICRO_BATCH
-        cause, resource, times = Cause(unit_name, copy.name), copied(copy.direction), _times(count, per)
+        cause, resource, times = Cause(unit_name, copy.name), copied_over(copy.direction), _times(count, per)
         yield Entry(cause, resource, copy.phase, copy.amount, times, HOST_LINK[copy.of], per, copy)
-    for held in held_on_host(plan, program.units, program.sharding, value):
-        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
 
 
 def _phase(unit: Unit, phase: str, operations: Sequence[Operation], plan: Plan) -> Iterator[Entry]:

@@ -13,9 +13,7 @@ from ledger.books.kernels import KernelCall
 from ledger.books.passes import StageTime
 from ledger.books.results import KernelTime
 from ledger.model.schedule import Role
-from ledger.spec.kernel_classes import HOST_LINK
-from ledger.spec.plan import Accelerator, Curve, Plan
-from ledger.spec.price_lists import TRANSFER_FORMS
+from ledger.spec.plan import Plan
 
 FASTER = 0.01  # a resource is made better by so much
 FIXED = "pace.fixed"
@@ -80,28 +78,13 @@ def _bandwidth(plan: Plan, by: Amount) -> Plan:
 
 
 def _scaleup(plan: Plan, by: Amount) -> Plan:
-    """Faster links are also faster where their speed was measured."""
-    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family != HOST_LINK)
-    return replace(plan, accelerator=replace(device, scaleup_bandwidth=device.scaleup_bandwidth * by))
+    device = plan.accelerator
+    return replace(plan, accelerator=device.with_links(device.scaleup_bandwidth * by, device.host_bandwidth))
 
 
 def _host_link(plan: Plan, by: Amount) -> Plan:
-    device = _measured_faster(plan.accelerator, by, lambda curve: curve.what.family == HOST_LINK)
-    return replace(plan, accelerator=replace(device, host_bandwidth=device.host_bandwidth * by))
-
-
-def _measured_faster(device: Accelerator, by: Amount, chosen: Callable[[Curve], bool]) -> Accelerator:
-    """The device with the bandwidths of its measured transfers scaled, as far as they are chosen.
-
-    Those that say at which link they were measured follow its speed anyway.
-    """
-    curves = tuple(
-        replace(curve, parameters={**curve.parameters, "B": curve.parameters["B"] * by})
-        if curve.form in TRANSFER_FORMS and not curve.link and chosen(curve)
-        else curve
-        for curve in device.calibration
-    )
-    return replace(device, calibration=curves)
+    device = plan.accelerator
+    return replace(plan, accelerator=device.with_links(device.scaleup_bandwidth, device.host_bandwidth * by))
 
 
 def _scaleout(plan: Plan, by: Amount) -> Plan:

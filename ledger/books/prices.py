@@ -213,7 +213,7 @@ def host_copy(device: Accelerator, direction: str, payload: Amount) -> KernelPri
     found = curve(device, KernelClass(HOST_LINK, direction))
     if found is None:
         return KernelPrice(floor, floor, "network", UNCALIBRATED_ERROR, calibrated=False)
-    parameters = {**found.parameters, "B": found.over(device.host_bandwidth)}
+    parameters = {**found.parameters, "B": device.over_host_link(found.parameters["B"])}
     seconds = price_forms.seconds("send", parameters, {"bytes": payload}, DataSheet())
     return KernelPrice(maximum(seconds, floor), floor, "network", found.error, calibrated=True)
 
@@ -255,12 +255,12 @@ def nearest_group(device: Accelerator, collective: str, ranks: Amount) -> Mappin
     Over faster or slower links than were measured, the bandwidth is scaled; without links nothing was measured.
     """
     measured = curve(device, KernelClass(collective))
-    if measured is None or (measured.link and not device.scaleup_bandwidth):
+    if measured is None or (device.scaleup_measured and not device.scaleup_bandwidth):
         return None
     curves = sorted(device.curves[measured.what], key=lambda row: row.regime != "sustained")
     nearest = largest(curves, lambda row: -(abs(row.ranks - ranks) / ranks) if row.ranks else 0)
     return {
         "a": pick(nearest, [row.parameters.get("a", 0.0) for row in curves]),
-        "B": pick(nearest, [row.over(device.scaleup_bandwidth) for row in curves]),
+        "B": pick(nearest, [device.over_links(row.parameters["B"]) for row in curves]),
         "error": pick(nearest, [row.error for row in curves]),
     }

@@ -6,7 +6,7 @@ Time is a valuation of a ledger, never an entry of one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -17,6 +17,7 @@ from ledger.books.passes import PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
 from ledger.model.causes import HostTransfer, Transfer
+from ledger.model.pipelines import Others, Pace
 from ledger.model.schedule import micro_batches, schedule
 from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
@@ -47,18 +48,35 @@ class StepTime:
     slowest: Amount  # its place among the roles
 
 
-def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
-    """All roles together: the slowest stage sets the pace, the others fill and drain the pipeline."""
-    count = micro_batches(plan)
+@dataclass(frozen=True)
+class CriticalPath:
+    """The slowest role's step: its `place` among the roles, the parts of its seconds by name, and their sum."""
+
+    place: Amount
+    parts: Mapping[str, Amount]
+    estimate: Amount
+
+
+def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> CriticalPath:
+    """The slowest stage sets the pace, the others fill and drain the pipeline (`bubble`: how long it waits)."""
     place = largest(times, lambda time: time.micro_batch)
-    bubble = of_item(place, times, lambda slowest: _bubble(slowest, times, plan))
-    optimizer = maximum(*(time.optimizer for time in times))
+    waits = of_item(place, times, lambda slowest: _bubble(slowest, times, bubble))
     hosts = maximum(*(time.launch for time in times))
     latest = largest(times, lambda time: sum(time.once.values()))
     once = parts_of(latest, times, lambda time: time.once)
-    last = {"bubble": bubble, "optimizer": optimizer}
+    last = {"bubble": waits, "optimizer": maximum(*(time.optimizer for time in times))}
     parts = parts_of(place, times, lambda slowest: _parts(slowest, once, hosts) | last)
-    estimate = sum(parts[name] for name in TITLES if name in parts)
+    return CriticalPath(place, parts, sum(parts[name] for name in TITLES if name in parts))
+
+
+def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
+    """All roles together: the slowest stage sets the pace, the others fill and drain the pipeline."""
+    count, chunks = micro_batches(plan), plan.parallelism.interleave
+    order = schedule(plan.parallelism)
+    path = critical_path(times, lambda others, own: order.bubble(others, own, chunks))
+    place, parts, estimate = path.place, path.parts, path.estimate
+    bubble, optimizer = parts["bubble"], parts["optimizer"]
+    hosts = maximum(*(time.launch for time in times))
     error = of_item(place, times, lambda slowest: _error(slowest, estimate))
     roofline = maximum(*(_roofline(time) for time in times))
     late = maximum(*(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times))
@@ -76,16 +94,15 @@ def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
         exposed=sum(seconds for name, seconds in parts.items() if name in OPEN_TRANSFERS),
         bubble=bubble,
         optimizer=optimizer,
-        forward=sum(time.pass_seconds("forward") * len(time.role.stages) for time in times),
+        forward=sum(time.pass_seconds("forward") * time.stages for time in times),
         slowest=place,
     )
 
 
-def _bubble(slowest: StageTime, times: Sequence[StageTime], plan: Plan) -> Amount:
+def _bubble(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Others, Pace], Amount]) -> Amount:
     """Seconds of a step in which the slowest device waits for others."""
-    own = slowest.role.stages[0]
-    others = [time.pace for time in times for stage in time.role.stages if stage != own]
-    return schedule(plan.parallelism).bubble(others, slowest.pace, plan.parallelism.interleave)
+    others = [(time.stages - (1 if time is slowest else 0), time.pace) for time in times]
+    return bubble(others, slowest.pace)
 
 
 def _moved(slowest: StageTime) -> Amount:
@@ -122,10 +139,7 @@ def spans(time: StepTime) -> tuple[WaterfallPart, ...]:
 
 def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dict[str, Amount]:
     """Seconds of a step by what they go into, on the slowest device."""
-    parts, count = defaultdict[str, Amount](float), slowest.count
-    for row in slowest.kernels:
-        if not moves(row) and row.when != "optimizer":
-            parts[row.when] += row.seconds * row.times
+    parts, count = defaultdict[str, Amount](float, slowest.computed), slowest.count
     for unit_pass in slowest.passes.values():
         for kind, seconds in unit_pass.shown.items():
             parts[f"comm.{kind}"] += seconds * count

@@ -9,7 +9,7 @@ from ledger.books.counts import peak
 from ledger.books.price_changes import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
-from ledger.numbers import THIN, integer, machine, said
+from ledger.numbers import THIN, integer, machine, offer, said
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
 
@@ -36,7 +36,7 @@ def verdict(
         *policy(plan),
         *expectations(plan, totals),
     )
-    headline = _headline(totals, fits=fits, limit=limit) + ("" if evidence == "calibrated" else f"; {evidence}")
+    headline = _headline(plan, totals, fits=fits, limit=limit) + ("" if evidence == "calibrated" else f"; {evidence}")
     return Verdict(fits, limit, evidence, headline, checks, sheets)
 
 
@@ -61,10 +61,18 @@ def bottleneck(totals: Mapping[str, Number]) -> str:
     return LIMITS[max(LIMITS, key=lambda pace: totals[pace])]
 
 
-def _headline(totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
+def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """What the run costs and at which price, after a comma; empty where no price is known."""
+    price = plan.assumptions.price
+    if price is None or "cost.run" not in totals:
+        return ""
+    return f", {said(totals['cost.run'], 'USD')} at {offer(price.per_device_hour, plan.accelerator.name, price.date)}"
+
+
+def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
-    run = f"; {said(totals['time.run'], 's')}" if "time.run" in totals else ""
+    run = f"; {said(totals['time.run'], 's')}{cost(plan, totals)}" if "time.run" in totals else ""
     return f"{memory}{run}; limited by {limit}"
 
 

@@ -22,7 +22,7 @@ def set_option(function: Function) -> Function:
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Override a value of the spec, as in run.micro_batch=2.",
+        help="Override a value of the spec, as in run.micro_batch=2; null unsets it.",
     )(function)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import sympy
@@ -35,6 +36,13 @@ class FsdpUnit:
     used_again: bool = True  # its layers have a backward pass
     experts: bool = False  # the routed experts of its layers alone
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.count, self.parts, self.used_again, self.experts))
+
+    def __hash__(self) -> int:
+        return self._hash
+
     def over(self, sharding: Sharding) -> Iterator[tuple[str, FsdpUnit]]:
         """The axes over which its weights are shared, each with the set of those that are."""
         found: dict[str, list[tuple[sympy.Expr, tuple[Tensor, ...]]]] = {}
@@ -49,10 +57,12 @@ class FsdpUnit:
         parts = ((times, tuple(weight for weight in weights if not weight.frozen)) for times, weights in self.parts)
         return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def whole(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of the weights put together, padding included."""
         return total(times * gathered(weights, sharding, dtype) for times, weights in self.parts)
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def share(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of one device's part of them, padding included."""
         return total(
@@ -61,6 +71,7 @@ class FsdpUnit:
             for weight in weights
         )
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def unpadded(self, dtype: str) -> sympy.Expr:
         """Bytes of the whole weights or their gradients as autograd has them."""
         return total(times * sized(dtype, weight.elements()) for times, weights in self.parts for weight in weights)

@@ -86,10 +86,20 @@ def leaving(unit: Unit) -> tuple[Tensor, ...]:
 
 def copies(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
     """Everything that moves over the link in a step."""
+    yield from copies_of_weights(plan, mine, sharding)
+    yield from copies_of_activations(mine)
+
+
+def copies_of_weights(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
+    """Weights and gradients that move over the link."""
     if weights_on_host(plan):
         yield from _of_sets(plan, mine, sharding)
     elif updates_on_host(plan):
         yield from _of_update(plan, mine, sharding)
+
+
+def copies_of_activations(mine: Sequence[Unit]) -> Iterator[Copied]:
+    """What layers save for backward, on its way down after forward and up before backward."""
     for unit in mine:
         amount = total(tensor.bytes() for tensor in leaving(unit))
         yield unit.name, unit.count, HostCopy(OF_ACTIVATIONS, DOWN, "forward", amount, per_step=False)

@@ -41,6 +41,9 @@ class Pace:
         return self.forward + self.inputs + self.weights
 
 
+Others = Sequence[tuple[Amount, Pace]]  # how many devices have which pace
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """One schedule. `held`: micro-batches whose activations wait, for each chunk of a device, where most are held.
@@ -54,7 +57,7 @@ class Pipeline:
     waits: str
     held: Callable[[Place], tuple[Amount, ...]]
     waiting: Callable[[Place], Amount]
-    bubble: Callable[[Sequence[Pace], Pace, int], Amount]
+    bubble: Callable[[Others, Pace, Amount], Amount]
     source: str
     ways: int = 1
     delays: bool = False
@@ -123,30 +126,35 @@ def _distance(place: Place) -> Amount:
 # --- how long a device waits --------------------------------------------------------------------
 
 
-def _fill(others: Sequence[Pace], _: Pace, chunks: int) -> Amount:
+def _number(others: Others) -> Amount:
+    return sum(number for number, _ in others)
+
+
+def _fill(others: Others, _: Pace, chunks: Amount) -> Amount:
     """One micro-batch of every other device, or a chunk of it."""
-    return sum(pace.seconds for pace in others) / chunks
+    return sum(number * pace.seconds for number, pace in others) / chunks
 
 
-def _fill_with_weights(others: Sequence[Pace], own: Pace, chunks: int) -> Amount:
+def _fill_with_weights(others: Others, own: Pace, chunks: Amount) -> Amount:
     """While F and B of the others pass by, W that was put off is done, at most as long as F would take."""
-    passing = sum(pace.forward + pace.inputs for pace in others)
-    return maximum(0.0, passing - len(others) * minimum(own.forward, own.weights)) / chunks
+    passing = sum(number * (pace.forward + pace.inputs) for number, pace in others)
+    return maximum(0.0, passing - _number(others) * minimum(own.forward, own.weights)) / chunks
 
 
-def _fill_with_weights_of_two(others: Sequence[Pace], own: Pace, _: int) -> Amount:
+def _fill_with_weights_of_two(others: Others, own: Pace, _: Amount) -> Amount:
     """Two of W fill what B of the others takes; F is ahead of it, and the next step begins as this one ends."""
-    return maximum(0.0, sum(pace.inputs for pace in others) - 2 * len(others) * own.weights)
+    return maximum(0.0, sum(number * pace.inputs for number, pace in others) - 2 * _number(others) * own.weights)
 
 
-def _fill_from_both_ends(others: Sequence[Pace], own: Pace, _: int) -> Amount:
+def _fill_from_both_ends(others: Others, own: Pace, _: Amount) -> Amount:
     """(P/2 - 1) (F&B + B - 3 W), F&B being forward and full backward of two micro-batches at once, B full backward.
 
     Stages are half of what a device holds, and the mirror image of the slowest device is no wait.
     """
-    share = (len(others) - 1) / max(1, len(others))
-    passing = sum(pace.forward + 2 * pace.inputs for pace in others)
-    return maximum(0.0, share * (passing - len(others) * own.weights) / 4)
+    count = _number(others)
+    share = (count - 1) / maximum(1, count)
+    passing = sum(number * (pace.forward + 2 * pace.inputs) for number, pace in others)
+    return maximum(0.0, share * (passing - count * own.weights) / 4)
 
 
 FILL = "sum of F + B + W of a micro-batch of the other devices"

@@ -31,10 +31,10 @@ class Program:
     sharding: Sharding
 
 
-def program(plan: Plan, role: Role) -> Program:
-    """Everything one device of a role runs in a step."""
+def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Program:
+    """Everything one device of a role runs in a step; `mine`: its units, where they are there already."""
     build = builder(plan)
-    mine = units(build, role)
+    mine = mine or units(build, role)
     degrees = plan.parallelism
     several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
@@ -42,11 +42,9 @@ def program(plan: Plan, role: Role) -> Program:
     sharding = Sharding(degrees.zero, axes, degrees.replicate > 1, scattered, frozenset(_by_rows(plan, build)))
     if plan.model.bare:
         return Program(mine, (), (), sharding)
-    scattered = plan.stack.scatter_sends and plan.parallelism.tensor > 1
-    sends = tuple(_sends(build, role, scattered=scattered))
     shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]
     moved = exchanges(plan, sets(plan, mine, sharding), sharding)
-    return Program(mine, (*shared, *moved), sends, sharding)
+    return Program(mine, (*shared, *moved), tuple(sends(plan, role)), sharding)
 
 
 def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
@@ -64,12 +62,13 @@ def _tied_over_stages(plan: Plan, role: Role) -> Iterator[Tensor]:
         yield builder(plan).input().weights[0]
 
 
-def _sends(build: Builder, role: Role, *, scattered: bool) -> Iterator[tuple[sympy.Expr, str, Collective]]:
+def sends(plan: Plan, role: Role) -> Iterator[tuple[sympy.Expr, str, Collective]]:
     """The residual stream to the next stage, its gradient to the one before, each as often as a chunk's end is sent on.
 
-    `scattered`: where every tensor-parallel rank holds all of it, each sends a share, and the receivers gather theirs.
+    Where every tensor-parallel rank holds all of it, a stack may have each send a share, and the receivers gather
+    theirs.
     """
-    whole_stream = build.entry()
+    scattered, whole_stream = plan.stack.scatter_sends and plan.parallelism.tensor > 1, builder(plan).entry()
     shares = scattered and not whole_stream.split
     stream = whole_stream.on((("seq", "tensor"),), "stream.share") if shares else whole_stream
     counts = {name: symbol(name) for name in ("sends", "returns") if getattr(role, name)}

@@ -52,16 +52,16 @@ def roles(plan: Plan) -> tuple[Role, ...]:
     """The roles of a plan's devices, from the first stage to the last."""
     stages = plan.parallelism.pipeline
     per_stage = plan.cluster.devices // stages
-    dealt = _layers(plan.model, plan.parallelism)
+    dealt = dealt_layers(plan.model, plan.parallelism)
     alike: dict[Role, list[int]] = {}
     for device in range(stages):
-        alike.setdefault(_described(plan, device, dealt), []).append(device)
+        alike.setdefault(described(plan, device, dealt), []).append(device)
     found = [replace(role, stages=tuple(held), devices=per_stage * len(held)) for role, held in alike.items()]
     return tuple(_named(found))
 
 
-def _described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
-    """What one device holds and sends, without its name and place."""
+def described(plan: Plan, device: int, dealt: Sequence[tuple[int, ...]]) -> Role:
+    """What one device holds and sends, without its name and place; `dealt`: the layers of every chunk."""
     mesh, rule = plan.parallelism, schedule(plan.parallelism)
     final = slots(mesh) - 1
     mine = placed(rule, device, mesh.pipeline, mesh.interleave)
@@ -105,7 +105,7 @@ def _named(found: list[Role]) -> Iterator[Role]:
         yield replace(role, name=name)
 
 
-def _layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
+def dealt_layers(model: Model, mesh: Parallelism) -> list[tuple[int, ...]]:
     """Layers of each group in every chunk, from the embedding to the head."""
     sequence, begin, found = order(model), 0, []
     for size in chunks(model, mesh):

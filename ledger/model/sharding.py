@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import sympy
 
@@ -66,6 +66,7 @@ class Sharding:
         first = {"optimizer": 1, "gradients": 2, "weights": 3}[what]
         return bool(self.axes) and self.stage >= first
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - few ways of sharing, each a plain value
     def held(self, what: str, weight: Tensor) -> sympy.Expr:
         """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat shares."""
         if what == "gradients" and weight.frozen:
@@ -76,6 +77,7 @@ class Sharding:
             return weight.sharded(self.degree(weight))
         return CeilDiv(weight.elements(), self.degree(weight))
 
+    @lru_cache(maxsize=1 << 16)  # noqa: B019 - as `held`
     def padded(self, weight: Tensor) -> sympy.Expr:
         """Elements of the weight put together from equal shares."""
         return product(self.degree(weight), self.held("optimizer", weight)) if self.axes else weight.elements()

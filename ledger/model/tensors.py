@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import sympy
@@ -35,6 +35,7 @@ def product(*factors: Any) -> sympy.Expr:
     return sympy.Mul(*[factor if isinstance(factor, sympy.Expr) else sympy.sympify(factor) for factor in factors])
 
 
+@lru_cache(maxsize=1 << 16)
 def sized(dtype: str, elements: Any) -> sympy.Expr:
     """Bytes of so many elements."""
     size = dtypes.size(dtype)
@@ -65,6 +66,13 @@ class Tensor:
     earlier: bool = False
     of_loss: bool = False
     block: str = ""
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.dims, self.dtype, self.role, self.split, self.view_of, self.frozen))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def storage(self) -> str:

@@ -44,6 +44,9 @@ def replace_file(path: Path, content: bytes) -> bool:
             file.write(content)
         temporary.chmod(0o644)
         temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise type(error)(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
@@ -15,6 +15,7 @@ from ledger.spec.sources import Source
 NAMED_PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
 DEFAULT_PARTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
 DEFAULT_FABRIC = "h100-400g"  # the cluster whose network is assumed where a plan states none
+PRICE = ("assumptions", "price")  # where a plan states one
 LONGEST_CHAIN = 8  # parts that are based on parts
 HERE = Source("", "", "")  # beside what is typed on the command line: the folder in which it is typed
 
@@ -23,14 +24,19 @@ HERE = Source("", "", "")  # beside what is typed on the command line: the folde
 class Expanded:
     """A document with its parts in place; `failed` are those that could not be read, with the problems.
 
-    `names` are what the parts go by, `named` the places in the plan that say which part it is.
+    `warnings` are of parts that are legal, and described for another device.
+
+    `names` are what the parts go by, `named` the places in the plan that say which part it is, `bases` the names of all
+    that a part is based on.
     """
 
     node: Node
     texts: Mapping[str, str]
     names: Mapping[str, str]
     named: Mapping[str, Location]
+    bases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     failed: frozenset[str] = frozenset()
 
     def having(self, kind: str, part: ResolvedPart, place: Location) -> Expanded:
@@ -41,7 +47,14 @@ class Expanded:
             texts={**self.texts, **part.texts},
             names={**self.names, kind: part.name},
             named={**self.named, kind: place},
+            bases={**self.bases, kind: part.bases},
         )
+
+    def stating(self, path: tuple[str, str], part: ResolvedPart) -> Expanded:
+        """The same with a part in place that stands within another one, which is made where there is none."""
+        outer, key = path
+        holder = self.node.fields.get(outer, Node({}, part.node.where)).within({key: part.node}, {})
+        return replace(self, node=self.node.within({outer: holder}, {}), texts={**self.texts, **part.texts})
 
     def failing(self, part: str, error: SpecError) -> Expanded:
         """The same with one part more that could not be read."""
@@ -51,11 +64,12 @@ class Expanded:
 
 @dataclass(frozen=True)
 class ResolvedPart:
-    """One part in full: its node, the name it goes by, the texts its values stand in."""
+    """One part in full: its node, the name it goes by, the texts its values stand in, the names it is based on."""
 
     node: Node
     name: str
     texts: Mapping[str, str]
+    bases: tuple[str, ...] = ()
 
 
 def expand(node: Node, source: Source, library: Library) -> Expanded:
@@ -73,7 +87,20 @@ def expand(node: Node, source: Source, library: Library) -> Expanded:
             whole = whole.failing(kind, error)
             continue
         whole = whole.having(kind, part, given.where if kind in node.fields else part.node.where)
-    return whole
+    return _with_named_price(whole, source, library)
+
+
+def _with_named_price(whole: Expanded, source: Source, library: Library) -> Expanded:
+    """The same with a price that is named or based on another in place: the one part within a part."""
+    kind, key = PRICE
+    assumptions = whole.node.fields.get(kind)
+    if assumptions is None or key not in assumptions.fields:
+        return whole
+    try:
+        price = resolve(assumptions.fields[key], key, source, library)
+    except SpecError as error:
+        return whole.failing(kind, error)
+    return whole.stating(PRICE, price)
 
 
 def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> ResolvedPart:
@@ -91,7 +118,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
         below = resolve(read_again(source.text, source.file), kind, source, library, depth + 1)
     except SpecError as error:
         raise SpecError(error.problems, {**texts, **error.sources}) from error
-    part = replace(below, name=source.name, texts={**texts, **below.texts})
+    part = replace(below, name=source.name, texts={**texts, **below.texts}, bases=(source.name, *below.bases))
     if named is given:
         return part
     own = {key: inner for key, inner in given.fields.items() if key != "base" and inner is not named}

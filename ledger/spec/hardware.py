@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from ledger.spec.kernel_classes import HOST_LINK, KernelClass, kernel_class
+from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
 from ledger.spec.parts import At, Nested, PartHeader
-from ledger.spec.price_lists import TRANSFER_FORMS, NameOf, PriceOf, PriceParameters, priced_forms
+from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
     NEEDED,
     SOURCED,
@@ -31,6 +31,7 @@ PEAK_RATES = members(
 )
 SOURCED_COUNT = Sourced(Integer(1, 1_000_000))
 SPELLINGS_OF_NAME = ListOf(String())
+DEVICE = String(1, 200)  # an accelerator by its name, an alias, or what a file of one's own is called
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,6 @@ class Curve:
     region: Annotated[str, "Where the fit holds: `m, n, k >= 512`."] = ""
     ranks: Annotated[int, Integer(0, 1_000_000), "Nested size of a collective's fit; 0: any."] = 0
     head_dim: Annotated[int, Integer(0, 65_536), "Head size of an attention fit; 0: any."] = 0
-    link: Annotated[
-        float,
-        quantity("B/s"),
-        "Of a transfer, the data sheet's speed of the link that was measured, where the device's differs: the measured "
-        "bandwidth is scaled by their ratio.",
-    ] = 0.0
-
-    def over(self, speed: float) -> float:
-        """The measured bandwidth, B/s, over a link of this speed."""
-        return self.parameters["B"] * (speed / self.link) if self.link else self.parameters["B"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +109,15 @@ class Accelerator:
     ]
     scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join."]
     host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
+    scaleup_measured: Annotated[
+        float,
+        At("scaleup.measured"),
+        quantity("B/s"),
+        "The speed of the links whose transfers were measured, where it is another: their bandwidth is scaled.",
+    ] = 0.0
+    host_measured: Annotated[float, At("host_link_measured"), quantity("B/s"), "The same of the link to the host."] = (
+        0.0
+    )
     power: Annotated[
         float,
         quantity("W"),
@@ -145,6 +145,27 @@ class Accelerator:
         tuple[Curve, ...], ListOf(PriceOf(Curve)), "Measured ceilings, each a few fitted numbers with their origin."
     ] = ()
 
+    def with_links(self, scaleup: float, host: float) -> Accelerator:
+        """The device with links of these speeds, B/s; its transfers were measured over the links that it had."""
+        had = self.scaleup_bandwidth or (self.host_bandwidth if scaleup else 0.0)
+        return replace(
+            self,
+            scaleup_bandwidth=scaleup,
+            scaleup_measured=self.scaleup_measured or had,
+            host_bandwidth=host,
+            host_measured=self.host_measured or self.host_bandwidth,
+        )
+
+    def over_links(self, bandwidth: float) -> float:
+        """A measured bandwidth between devices, B/s, over what joins them: their links, or the host's without any."""
+        if not self.scaleup_bandwidth:
+            return self.over_host_link(bandwidth)
+        return bandwidth * (self.scaleup_bandwidth / self.scaleup_measured) if self.scaleup_measured else bandwidth
+
+    def over_host_link(self, bandwidth: float) -> float:
+        """A measured bandwidth to the host or from it, B/s, over the link that the device has."""
+        return bandwidth * (self.host_bandwidth / self.host_measured) if self.host_measured else bandwidth
+
     @cached_property
     def curves(self) -> Mapping[KernelClass, tuple[Curve, ...]]:
         """The fitted prices of each class."""
@@ -152,20 +173,6 @@ class Accelerator:
         for curve in self.calibration:
             found.setdefault(curve.what, []).append(curve)
         return {what: tuple(curves) for what, curves in found.items()}
-
-
-def measured_over(old: Accelerator, new: Accelerator) -> Accelerator:
-    """The new device, whose transfers were measured over the links of the old one where they do not say so yet."""
-    speeds = (old.scaleup_bandwidth, new.scaleup_bandwidth), (old.host_bandwidth, new.host_bandwidth)
-    if all(one == other for one, other in speeds):
-        return new
-    curves = tuple(_over_old_link(curve, *speeds[curve.what.family == HOST_LINK]) for curve in new.calibration)
-    return replace(new, calibration=curves)
-
-
-def _over_old_link(curve: Curve, old: float, new: float) -> Curve:
-    transfer = curve.form in TRANSFER_FORMS and not curve.link
-    return replace(curve, link=old) if transfer and old != new else curve
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,11 @@ class Cluster:
 
     devices: Annotated[int, degree(), "Accelerators in the job."]
     devices_per_node: Annotated[int, degree(), "Accelerators that share one host."]
+    accelerator: Annotated[
+        str,
+        DEVICE,
+        "The device whose nodes it describes: `h100-sxm`; a plan on another one is warned. Any where it is left out.",
+    ] = ""
     scaleout_bandwidth: Annotated[
         float, At("scaleout.bandwidth"), quantity("B/s"), "Line rate, one way, per device: `400 Gb/s`.", NEEDED
     ] = 0.0

@@ -12,14 +12,15 @@ from typing import Any
 from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.places import Places
-from ledger.spec.plan import Group, Offload, Origin, Plan, Recompute
+from ledger.spec.plan import Group, Offload, Origin, Plan, Price, Recompute
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
-ATOMIC = (Recompute, Offload, KernelClass)  # one choice, whatever it is made of
+ATOMIC = (Recompute, Offload, KernelClass, Price)  # one choice, whatever it is made of
+UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
 UNREAD = (
     "name",
     "title",
@@ -71,7 +72,9 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         if field.name in NAMED and one.name != other.name:
             found.append(_replaced(old, new, field.name, tuple(leaves)))
         elif field.name != "kernels" or not _follow_the_stack(old, new):
-            found.extend(leaf for leaf in leaves if leaf.path != "cluster.name" and "stack.kernels" not in leaf.path)
+            found.extend(
+                leaf for leaf in leaves if leaf.path not in UNREAD_OF_CLUSTER and "stack.kernels" not in leaf.path
+            )
     return tuple(found)
 
 
@@ -113,6 +116,8 @@ def spec_text(value: Any, path: str) -> str:
     if isinstance(value, Recompute):
         several = {"every": f"every {value.every}", "keep": f"keep {', '.join(value.keep)}"}
         return several.get(value.policy, value.policy)
+    if isinstance(value, Price):
+        return f"{write(value.per_device_hour, 'USD')}, {value.date}"
     if value is None:
         return ABSENT
     if isinstance(value, bool):

@@ -8,13 +8,13 @@ from typing import Any
 
 from ledger.spec.evidence import EVIDENCE
 from ledger.spec.parts import PartOf, ValuesOf, definition_name, header_of, nested_types, spec_type
-from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Stack
+from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Price, Stack
 from ledger.spec.suite import Suite
 from ledger.spec.value_types import ValueType
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LIBRARY_PARTS: Mapping[str, type] = {
-    header_of(cls).kind: cls for cls in (Accelerator, Cluster, Model, Precision, Optimizer, Stack)
+    header_of(cls).kind: cls for cls in (Accelerator, Cluster, Price, Model, Precision, Optimizer, Stack)
 }
 TYPES: Mapping[str, ValueType] = {
     "plan": ValuesOf(Plan),

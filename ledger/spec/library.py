@@ -16,6 +16,7 @@ FOLDERS: Mapping[str, str] = {
     "plan": ".",
     "accelerator": "accelerators",
     "cluster": "clusters",
+    "price": "prices",
     "model": "models",
     "precision": "precisions",
     "optimizer": "optimizers",

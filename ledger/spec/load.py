@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
-from ledger.spec.expand import Expanded, ResolvedPart, assume_fabric, expand, resolve
+from ledger.spec.device_parts import for_its_device
+from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, resolve
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.library import Library, default_library, display_path, read_once
@@ -24,6 +25,7 @@ from ledger.spec.plan import (
     Optimizer,
     Plan,
     Precision,
+    Price,
     Reading,
     Stack,
 )
@@ -88,14 +90,16 @@ def _draft(reading: Reading) -> Draft:
         raise SpecError([other], {source.file: source.text})
     settings = read_overrides(reading.overrides)
     texts = {setting.text: setting.text for setting in settings}
-    early, late = [s for s in settings if len(s.steps) == 1], [s for s in settings if len(s.steps) > 1]
+    early = [setting for setting in settings if len(setting.steps) == 1 or setting.steps == PRICE]
+    late = [setting for setting in settings if setting not in early]
     whole = expand(_applied(node, early, texts), source, shelf)
     late = [setting for setting in late if setting.steps[0] not in whole.failed]
     changed = _applied(whole.node, late, texts)
     if late and (device := whole.node.fields.get("accelerator")):
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
     whole = replace(whole, node=changed, texts={**whole.texts, **texts})
-    return _checked(assume_fabric(whole, source, shelf), reading)
+    whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
+    return _checked(whole, reading)
 
 
 # Fields that only one kind of spec has.
@@ -107,6 +111,7 @@ TELLING: Mapping[str, str] = {
     "layers": "model",
     "peak": "accelerator",
     "scaleout": "cluster",
+    "per_device_hour": "price",
     "compute": "precision",
     "matmul": "precision",
     "flops": "optimizer",
@@ -141,6 +146,11 @@ def read_accelerator(text: str, file: str) -> Accelerator:
 def load_cluster(given: str | Path) -> Cluster:
     """The cluster of a name or a file; raises SpecError."""
     return _load(given, Cluster, default_library())
+
+
+def load_price(given: str | Path) -> Price:
+    """The price of a device, by the device's name or from a file; raises SpecError."""
+    return _load(given, Price, default_library())
 
 
 def load_model(given: str | Path) -> Model:
@@ -199,7 +209,8 @@ def _checked(whole: Expanded, reading: Reading) -> Draft:
     problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(RULES, built, at)]
     plan = None
     if not unsound and all(part in built for part in PARTS):
-        plan = build.plan(built, node, reading, at, () if problems else check_rules(WARNINGS, built, at))
+        warnings = () if problems else (*check_rules(WARNINGS, built, at), *whole.warnings)
+        plan = build.plan(built, node, reading, at, warnings)
     return Draft(plan, tuple(problems), whole.texts)
 
 

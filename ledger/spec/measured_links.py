@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ledger.spec.kernel_classes import HOST_LINK, kernel_class
-from ledger.spec.price_lists import TRANSFER_FORMS
+from ledger.spec.quantities import QuantityError, parse
 from ledger.spec.reader import Node
 
-# The speeds of links by their paths in an accelerator's spec; measured transfers go over the first, or to the host.
-SCALEUP: tuple[str, ...] = ("scaleup", "bandwidth")
-TO_HOST: tuple[str, ...] = ("host_link",)
+TO_HOST = ("host_link",)
+# The speed of a link by its path in an accelerator's spec, and where the speed stands at which it was measured.
+MEASURED: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("scaleup", "bandwidth"): ("scaleup", "measured"),
+    TO_HOST: ("host_link_measured",),
+}
 
 
 def with_measured_links(below: Node, above: Node) -> Node:
-    """The accelerator `above`, made by changing `below`: its measured transfers say at which speed they were."""
-    known = {path: _at(below, path) for path in (SCALEUP, TO_HOST)}
-    moved = {path: old for path, old in known.items() if old is not None and _differs(old, _at(above, path))}
-    if not moved or "calibration" not in above.fields:
-        return above
-    curves = above.fields["calibration"]
-    items = tuple(_measured_at(curve, moved) for curve in curves.items)
-    return above.within({"calibration": Node(items, curves.where)}, {})
+    """The accelerator `above`, made by changing `below`: it says at which speed of a changed link transfers were timed.
 
-
-def _measured_at(curve: Node, moved: Mapping[tuple[str, ...], Node]) -> Node:
-    """A fitted price with the old speed of the link that it is of; one that says its own keeps it."""
-    what, form = (str(curve.fields[key].value) if key in curve.fields else "" for key in ("what", "form"))
-    if form not in TRANSFER_FORMS or "link" in curve.fields:
-        return curve
-    path = TO_HOST if kernel_class(what).family == HOST_LINK else SCALEUP
-    return curve.within({"link": moved[path]}, {"link": moved[path].where}) if path in moved else curve
+    Devices that share only the host's link were timed over that one.
+    """
+    for path, measured in MEASURED.items():
+        old, new = _at(below, path), _at(above, path)
+        if old is None or new is None or _is_same(old, new) or _at(above, measured) is not None:
+            continue
+        timed_over = _at(below, TO_HOST) if _is_zero(old) else old
+        above = _put(above, measured, timed_over) if timed_over else above
+    return above
 
 
 def _at(node: Node, path: tuple[str, ...]) -> Node | None:
@@ -42,5 +38,21 @@ def _at(node: Node, path: tuple[str, ...]) -> Node | None:
     return node.fields.get("value", node)
 
 
-def _differs(old: Node, new: Node | None) -> bool:
-    return new is not None and old.plain() != new.plain()
+def _is_same(old: Node, new: Node) -> bool:
+    """Whether two speeds are written alike, or neither is a link."""
+    return old.plain() == new.plain() or (_is_zero(old) and _is_zero(new))
+
+
+def _is_zero(speed: Node) -> bool:
+    """Whether there is no such link; what is no speed is told elsewhere."""
+    try:
+        return parse(str(speed.value), "B/s") == 0
+    except QuantityError:
+        return False
+
+
+def _put(node: Node, path: tuple[str, ...], value: Node) -> Node:
+    """The mapping with a value at a path of mappings that are there."""
+    first, *rest = path
+    inner = _put(node.fields[first], tuple(rest), value) if rest else value
+    return node.within({first: inner}, {first: value.where} if first not in node.keys else {})

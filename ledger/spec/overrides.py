@@ -1,4 +1,4 @@
-"""`--set key=value`: values put into a document before it is validated, each with a place of its own."""
+"""`--set key=value`: values put into a document before it is validated, each with a place of its own; `null` unsets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ledger.spec.paths import is_known
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read_value
 
@@ -24,6 +25,11 @@ class Override:
     def text(self) -> str:
         """The text as typed, which is also the `file` of its places."""
         return self.where.file
+
+    @property
+    def unsets(self) -> bool:
+        """Whether it is `null`, which takes away what is stated."""
+        return self.value.value is None
 
 
 def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
@@ -51,10 +57,12 @@ def assignments(values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def apply(root: Node, override: Override) -> Node:
-    """The document with the override's value at its key, or without the key where the value is null.
+    """The document with the override's value at its key; mappings on the way are made where there are none.
 
-    Mappings on the way are made where there are none.
+    After `null`, it is as if the key had never been written; a key that no spec has is left to be refused as unknown.
     """
+    if override.unsets and not _states(root, override.steps, override) and is_known(".".join(override.steps)):
+        return root
     return _put(root, override.steps, override)
 
 
@@ -71,27 +79,30 @@ def _read(setting: str) -> Override:
     return Override(steps, read_value(value, start), where)
 
 
+def _states(node: Node, steps: tuple[str, ...], override: Override) -> bool:
+    """Whether a document has a value at a dotted key; raises SpecError for an entry that a list does not have."""
+    if not steps:
+        return True
+    step, rest = steps[0], steps[1:]
+    if isinstance(node.value, tuple):
+        return _states(node.items[_index(node, step, override)], rest, override)
+    return step in node.fields and _states(node.fields[step], rest, override)
+
+
 def _put(node: Node, steps: tuple[str, ...], override: Override) -> Node:
     if not steps:
         return override.value
     step, rest = steps[0], steps[1:]
     if isinstance(node.value, tuple):
         index = _index(node, step, override)
-        items = (*node.items[:index], _put(node.items[index], rest, override), *node.items[index + 1 :])
-        return Node(items, node.where)
+        kept = () if override.unsets and not rest else (_put(node.items[index], rest, override),)
+        return Node((*node.items[:index], *kept, *node.items[index + 1 :]), node.where)
     fields: Mapping[str, Node] = node.fields
-    if override.value.value is None and (not rest or step not in node.fields):
-        return _without(node, step)
+    if override.unsets and not rest and step in fields:
+        return node.without(step)
     inner = _put(fields.get(step, Node(None, override.where)), rest, override)
     holder = node if isinstance(node.value, Mapping) else Node({}, override.where)
     return holder.within({step: inner}, {step: override.where})
-
-
-def _without(node: Node, step: str) -> Node:
-    """The mapping without an entry, as if it had never been written; any other value as it is."""
-    if step not in node.fields:
-        return node
-    return Node({key: inner for key, inner in node.fields.items() if key != step}, node.where, node.keys)
 
 
 def _index(node: Node, step: str, override: Override) -> int:

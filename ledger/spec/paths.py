@@ -53,6 +53,11 @@ def type_of(path: str) -> ValueType | None:
     return _at(path)[0]
 
 
+def is_known(path: str) -> bool:
+    """Whether a spec may say something at a path."""
+    return _at(path)[0] is not None
+
+
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
     kind = _at(path)[0]

@@ -11,7 +11,7 @@ from ledger.spec.architecture import Group, Model, Norm
 from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
-from ledger.spec.hardware import Accelerator, Cluster, Curve
+from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
 from ledger.spec.library import Library
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
@@ -92,14 +92,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per device and hour, with the date of the offer."""
+    """US dollars per device and hour, with the date of the offer and the device that it is for."""
 
     spec: ClassVar[PartHeader] = PartHeader(
-        meaning="What one device costs, and who offers it.", extra=(replace(SOURCED, needed=NEEDED),)
+        title="A price: an hour of a device",
+        meaning="What one device costs, and who offers it. A plan that states none takes the library's of its "
+        "accelerator.",
+        kind="price",
+        beside={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
     )
 
     per_device_hour: Annotated[float, quantity("USD"), "`2.50 USD`."]
     date: Annotated[str, DATE, "Date of the offer: `2026-05-18`."]
+    accelerator: Annotated[
+        str,
+        DEVICE,
+        "The device that it is for: `h100-sxm`. In a plan that leaves it out, the one that the plan's file names.",
+    ] = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)

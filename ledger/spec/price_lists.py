@@ -24,9 +24,6 @@ DIGITS = 4  # of a parameter
 WRITTEN: Mapping[str, tuple[float, str]] = {"s": (1e6, " us"), "B/s": (1e-9, " GB/s"), "1": (1.0, "")}
 
 
-TRANSFER_FORMS = ("collective", "send")  # whose bandwidth is that of a link
-
-
 def priced_forms() -> tuple[str, ...]:
     """The forms that a price list may have."""
     return tuple(name for name, form in PRICE_FORMS.items() if form.priced)

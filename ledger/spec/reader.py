@@ -63,6 +63,11 @@ class Node:
         """The same mapping with these entries put into it, or over those it has."""
         return Node({**self.fields, **fields}, self.where, {**self.keys, **keys})
 
+    def without(self, key: str) -> Node:
+        """The same mapping as if the key had never been written."""
+        fields = {name: node for name, node in self.fields.items() if name != key}
+        return Node(fields, self.where, {name: place for name, place in self.keys.items() if name != key})
+
 
 def as_node(value: Any, where: Location) -> Node:
     """A plain value of scalars, lists and mappings as a node, all of it in one place."""

@@ -51,7 +51,7 @@ def test_the_bubble_is_what_the_order_waits(name: str, devices: int, count: int,
     """With equal stages, the step takes as long as PyTorch's order of work takes, work by work."""
     found = order(CLASSES[name], devices, count, chunks)
     own = pace(EVEN, chunks)
-    bubble = PIPELINES[name].bubble([own] * (devices - 1), own, chunks)
+    bubble = PIPELINES[name].bubble([(devices - 1, own)], own, chunks)
     step = makespan(found, dict.fromkeys(range(devices * chunks), EVEN))
     assert step == pytest.approx(count * own.seconds + bubble, rel=1e-12)
 
@@ -64,7 +64,7 @@ def test_zero_bubble_fills_with_weight_gradients(times: tuple[int, int, int], de
     found = order(CLASSES["zero_bubble"], devices, 4 * devices)
     step = makespan(found, dict.fromkeys(range(devices), each))
     own = pace(each)
-    bubble = PIPELINES["zero_bubble"].bubble([own] * (devices - 1), own, 1)
+    bubble = PIPELINES["zero_bubble"].bubble([(devices - 1, own)], own, 1)
     assert step == pytest.approx(4 * devices * own.seconds + bubble, rel=1e-12)
     assert bubble == (devices - 1) * (own.forward + own.inputs - min(own.weights, own.forward))
 
@@ -99,7 +99,7 @@ def test_twice_as_deep_a_pipeline_waits_for_nothing(times: tuple[int, int, int],
             assert flying[device] + waiting == min(count, 2 * devices - 1)
     skew = (devices - 1) * own.forward  # the last device begins, and ends, so much later than the first
     step = makespan(found, dict.fromkeys(range(devices), each)) - skew
-    assert step == pytest.approx(count * own.seconds + row.bubble([own] * (devices - 1), own, 1), rel=1e-12)
+    assert step == pytest.approx(count * own.seconds + row.bubble([(devices - 1, own)], own, 1), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
@@ -110,7 +110,7 @@ def test_a_slow_last_stage_sets_the_pace(name: str) -> None:
         stages, count = devices * chunks, 2 * devices
         times = dict.fromkeys(range(stages), EVEN)
         times[stages - 1] = {kind: factor * seconds for kind, seconds in EVEN.items()}
-        others = [pace(EVEN, chunks)] * (devices - 1)
+        others = [(devices - 1, pace(EVEN, chunks))]
         mine = [times[chunk * devices + devices - 1] for chunk in range(chunks)]
         own = Pace(*(sum(each[kind] for each in mine) for kind in EVEN))
         step = makespan(order(CLASSES[name], devices, count, chunks), times)
@@ -124,7 +124,7 @@ def test_one_forward_one_backward_never_takes_longer_than_its_closed_form(sizes:
     devices, count = len(sizes), rounds * len(sizes)
     times = {s: {kind: size * seconds for kind, seconds in EVEN.items()} for s, size in enumerate(sizes)}
     slowest = sizes.index(max(sizes))
-    others = [pace(times[stage]) for stage in range(devices) if stage != slowest]
+    others = [(1, pace(times[stage])) for stage in range(devices) if stage != slowest]
     form = count * pace(times[slowest]).seconds + PIPELINES["1f1b"].bubble(others, pace(times[slowest]), 1)
     step = makespan(order(CLASSES["1f1b"], devices, count), times)
     assert step <= form * (1 + 1e-12)
@@ -150,7 +150,7 @@ def test_ends_of_another_size_are_close_to_the_closed_form(
         mine = [times[stage] for stage in placed(PIPELINES[name], device, devices, chunks)]
         resource_shares.append(Pace(*(sum(each[kind] for each in mine) for kind in EVEN)))
     slowest = max(range(devices), key=lambda device: resource_shares[device].seconds)
-    others = [each for device, each in enumerate(resource_shares) if device != slowest]
+    others = [(1, each) for device, each in enumerate(resource_shares) if device != slowest]
     form = count * resource_shares[slowest].seconds + PIPELINES[name].bubble(others, resource_shares[slowest], chunks)
     assert makespan(order(CLASSES[name], devices, count, chunks), times) == pytest.approx(form, rel=1 / 10)
 
@@ -158,10 +158,8 @@ def test_ends_of_another_size_are_close_to_the_closed_form(
 @given(st.lists(st.tuples(*[st.floats(0.01, 9.0)] * 3), min_size=2, max_size=8), st.integers(0, 7))
 def test_bubbles_are_in_order(times: list[tuple[float, float, float]], place: int) -> None:
     """Whatever the stages take: 0 <= zero bubble <= 1F1B <= GPipe; several chunks wait less than one."""
-    own, *others = (
-        Pace(*times[place % len(times)]),
-        *(Pace(*t) for i, t in enumerate(times) if i != place % len(times)),
-    )
+    own = Pace(*times[place % len(times)])
+    others = [(1, Pace(*t)) for i, t in enumerate(times) if i != place % len(times)]
     waits = {name: PIPELINES[name].bubble(others, own, 1) for name in ("zero_bubble", "1f1b", "gpipe")}
     assert 0 <= waits["zero_bubble"] <= waits["1f1b"] <= waits["gpipe"]
     assert PIPELINES["interleaved"].bubble(others, own, 2) <= waits["1f1b"]
@@ -216,7 +214,7 @@ def test_both_ways_wait_as_published(devices: int, count: int) -> None:
         each = dict(zip((FORWARD, INPUTS, WEIGHTS), times, strict=True))
         forward, inputs, weights = times
         own = pace(each, 2)
-        bubble = row.bubble([own] * (devices - 1), own, 1)
+        bubble = row.bubble([(devices - 1, own)], own, 1)
         both, backward = forward + inputs + weights, inputs + weights
         assert bubble == pytest.approx((devices / 2 - 1) * (both + backward - 3 * weights))
         waits = makespan(mirrored(devices, count), dict.fromkeys(range(devices), each)) - count * own.seconds

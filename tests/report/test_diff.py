@@ -132,14 +132,15 @@ def test_degrees_that_need_each_other_are_one_cause() -> None:
 
 
 def test_another_named_part_is_one_input_with_its_values() -> None:
-    """Who names another accelerator changed one line; what differs in it stands below."""
+    """Who names another accelerator changed one line; what differs in it stands below, and its price follows."""
     old = load_plan(str(ROOT / "specs" / "70b.yaml"))
     new = load_plan(str(ROOT / "specs" / "70b.yaml"), ["accelerator=h200-sxm"])
-    (change,) = changes(old, new)
+    change, price = changes(old, new)
     assert (change.path, change.old, change.new) == ("accelerator", "h100-sxm", "h200-sxm")
+    assert (price.path, price.old, price.new) == ("assumptions.price", "2.5 USD, 2026-05", "3.5 USD, 2026-05")
     parts = [(part.path, part.old, part.new) for part in change.parts]
     assert ("accelerator.bandwidth", "3.35 TB/s", "4.8 TB/s") in parts
-    assert not changes(mix_plans(old, new, change.fields), new)
+    assert not changes(mix_plans(old, new, change.fields | price.fields), new)
 
 
 def test_many_inputs_are_not_attributed(base: Plan) -> None:

@@ -20,6 +20,7 @@ from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merge_points, roofline
 from ledger.spec.hardware import Curve
 from ledger.spec.kernel_classes import kernel_class
+from ledger.spec.problems import Location, Problem
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -235,3 +236,19 @@ def test_serving_shows_what_the_totals_have(compiled: Compiled, variants: dict[s
         key: str(value) for key, value in keys.items()
     }
     assert serving(Report(variants["bare"])) is None
+
+
+def test_the_verdict_says_at_which_price_and_what_to_mind(compiled: Compiled) -> None:
+    """Device and date of a price stand beside the cost, its source with the assumptions; warnings are in the box."""
+    device = compiled.plan.accelerator.name
+    shown = verdict(Report(compiled))
+    (cost,) = (number for number in shown.numbers if number.total.key == "cost.run")
+    price = compiled.plan.assumptions.price
+    assert price
+    assert cost.note == f"at ${price.per_device_hour:.2f} per {device} and hour, {price.date}"
+    rows = {row[0].text: row[1].text for row in assumptions(Report(compiled)).rows}
+    assert rows["price"] == f"${price.per_device_hour:.2f} per {device} and hour, {price.date}"
+    assert rows["source of the price"] == compiled.plan.origins["assumptions.price.per_device_hour"].source
+    warned = replace(compiled.plan, warnings=(Problem(Location("a.yaml"), "nodes of another device", "name others"),))
+    assert not shown.warnings
+    assert verdict(Report(replace(compiled, plan=warned))).warnings == ("nodes of another device",)

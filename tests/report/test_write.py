@@ -134,3 +134,11 @@ def test_two_runs_write_the_same_pdf(variants: dict[str, Compiled], tmp_path: Pa
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
+    """An error names the file that was asked for, not the one that it was to be renamed from; nothing is left."""
+    (tmp_path / "plan.md").mkdir()
+    with pytest.raises(OSError, match=r"plan\.md'$"):
+        replace_file(tmp_path / "plan.md", b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.md"]

@@ -15,6 +15,7 @@ from ledger.spec.load import (
     load_optimizer,
     load_plan,
     load_precision,
+    load_price,
     load_stack,
 )
 from ledger.spec.near import nearest
@@ -29,6 +30,7 @@ LOADERS = {
     "model": load_model,
     "optimizer": load_optimizer,
     "precision": load_precision,
+    "price": load_price,
     "stack": load_stack,
 }
 SHIPPED = [(kind, name) for kind in LOADERS for name in default_library().names(kind)]
@@ -76,6 +78,34 @@ def test_published_schemas_are_whole(kind: str) -> None:
 def test_every_accelerator_of_the_library_states_its_generation(name: str) -> None:
     """Kernels and number formats that run on some architectures only are refused where they do not."""
     assert load_accelerator(name).architecture
+
+
+@pytest.mark.parametrize("name", default_library().names("price"))
+def test_every_price_of_the_library_is_found_by_its_device(name: str) -> None:
+    """A price is looked up by the name of an accelerator, so its file has that name, and says the same."""
+    assert name in default_library().names("accelerator")
+    assert load_price(name).accelerator == name
+
+
+def test_every_cluster_of_the_library_describes_a_device_that_there_is() -> None:
+    """A cluster that says of which device its nodes are names one of the library."""
+    described = {load_cluster(name).accelerator for name in default_library().names("cluster")}
+    assert described - {""} <= set(default_library().names("accelerator"))
+
+
+def test_the_lecture_asks_the_same_prices() -> None:
+    """The lecture states offers by themselves, with their source; they are the library's."""
+    (budget,) = (
+        entry.fields["budget"]
+        for entry in read((default_library().folder("lecture") / "money.yaml").read_text("utf-8"), "money")
+        .fields["questions"]
+        .items
+        if "budget" in entry.fields
+    )
+    for offer in budget.fields["offers"].items:
+        stated: dict[str, object] = {key: node.plain() for key, node in offer.fields.items()}
+        known = load_price(str(stated["accelerator"]))
+        assert (stated["price"], stated["date"]) == (f"{known.per_device_hour:.2f} USD", known.date)
 
 
 def test_aliases_name_one_accelerator_or_are_refused() -> None:

@@ -64,6 +64,48 @@ def test_every_value_has_its_origin() -> None:
     assert origins["model"].where == Location("<text>", 5, 8)
 
 
+@pytest.mark.parametrize(
+    ("stated", "key", "left"),
+    [
+        ("parallelism={tensor: 2, zero: 1}", "parallelism.zero", "parallelism={tensor: 2}"),
+        ("kernels={attention: math, norm: eager}", "kernels.attention", "kernels={norm: eager}"),
+        ("run.tokens=2B tokens", "assumptions.mfu", "run.tokens=2B tokens"),
+        ("model.layers.decoder.attention.window=128", "model.layers.0.attention.window", "run.micro_batch=2"),
+        ("cluster={base: h100-400g, failure_rate: 0.001 /d}", "cluster.failure_rate", "cluster={base: h100-400g}"),
+        ("recompute=full", "parallelism.stages", "recompute=full"),
+    ],
+)
+@pytest.mark.parametrize("null", ["null", "~"])
+def test_null_unsets_what_is_stated(stated: str, key: str, left: str, null: str) -> None:
+    """A value that is taken back is as if it had never been written, whether the file states it or not."""
+    assert loaded(stated, f"{key}={null}").digest == loaded(left).digest
+
+
+def test_null_gives_what_a_plan_has_where_nothing_is_said() -> None:
+    """The plan is the one whose file lacks the line."""
+    without = SMALL.replace("tokens: 1B tokens, ", "")
+    assert loaded("run.tokens=null").digest == loaded(text=without).digest
+    assert loaded("run.tokens=null").run.tokens is None
+    assert loaded("train.lora=null").digest == loaded().digest
+
+
+def test_null_unsets_an_entry_of_a_list() -> None:
+    """An expectation that does not hold of a changed plan can be left out."""
+    expected = SMALL + "expect: [{parameters: 1, source: nowhere}, {devices: 8, source: this plan}]\n"
+    assert loaded("expect.0=null", text=expected).expect[0].key == "devices"
+
+
+def test_null_of_what_must_be_stated_is_missing() -> None:
+    """A key that a plan cannot do without is missed as if the file lacked it; one that no plan has is no key."""
+    assert messages("run=null") == ["this spec lacks `run`"]
+    assert messages("accelerator.bandwidth=null") == ["`accelerator` lacks `bandwidth`"]
+    assert messages("model=null") == ["this spec lacks `model`"]
+    (found,) = problems("parallelism.tensr=null")
+    assert found.message == "`tensr` is no field of `parallelism`"
+    assert found.where == Location("--set parallelism.tensr=null", 1, 7)
+    assert messages("model.layers.encoder.repeat=null") == ["the list has no entry `encoder`"]
+
+
 def test_an_override_has_no_source_it_was_not_given() -> None:
     """A number that the user put over a data sheet's is not the data sheet's."""
     origin = loaded("accelerator.bandwidth=3 TB/s").origins["accelerator.bandwidth"]

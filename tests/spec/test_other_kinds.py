@@ -9,7 +9,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.problems import SpecError
 
 
-@pytest.mark.parametrize("kind", ["accelerator", "evidence", "lecture", "model"])
+@pytest.mark.parametrize("kind", ["accelerator", "evidence", "lecture", "model", "price"])
 def test_another_kind_of_spec_is_called_what_it_is(kind: str) -> None:
     """One problem that names the kind, not a list of everything that a plan would have."""
     library = default_library()

@@ -67,9 +67,20 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
 
     `value` tells which weight's update holds most, and which weights are too small to be cut into blocks.
     """
+    yield from of_weights(program, plan, line, value)
+    yield from of_layers(program, plan, line)
+    yield from of_gradients(Moments(program, plan, line))
+
+
+def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> Iterator[Entry]:
+    """Of these stocks, weights, their optimizer states, and what the update holds."""
     yield from _weights(program, plan, line)
     yield from optimizer.kept(program, plan, line.whole, value)
     yield from optimizer.update(program, plan, line.last, value)
+
+
+def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
+    """Of these stocks, those that the passes of layers leave: inputs, what is saved for backward or put off."""
     yield from _inputs(program, line)
     yield from autocast.remembered(program, plan, line)
     yield from quantised.kept(program, line)
@@ -78,10 +89,13 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
             yield from _saved(unit, line, plan)
             yield from _rebuilt(unit, line)
     yield from waiting(program, plan, line)
-    moments = Moments(program, plan, line)
+
+
+def of_gradients(moments: Moments) -> Iterator[Entry]:
+    """Of these stocks, gradients, and what stays from set to set of weights that are held split."""
     yield from gradients.gradients(moments)
     if moments.gathering:
-        yield from transfers.lasting(moments.gathering.buffers, line)
+        yield from transfers.lasting(moments.gathering.buffers, moments.line)
 
 
 def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:

@@ -86,7 +86,8 @@ def alternatives(report: Report) -> ChartAndTable | None:
     return ChartAndTable(
         draw_chart(
             "Memory against time",
-            "Each dot is a layout that was tried; the dashed line joins those that no other of them beats in both.",
+            "Each dot is a layout that was tried"
+            + ("; the dashed line joins those that no other of them beats in both." if sum(best) > 1 else "."),
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
         Table("Other layouts, fastest first", (Column("layout"), *quantities, Column("front")), rows, 24),

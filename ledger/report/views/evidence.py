@@ -13,6 +13,7 @@ from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, columns, number_cell, slowest_role, text_cells
 from ledger.report.views.work import transfer_kinds
+from ledger.spec.inputs import origin
 from ledger.spec.kernel_classes import HOST_LINK, KernelClass
 
 if TYPE_CHECKING:
@@ -142,12 +143,12 @@ def assumptions(report: Report) -> Table:
 def assumption_rows(plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """Every assumption with its value, empty where the plan makes none, and what it is used for."""
     stated, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
-    price = stated.price
+    price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
         ("utilisation", numbers.percent(stated.mfu), "the napkin estimate only"),
-        ("price", f"{numbers.money(price.per_device_hour)} per device and hour" if price else "", "cost"),
-        ("date of the price", price.date if price else "", "prices change"),
+        ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
+        ("source of the price", offer.source if price and offer else "", "prices change"),
         ("headroom policy", stated.headroom, "the warning before memory runs out"),
         ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),

@@ -42,7 +42,7 @@ class VerdictView:
     """The verdict box; `known` is False where the plan says too little to judge the fit.
 
     `change` is what to change first, in a sentence; empty where nothing is known to help. `measured` is the error on
-    runs like the plan, of a page that shows them.
+    runs like the plan, of a page that shows them. `warnings` are the plan's, as `ledger check` tells them.
     """
 
     known: bool
@@ -56,6 +56,7 @@ class VerdictView:
     failed: tuple[str, ...]
     change: str = ""
     measured: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def verdict(report: Report) -> VerdictView:
@@ -76,6 +77,7 @@ def verdict(report: Report) -> VerdictView:
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
         advice(report),
         nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
+        tuple(problem.message for problem in compiled.plan.warnings),
     )
 
 
@@ -96,7 +98,7 @@ def fit_sentence(report: Report) -> str:
 
 def comparison_note(report: Report, key: str) -> str:
     """What a number is to be held against."""
-    values, assumptions = report.compiled.totals, report.compiled.plan.assumptions
+    values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved" and values.get("memory.capacity"):
         capacity = values["memory.capacity"]
         return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
@@ -109,8 +111,8 @@ def comparison_note(report: Report, key: str) -> str:
             return napkin
         low, high = (values[key] * (values[end] / values["time.step"]) for end in ("time.step.low", "time.step.high"))
         return f"between {numbers.duration(low)} and {numbers.duration(high)}; {napkin}"
-    if key == "cost.run" and assumptions.price:
-        return f"at {numbers.money(assumptions.price.per_device_hour)} per device and hour, {assumptions.price.date}"
+    if key == "cost.run" and (price := plan.assumptions.price):
+        return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}"
     if key == "mfu" and "hfu" in values:
         causal, recomputed = numbers.percent(values["mfu.causal"]), numbers.percent(values["hfu"])
         return f"full attention; {causal} causal, {recomputed} with what is recomputed"

@@ -116,10 +116,18 @@ def _alike(one: Accelerator, other: Accelerator) -> bool:
 
 def links_are_as_measured(accelerator: Accelerator, at: Places) -> Iterator[Problem]:
     """Transfers that were measured over a link of another speed are scaled, which is worth a word."""
-    speeds = {"scaleup.bandwidth": accelerator.scaleup_bandwidth, "host_link": accelerator.host_bandwidth}
-    for path, speed in speeds.items():
-        mine = [c for c in accelerator.calibration if c.link and (c.what.family == HOST_LINK) == (path == "host_link")]
-        for link in sorted({curve.link for curve in mine} - {speed}):
-            found = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(link, 'B/s')}"
-            said = f"their bandwidth is scaled by {speed / link:.3g}" if speed else "without links the host's is used"
+    device = accelerator
+    links = {
+        "scaleup.bandwidth": (device.scaleup_bandwidth, device.scaleup_measured),
+        "host_link": (device.host_bandwidth, device.host_measured),
+    }
+    # "B", the bandwidth of a link, is a parameter of transfers alone.
+    transfers = {curve.what.family == HOST_LINK for curve in device.calibration if "B" in curve.parameters}
+    for path, (speed, measured) in links.items():
+        timed = (path == "host_link") in transfers or (transfers and not device.scaleup_bandwidth)
+        if timed and measured and speed != measured:
+            found = f"{write(speed, 'B/s')} is stated, and transfers were measured at {write(measured, 'B/s')}"
+            said = (
+                f"their bandwidth is scaled by {speed / measured:.3g}" if speed else "without links the host's is used"
+            )
             yield Problem(at(f"accelerator.{path}"), f"{found}: {said}", "measure them: `ledger bench`, `calibrate`")

@@ -1,0 +1,1 @@
+"""Every legal layout of a plan, priced as arrays: the space, its pieces, and what is best in it."""

@@ -1,0 +1,250 @@
+"""A step and its memory put together from facts, for many layouts at once: arrays, a value for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ledger.arithmetic.values import maximum
+from ledger.books.evaluate import exact
+from ledger.books.memory.outside import HANDLES
+from ledger.books.memory.timeline import BACKWARD
+from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once
+from ledger.books.time import critical_path
+from ledger.books.totals import run
+from ledger.search.blocks import Block
+from ledger.search.facts import Array
+from ledger.search.shapes import Kind, Shape, Slot, place_values
+from ledger.search.space import LAYOUT
+from ledger.search.stacks import TRANSFERS, Stack, summed
+from ledger.search.variants import PIPELINE
+
+
+@dataclass(frozen=True)
+class Stage(StageTime):
+    """A stage's step as sums: `number` of them in a pipeline, seconds of kernels by phase."""
+
+    number: Array = 1
+    spent: Mapping[str, Array] | None = None
+
+    @property
+    def stages(self) -> Array:
+        """Devices of a pipeline that play the role."""
+        return self.number
+
+    @property
+    def computed(self) -> Mapping[str, Array]:
+        """Seconds of kernels in a step, the update aside, by phase."""
+        return self.spent or {}
+
+
+class Rows:
+    """Layouts whose stages are of the same kinds and work in one order: places of cells and of shapes."""
+
+    def __init__(self, stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array]) -> None:
+        self.stack, self.kinds, self.listed, self.rows = stack, kinds, listed, rows
+        self.plan, self.world = stack.plan, stack.world
+        self.schedule = listed[0].schedule
+        self.counts = stack.cells["count"][rows["cell"]]
+        self.count = np.array(self.world.counts, dtype=float)[self.counts]
+        self._layers: dict[Any, Array] = {}
+        self._live: dict[Any, Array] = {}
+
+    def cell(self, values: Array) -> Array:
+        """What is known of cells, for every row."""
+        return values if np.ndim(values) == 0 else values[self.rows["cell"]]
+
+    def layered(self, values: Array, kind: Kind, slots: Sequence[Slot]) -> Array:
+        """What is known of cells and counts of layers, for every row."""
+        if np.ndim(values) < 2:
+            return self.cell(values)
+        key = kind.held, id(slots[0])
+        if key not in self._layers:
+            listed = self.world.layer_list(kind.held)
+            self._layers[key] = np.array([listed.index(slot.role.layers) for slot in slots])[self.rows["shape"]]
+        return values[self.rows["cell"], self._layers[key]]
+
+    def shape(self, values: Sequence[float]) -> Array:
+        """What is known of shapes, for every row."""
+        first = values[0]
+        return first if all(value == first for value in values) else np.array(values, dtype=float)[self.rows["shape"]]
+
+    # --- time ---
+
+    @cached_property
+    def step(self) -> Array:
+        """Seconds of a step."""
+        times = [self.stage(place, kind) for place, kind in enumerate(self.kinds)]
+        chunks = self.shape([shape.mesh.interleave for shape in self.listed])
+        return critical_path(times, lambda others, own: self.schedule.bubble(others, own, chunks)).estimate
+
+    def stage(self, place: int, kind: Kind) -> Stage:
+        """One kind of stages in seconds."""
+        slots = [shape.slots[place] for shape in self.listed]
+        sends, returns = (self.shape([getattr(slot.role, name) for slot in slots]) for name in ("sends", "returns"))
+        layers = self.layers(slots)
+        passes = {}
+        for name, sent in (("forward", returns), ("backward", sends)):
+            parts = [(1, self._of_cells(self.stack.ends(name, kind)))]
+            parts += [(held, self._of_cells(self.stack.group_pass(name, unit, kind))) for unit, held in layers.items()]
+            if self.stack.passes_on:
+                parts.append((sent, self._of_cells(self.stack.group_pass(name, PIPELINE, kind))))
+            passes[name, "all"] = summed(parts)
+        late, computed, optimizer = self.update(kind, slots, layers)
+        once, _ = transfers_once(late, passes, self.plan)
+        staged = self.listed[0].mesh.pipeline > 1
+        send = self.cell(self.stack.send_seconds()) if staged else 0.0
+        waits = send_waits(replace(kind.role, sends=sends, returns=returns), send, self.plan)
+        device = passes["forward", "all"].device + passes["backward", "all"].device
+        spent = {"forward": self.count * device + computed}
+        number = self.shape([slot.stages for slot in slots])
+        return Stage(kind.role, self.count, (), passes, waits, optimizer, once, 0.0, number, spent)
+
+    def _of_cells(self, one: UnitPass) -> UnitPass:
+        shown = {kind: self.cell(seconds) for kind, seconds in one.shown.items()}
+        device, launch, tax = self.cell(one.device), self.cell(one.launch), self.cell(one.tax)
+        return UnitPass(device, launch, shown, tax, self.cell(one.weights), self.cell(one.hidden))
+
+    def layers(self, slots: Sequence[Slot]) -> dict[str, Array]:
+        """The layers of each group, for every row; none of a group that the stages do not hold."""
+        found = {}
+        for place, name in enumerate(self.stack.variants[0].group_names):
+            counts = [slot.role.layers[place] for slot in slots]
+            if any(counts):
+                found[name] = self.shape(counts)
+        return found
+
+    def update(self, kind: Kind, slots: Sequence[Slot], layers: Mapping[str, Array]) -> tuple[StepWork, Array, Array]:
+        """Transfers that a stage has once a step, seconds of kernels beside them, and of its update."""
+        transfers, computed, optimizer = self.stack.update(kind)
+        work = StepWork(**{name: self.layered(getattr(transfers, name), kind, slots) for name in TRANSFERS})
+        seconds = self.layered(computed, kind, slots)
+        for unit in self.stack.variants[0].tile.once:
+            times = layers.get(unit, 1 if self.stack.variants[0].holds(kind, unit) else 0)
+            own = self.stack.tile_once(unit) if np.any(times) else None
+            if own is not None:
+                found = StepWork(**{name: self.cell(getattr(own[0], name)) for name in TRANSFERS})
+                work = _together(work, found, times)
+                seconds = seconds + times * self.cell(own[1])
+        return work, seconds, self.layered(optimizer, kind, slots)
+
+    # --- memory ---
+
+    @cached_property
+    def memory(self) -> tuple[Array, Array]:
+        """Bytes at the fullest moment of the fullest device, and those that are reserved there."""
+        peak: Array = None
+        workspace: Array = 0
+        for place, kind in enumerate(self.kinds):
+            slots = [shape.slots[place] for shape in self.listed]
+            for variant in range(max(len(slot.variants) for slot in slots)):
+                for point, held in self.moments(kind, slots, variant):
+                    own = self.workspace(point)
+                    if peak is None:
+                        peak, workspace = held, own
+                        continue
+                    if workspace is not own:
+                        workspace = np.where(held > peak, own, workspace)
+                    peak = np.maximum(peak, held)
+        library = HANDLES * self.plan.accelerator.matmul_workspace
+        held = peak + library + workspace
+        pool = np.floor(held * self.plan.stack.fragmentation + 1e-3) - held
+        return peak, held + pool + self.plan.stack.context
+
+    def workspace(self, point: Any) -> Array:
+        """What the kernel of attention allocates at a moment."""
+        if point.phase != BACKWARD or not point.unit:
+            return 0
+        key = "workspace", point.unit
+        if key not in self._live:
+            self._live[key] = self.cell(self.stack.workspace(point.unit))
+        return self._live[key]
+
+    def moments(self, kind: Kind, slots: Sequence[Slot], variant: int) -> Iterator[tuple[Any, Array]]:
+        """Bytes at each moment of a kind of stages."""
+        stocks = self.stack.stocks(kind, self.schedule)
+        times = {times: self.times(times, slots, variant) for times in dict.fromkeys(key[2] for key in stocks)}
+        held = {key: self.cell(amount) * times[key[2]] for key, amount in stocks.items()}
+        for place, point in enumerate(kind.line.points):
+            total = self.layered(self.stack.lasting(kind, place), kind, slots)
+            for (first, last, _), amount in held.items():
+                if first <= place <= last:
+                    total = total + amount
+            steps = []
+            for references, more in self.stack.steps(kind, place):
+                step = self.layered(more, kind, slots)
+                for one in references:
+                    step = step + self.live(one)
+                steps.append(step)
+            yield point, total + maximum(*steps) if steps else total
+
+    def live(self, reference: tuple[str, str, str]) -> Array:
+        """Bytes of a unit that runs."""
+        if reference not in self._live:
+            self._live[reference] = self.cell(self.stack.live(reference))
+        return self._live[reference]
+
+    def times(self, times: Any, slots: Sequence[Slot], variant: int) -> Array:
+        """How many layers and micro-batches a formula counts, for every row."""
+        pairs = zip(self.listed, slots, strict=True)
+        table = np.stack([self.counted(times, shape, slot, variant) for shape, slot in pairs])
+        if (table == table.flat[0]).all():
+            return table.flat[0]
+        return table[self.rows["shape"], self.counts]
+
+    def counted(self, times: Any, shape: Shape, slot: Slot, variant: int) -> Array:
+        """What a formula of layers and micro-batches in flight is, over the counts of micro-batches."""
+        place = min(variant, len(slot.variants) - 1)
+
+        def value() -> Array:
+            found = exact(place_values(slot.variants[place], self.plan, shape.mesh))(times)
+            return np.broadcast_to(np.asarray(found, dtype=float), len(self.world.counts))
+
+        return self.world.once(("times", times, id(slot), place), value)
+
+    # --- totals ---
+
+    def block(self, keys: Sequence[str]) -> Block:
+        """The rows with their totals."""
+        chosen, size = self.stack.chosen(self.rows, self.listed), self.rows["cell"].size
+        choices = {key: np.asarray(chosen[key], np.int32) for key in LAYOUT}
+        totals = {key: np.broadcast_to(np.asarray(self.total(key), float), size) for key in keys}
+        return Block(self.world.space, choices, totals)
+
+    def total(self, key: str) -> Array:
+        """One total of every row; raises KeyError for one that no plan has."""
+        if key == "time.step":
+            return self.step
+        if key == "memory.peak":
+            return self.memory[0]
+        if key == "memory.reserved":
+            return self.memory[1]
+        if key == "memory.capacity":
+            return self.plan.accelerator.memory
+        return self.of_run[key]
+
+    @cached_property
+    def of_run(self) -> dict[str, Array]:
+        """The run's totals, which follow from the step."""
+        plan = self.world.plan
+        rate = plan.run.global_batch * plan.run.seq_len / self.step
+        found = {"tokens_per_second": rate, "tokens_per_second_per_device": rate / plan.cluster.devices}
+        return {**found, **dict(run(plan, self.step))}
+
+
+def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:
+    """Transfers once a step: these, and so many others."""
+    longest = np.where(times > 0, other.longest, 0.0) if np.ndim(times) else other.longest
+    return StepWork(
+        one.reduced + times * other.reduced,
+        maximum(one.longest, longest),
+        one.gathered + times * other.gathered,
+        one.down + times * other.down,
+        maximum(one.longest_down, other.longest_down),
+        one.up + times * other.up,
+        np.logical_or(one.late, other.late),
+    )

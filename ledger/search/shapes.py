@@ -1,0 +1,159 @@
+"""How layers are dealt out to the stages of a pipeline: shapes, the roles of each, and what they hold meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ledger.books.bindings import bindings
+from ledger.books.evaluate import exact
+from ledger.books.memory.timeline import Timeline
+from ledger.books.memory.visits import timeline
+from ledger.model.pipelines import PIPELINES, Pipeline
+from ledger.model.program import program
+from ledger.model.schedule import Role, dealt_layers, described
+from ledger.model.units import Unit
+from ledger.search.space import Layout, Space, cuts
+from ledger.search.states import held_units
+from ledger.spec.places import Places
+from ledger.spec.plan import Parallelism, Plan, Stages
+from ledger.spec.rules import pipeline
+from ledger.spec.rules.table import check_rules
+
+Array = Any  # of numpy
+OF_SHAPES = (pipeline.layers_fill_the_stages, pipeline.schedule_fits_the_chunks, pipeline.interleave_needs_pipeline)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One kind of stage of a shape: `stages` of them, with equal layers. `flying` by how many micro-batches a step has.
+
+    `variants` are what its devices may hold in flight and waiting; none of them holds less of everything than another.
+    """
+
+    role: Role
+    stages: int
+    variants: tuple[Role, ...]  # whose numbers are arrays over counts of micro-batches
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A pipeline: so many stages and chunks in an order, cut in a way. `layout` are its keys."""
+
+    layout: Layout
+    mesh: Parallelism
+    slots: tuple[Slot, ...]
+
+    @property
+    def schedule(self) -> Pipeline:
+        """The order of its work."""
+        return PIPELINES[self.mesh.scheduled]
+
+
+def shapes(space: Space, counts: Sequence[int]) -> Iterator[Shape]:
+    """Every shape of a space; `counts`: the micro-batches that a step may have."""
+    plan, values = space.plan, space.values
+    for stages, chunks in product(values["parallelism.pipeline"], values["parallelism.interleave"]):
+        bare = replace(Parallelism(), pipeline=stages, interleave=chunks)
+        ways = cuts(plan, bare) if stages > 1 else [(None, None)] if chunks == 1 else []
+        for (ends, listed), name in product(ways, values["parallelism.schedule"]):
+            stated = ends in values["parallelism.ends"] and listed in values["parallelism.stages"]
+            if not stated or (name is None) != (stages == 1):
+                continue
+            layout = {
+                "parallelism.pipeline": stages,
+                "parallelism.interleave": chunks,
+                "parallelism.schedule": name,
+                "parallelism.ends": ends,
+                "parallelism.stages": listed,
+            }
+            cut = Stages(each=tuple(listed or ()), ends=ends or "shared")
+            mesh = replace(bare, schedule=name or "", stages=cut)
+            found = tuple(slots(plan, mesh, counts))
+            if found:
+                yield Shape(layout, mesh, found)
+
+
+def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot]:
+    """The kinds of stages, in their order; none where a schedule cannot be so (a rule on the spec refuses it)."""
+    if any(check_rules(OF_SHAPES, {"model": plan.model, "parallelism": mesh}, Places(plan.origins))):
+        return
+    dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
+    if rule.ways == 2 and mesh.pipeline % 2:
+        return
+    batches: Array = np.asarray(counts, dtype=np.int64) * rule.ways
+    run = replace(plan.run, micro_batch=1, global_batch=batches)
+    batched = replace(plan, parallelism=replace(mesh, data=1), run=run)
+    alike: dict[tuple[Any, ...], list[Role]] = {}
+    for device in range(mesh.pipeline):
+        role = described(batched, device, dealt)
+        key = role.layers, role.first, role.last, role.sends, role.returns
+        alike.setdefault(key, []).append(role)
+    for found in alike.values():
+        yield Slot(found[0], len(found), tuple(_most(found, len(counts))))
+
+
+def _most(found: Sequence[Role], width: int) -> Iterator[Role]:
+    """Of roles that differ in what they hold, those of which none holds at least as much of everything as another."""
+
+    def held(role: Role) -> Array:
+        amounts = (role.in_flight, role.waiting, *role.flying)
+        return np.stack([np.broadcast_to(np.asarray(amount, float), width) for amount in amounts])
+
+    amounts = [held(role) for role in found]
+    for place, mine in enumerate(amounts):
+        more = [i for i, other in enumerate(amounts) if i != place and (other >= mine).all()]
+        if not any((amounts[i] > mine).any() or i < place for i in more):
+            yield found[place]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Stages of one kind: which ends and groups of layers they hold, and the moments of their step."""
+
+    role: Role  # of any of them
+    line: Timeline
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """Which ends of the model, then which groups of layers."""
+        return held_by(self.role)
+
+
+def held_by(role: Role) -> tuple[bool, ...]:
+    """Which ends of the model a role holds, then which groups of layers."""
+    return role.first, role.last, *(bool(count) for count in role.layers)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The moments of a role's step: one timeline for all roles whose moments are told apart alike."""
+
+    plan: Plan
+    units: tuple[Unit, ...]
+    known: dict[Any, Timeline]
+    of_role: dict[Any, Timeline]
+
+    def of(self, role: Role) -> Timeline:
+        """The timeline of a role, the same object for all that share it."""
+        key = role.layers, role.first, role.last
+        if key not in self.of_role:
+            single = replace(role, in_flight=1, waiting=0, flying=())
+            found = program(self.plan, single, held_units(self.units, self.plan, single))
+            line = timeline(found, self.plan, single, exact(bindings(self.plan, single)))
+            self.of_role[key] = self.known.setdefault(_signature(line, role), line)
+        return self.of_role[key]
+
+
+def _signature(line: Timeline, role: Role) -> Any:
+    points = tuple((p.phase, p.unit, p.beside, tuple(p.left.items())) for p in line.points)
+    return points, role.first, role.last, tuple(bool(count) for count in role.layers)
+
+
+def place_values(role: Role, plan: Plan, mesh: Parallelism) -> Mapping[Any, Any]:
+    """The symbols of formulas that count layers and micro-batches in flight."""
+    return bindings(replace(plan, parallelism=replace(mesh, data=1)), role)

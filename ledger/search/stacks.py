@@ -1,0 +1,241 @@
+"""Cells of several variants one after the other: what is known of each variant, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ledger.books.passes import StepWork, UnitPass
+from ledger.model.pipelines import Pipeline
+from ledger.search.facts import Array
+from ledger.search.shapes import Kind, Shape
+from ledger.search.states import BEGINS, STATE, Reference
+from ledger.search.states import ENDS as LEFT
+from ledger.search.tiles import TILE
+from ledger.search.variants import PIPELINE, Variant
+from ledger.search.world import World
+
+NEVER = -1e30  # bytes of a step that a variant does not have
+
+
+class Stack:
+    """Some variants and all their cells."""
+
+    def __init__(self, shared: World, variants: Sequence[Variant]) -> None:
+        self.world, self.variants = shared, variants
+        self.plan, self.ways = variants[0].plan, variants[0].ways
+        self.cells = {axis: np.concatenate([one.cells[axis] for one in variants]) for axis in variants[0].cells}
+        self.variant = np.repeat(np.arange(len(variants)), [one.size for one in variants])
+        self.size = self.variant.size
+        self._known: dict[Any, Any] = {}
+
+    def joined(self, value: Callable[[Variant], Array]) -> Array:
+        """What is known of every cell; a number where it is the same for all. A column for each layer count, if any."""
+        found = [value(one) for one in self.variants]
+        wide = max(map(np.ndim, found))
+        if wide == 0 and all(one == found[0] for one in found):
+            return found[0]
+        if wide == 2:
+            width = max(one.shape[1] for one in found if np.ndim(one) == 2)
+            found = [one if np.ndim(one) == 2 else np.reshape(one, (-1, 1)) for one in found]
+            parts = zip(found, self.variants, strict=True)
+            return np.concatenate([np.broadcast_to(one, (variant.size, width)) for one, variant in parts])
+        parts = zip(found, self.variants, strict=True)
+        return np.concatenate([np.broadcast_to(one, variant.size) for one, variant in parts])
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What is made once, under a key."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    # --- layouts ---
+
+    def classes(self) -> list[tuple[tuple[Kind, ...], list[Shape]]]:
+        """Shapes by the kinds of their stages and the order of their work."""
+        found: dict[Any, tuple[tuple[Kind, ...], list[Shape]]] = {}
+        lines = self.variants[0].lines
+        for shape in self.world.shapes:
+            if shape.schedule.ways == self.ways:
+                kinds = tuple(Kind(slot.role, lines.of(slot.role)) for slot in shape.slots)
+                key = shape.mesh.scheduled, tuple((kind.held, id(kind.line)) for kind in kinds)
+                found.setdefault(key, (kinds, []))[1].append(shape)
+        return list(found.values())
+
+    def of_stages(self, stages: int) -> Array:
+        """The cells with so many stages."""
+        numbers = self.once("stages", lambda: np.array(self.world.lists["pipeline"])[self.cells["pipeline"]])
+        return self.once(("stages", stages), lambda: np.flatnonzero(numbers == stages))
+
+    @cached_property
+    def _keys(self) -> dict[str, Array]:
+        """The keys of the cells, as places among the values of the space."""
+        each = [self.world.keys(one.cells, one.way, one.layers) for one in self.variants]
+        found = {}
+        for key in each[0]:
+            parts = zip(each, self.variants, strict=True)
+            found[key] = np.concatenate([np.broadcast_to(own[key], one.size) for own, one in parts])
+        return found
+
+    def chosen(self, rows: Mapping[str, Array], listed: Sequence[Shape]) -> dict[str, Array]:
+        """The keys of layouts, as places among the values of the space."""
+        values = self.world.space.values
+        found = {key: column[rows["cell"]] for key, column in self._keys.items()}
+        for key in listed[0].layout:
+            found[key] = np.array([values[key].index(shape.layout[key]) for shape in listed])[rows["shape"]]
+        return found
+
+    def allowed(self, rows: Mapping[str, Array], listed: Sequence[Shape]) -> Array:
+        """Whether the rules that read a shape, or what is rebuilt, have nothing to say."""
+        chosen, stages = self.chosen(rows, listed), self.world.stages
+        chosen["parallelism.stages"] = np.array([stages.index(shape.mesh.stages) for shape in listed])[rows["shape"]]
+        del chosen["parallelism.ends"]
+        given = ("parallelism.interleave", "parallelism.schedule", "parallelism.stages", "recompute")
+        return np.broadcast_to(self.world.legality.allowed(chosen, given), rows["cell"].shape)
+
+    # --- facts ---
+
+    def tiled(self, values: Callable[[Variant], Array]) -> Array:
+        """Facts of tiles, for every cell."""
+        return self.joined(lambda one: one.taken(values(one), TILE))
+
+    def stated(self, values: Callable[[Variant], Array]) -> Array:
+        """Facts of weights and gradients, for every cell, with a column for each count of layers."""
+        return self.joined(lambda one: one.taken(values(one), STATE))
+
+    def ends(self, name: str, kind: Kind) -> UnitPass:
+        """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
+
+        def of(one: Variant) -> UnitPass:
+            found = [one.unit_pass(name, unit, kind) for unit in one.ends(name, kind)]
+            return summed([(1, each) for each in found if each is not None])
+
+        result: UnitPass = self.once(("ends", name, kind.held), lambda: self._pass(of))
+        return result
+
+    def group_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
+        """The pass of a layer of a group, or of what is passed on."""
+
+        def of(one: Variant) -> UnitPass:
+            found = one.unit_pass(name, unit, kind)
+            return summed([(1, found)] if found is not None else [])
+
+        result: UnitPass = self.once(("pass", name, unit), lambda: self._pass(of))
+        return result
+
+    def _pass(self, of: Callable[[Variant], UnitPass]) -> UnitPass:
+        each = {id(one): of(one) for one in self.variants}
+
+        def field(name: str) -> Array:
+            return self.joined(lambda one: getattr(each[id(one)], name))
+
+        shown = self.joined(lambda one: each[id(one)].shown["data"])
+        names = ("device", "launch", "tax", "weights", "hidden")
+        return UnitPass(**{name: field(name) for name in names}, shown={"data": shown})
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether stages do more than send what they pass on."""
+        return any(unit == PIPELINE for _, unit in self.variants[0].tile.work)
+
+    def send_seconds(self) -> Array:
+        """Seconds of what one stage sends to the next."""
+        return self.once("send", lambda: self.joined(lambda one: one.send_seconds))
+
+    def update(self, kind: Kind) -> tuple[StepWork, Array, Array]:
+        """Transfers of a kind of stage once a step, seconds of kernels beside them, and those of its update."""
+        result: tuple[StepWork, Array, Array] = self.once(("update", kind.held), lambda: self._update(kind))
+        return result
+
+    def _update(self, kind: Kind) -> tuple[StepWork, Array, Array]:
+        def transfers(name: str) -> Array:
+            return self.stated(lambda one: getattr(one.update_times(kind).once.transfers, name))
+
+        work = StepWork(**{name: transfers(name) for name in TRANSFERS})
+        computed = self.stated(lambda one: sum(one.update_times(kind).once.computed.values()))
+        return work, computed, self.stated(lambda one: one.update_times(kind).optimizer)
+
+    def tile_once(self, unit: str) -> tuple[StepWork, Array] | None:
+        """What a unit of a tile does once a step; None where it is nothing."""
+
+        def found() -> tuple[StepWork, Array] | None:
+            once = [one.tile.once[unit] for one in self.variants]
+            if not any(np.any(each.transfers.late) or each.computed for each in once):
+                return None
+
+            def transfers(name: str) -> Array:
+                return self.tiled(lambda one: getattr(one.tile.once[unit].transfers, name))
+
+            computed = self.tiled(lambda one: sum(one.tile.once[unit].computed.values()))
+            return StepWork(**{name: transfers(name) for name in TRANSFERS}), computed
+
+        result: tuple[StepWork, Array] | None = self.once(("once", unit), found)
+        return result
+
+    # --- memory ---
+
+    def lasting(self, kind: Kind, place: int) -> Array:
+        """Bytes of weights and gradients that last at a moment."""
+        key = "lasting", kind.held, id(kind.line), place
+        return self.once(key, lambda: self.stated(lambda one: one.point_facts(kind)[place].lasting))
+
+    def steps(self, kind: Kind, place: int) -> list[tuple[tuple[Reference, ...], Array]]:
+        """The steps of a moment: sums of what layers hold, and the most that stands beside each."""
+
+        def found() -> list[tuple[tuple[Reference, ...], Array]]:
+            listed = dict.fromkeys(
+                references for one in self.variants for references in one.point_facts(kind)[place].steps
+            )
+
+            def more(references: tuple[Reference, ...], one: Variant) -> Array:
+                return one.point_facts(kind)[place].steps.get(references, NEVER)
+
+            return [(references, self.stated(partial(more, references))) for references in listed]
+
+        result: list[tuple[tuple[Reference, ...], Array]]
+        result = self.once(("steps", kind.held, id(kind.line), place), found)
+        return result
+
+    def stocks(self, kind: Kind, schedule: Pipeline) -> dict[Any, Array]:
+        """What layers hold from moment to moment: bytes by first and last moment, and how many there are."""
+
+        def found() -> dict[Any, Array]:
+            keys = dict.fromkeys(key for one in self.variants for key in one.stocks(kind, schedule))
+            return {key: self.tiled(lambda one, key=key: one.stocks(kind, schedule).get(key, 0)) for key in keys}  # type: ignore[misc]
+
+        result: dict[Any, Array]
+        result = self.once(("stocks", kind.held, id(kind.line), schedule.keeps_output, schedule.delays), found)
+        return result
+
+    def live(self, reference: Reference) -> Array:
+        """Bytes of a unit that runs."""
+        which, phase, unit = reference
+
+        def of(one: Variant) -> Array:
+            live = one.tile.live[phase, unit, one.adds]
+            return live.begins if which == BEGINS else live.ends if which == LEFT else live.fullest
+
+        return self.once(("live", reference), lambda: self.tiled(of))
+
+    def workspace(self, unit: str) -> Array:
+        """What the kernel of a unit's attention allocates in backward."""
+        return self.once(("workspace", unit), lambda: self.tiled(lambda one: one.tile.workspace.get(unit, 0)))
+
+
+TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
+
+
+def summed(parts: Sequence[tuple[Array, UnitPass]]) -> UnitPass:
+    """So many passes one after the other; what they show of transfers is one sum."""
+    device = launch = shown = tax = weights = hidden = 0.0
+    for count, part in parts:
+        device = device + count * part.device
+        launch = launch + count * part.launch
+        shown = shown + count * sum(part.shown.values())
+        tax = tax + count * part.tax
+        weights = weights + count * part.weights
+        hidden = hidden + count * part.hidden
+    return UnitPass(device, launch, {"data": shown}, tax, weights, hidden)

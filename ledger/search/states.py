@@ -1,0 +1,196 @@
+"""What sharing the weights costs a device: what it holds of them, and what it sends and updates, moment by moment.
+
+What the layers themselves hold at a moment is only referred to, since it is the same for every way of sharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import sympy
+
+from ledger.arithmetic.values import Amount, maximum, truncate
+from ledger.books import posting
+from ledger.books.bindings import bindings
+from ledger.books.entries import STEP, Entry, Lifetime
+from ledger.books.evaluate import Value, exact
+from ledger.books.memory import holdings
+from ledger.books.memory.expert_sets import ExpertGathering
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.moments import Moments
+from ledger.books.memory.passing import passes
+from ledger.books.memory.steps import Allocation, Step, weight_gradients
+from ledger.books.memory.timeline import Timeline
+from ledger.books.overlap import moves
+from ledger.books.passes import UnitWork
+from ledger.model.dims import Dim
+from ledger.model.program import program
+from ledger.model.schedule import Role
+from ledger.model.tensors import Tensor
+from ledger.model.units import Unit
+from ledger.search.facts import UnsettledError
+from ledger.search.tiles import OnceWork, PassOf, once_work, priced, sized, unit_works, whole_role
+from ledger.spec.plan import Plan
+
+STATE = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
+BEGINS, FULLEST, ENDS = "live.begins", "live.fullest", "live.ends"
+Reference = tuple[str, str, str]  # which of these, of the pass and unit
+
+
+@dataclass(frozen=True)
+class PointFacts:
+    """Bytes at one moment: those that last, and beside which sums of layers' own bytes how many more may stand."""
+
+    lasting: Amount
+    steps: Mapping[tuple[Reference, ...], Amount]
+
+
+@dataclass(frozen=True)
+class UpdateTimes:
+    """What a device does once a step: transfers and kernels for its gradients, and seconds of its update."""
+
+    once: OnceWork
+    optimizer: Amount
+
+
+class Referring(Moments):
+    """The moments of a step at which the layers' own bytes are names."""
+
+    @cached_property
+    def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
+        """Three steps of each unit and pass: as it begins, the fullest, and what is left beside weights' gradients."""
+        found: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
+        for name, unit in self.units.items():
+            for phase, steps in passes(unit, added=self.adds):
+                written = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
+                begins, fullest, ends = (_named(which) for which in (BEGINS, FULLEST, ENDS))
+                found[phase, name] = (
+                    LiveTensors(steps[0].step, (begins,)),
+                    LiveTensors(FULLEST, (fullest,)),
+                    LiveTensors(steps[-1].step, (ends, *written)),
+                )
+        return found
+
+
+def _named(which: str) -> Tensor:
+    return Tensor(which, (Dim(which, sympy.Symbol(which)),), "fp32")
+
+
+def held_units(mine: Sequence[Unit], plan: Plan, role: Role) -> tuple[Unit, ...]:
+    """The units that a role holds, of all that a plan has."""
+    layers = {group.name: bool(count) for group, count in zip(plan.model.groups, role.layers, strict=True)}
+    ends = {unit.name: role.first if place == 0 else role.last for place, unit in enumerate(mine)}
+    return tuple(unit for unit in mine if layers.get(unit.group, ends[unit.name]))
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A way of sharing weights: the plan that states it, its units, and how its gradients are summed.
+
+    `several`: whether a step has more than one micro-batch.
+    """
+
+    plan: Plan
+    units: tuple[Unit, ...]
+    several: bool
+
+    def placed(self, inputs: Mapping[str, Any]) -> Plan:
+        """The plan at values of the degrees."""
+        return sized(self.plan, inputs, count=2 if self.several else 1)
+
+
+def any_moments(way: Sharing) -> Moments:
+    """The moments of a device that holds the whole model: what they say of gradients holds for every device."""
+    placed = way.placed({})
+    role = whole_role(placed)
+    return Moments(program(placed, role, way.units), placed, Timeline((), {}))
+
+
+def state_work(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> dict[PassOf, UnitWork]:
+    """What a micro-batch spends for weights and gradients, of one layer of each group, at one setting of degrees."""
+    placed, single = way.placed(inputs), replace(role, layers=tuple(min(1, held) for held in role.layers))
+    value = exact(bindings(placed, single))
+    entries = (entry for entry in _entries(way, single, placed, value) if entry.per != STEP)
+    return dict(unit_works(priced(tuple(entries), placed, value), placed))
+
+
+def update_times(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> UpdateTimes:
+    """What a device spends for weights and gradients once a step, at one setting of degrees and of its layers."""
+    placed, held = way.placed(inputs), replace(role, layers=_layers(role, inputs))
+    value = exact(bindings(placed, held))
+    entries = (entry for entry in _entries(way, held, placed, value) if entry.per == STEP)
+    rows = priced(tuple(entries), placed, value)
+    optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
+    return UpdateTimes(once_work(rows), optimizer)
+
+
+def _entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Iterator[Entry]:
+    found = program(placed, role, held_units(way.units, way.plan, role))
+    yield from posting.of_exchanges(found, placed, value)
+    yield from posting.of_update(found, placed, value)
+    yield from posting.of_host(found, placed)
+
+
+def point_facts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]) -> tuple[PointFacts, ...]:
+    """What a role holds at each moment beside what its layers do, at one setting of the degrees and of its layers."""
+    plan, mine, placed = way.plan, way.units, way.placed(inputs)
+    held = replace(role, layers=_layers(role, inputs))
+    found = program(placed, held, held_units(mine, plan, role))
+    value = exact(bindings(placed, held))
+    moments = Referring(found, placed, line)
+    if isinstance(moments.gathering, ExpertGathering):
+        raise UnsettledError
+    lasting = [0] * len(line.points)
+    for entry in (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments)):
+        if entry.amount and entry.times:
+            amount = held_bytes(entry, value)
+            for place in alive(entry):
+                lasting[place] = lasting[place] + amount
+    running = {line.points.index(point): tuple(_steps(moments, point, value)) for point in moments.points}
+    return tuple(PointFacts(bytes_, _fullest(running.get(place, ()))) for place, bytes_ in enumerate(lasting))
+
+
+def _fullest(steps: Sequence[tuple[tuple[Reference, ...], Amount]]) -> dict[tuple[Reference, ...], Amount]:
+    """Of the steps beside the same bytes of layers, those with most bytes more."""
+    found: dict[tuple[Reference, ...], Amount] = {}
+    for references, amount in steps:
+        found[references] = maximum(found[references], amount) if references in found else amount
+    return found
+
+
+def _steps(moments: Moments, point: Any, value: Value) -> Iterator[tuple[tuple[Reference, ...], Amount]]:
+    chosen = tuple(stretch[1] for stretch in moments.stretches(point))
+    for step in moments.steps(point, chosen):
+        yield _split(step, point.phase, value)
+
+
+def _split(step: Step, phase: str, value: Value) -> tuple[tuple[Reference, ...], Amount]:
+    references: list[Reference] = []
+    amount: Amount = 0
+    for each in step.held:
+        if not isinstance(each, Allocation):
+            raise UnsettledError
+        if each.cause.name in (BEGINS, FULLEST, ENDS):
+            references.append((each.cause.name, phase, each.cause.unit))
+        elif each.amount and each.times:
+            amount = amount + truncate(value(each.amount) * value(each.times))
+    return tuple(references), amount
+
+
+def held_bytes(entry: Entry, value: Value) -> Amount:
+    """Bytes of a stock."""
+    return truncate(value(entry.amount) * value(entry.times))
+
+
+def alive(entry: Entry) -> range:
+    """The moments at which a stock is alive."""
+    if not isinstance(entry.when, Lifetime):
+        raise TypeError(f"{entry.account} is no stock")
+    return range(entry.when.first, entry.when.last + 1)
+
+
+def _layers(role: Role, inputs: Mapping[str, Any]) -> tuple[Amount, ...]:
+    return tuple(inputs[f"layers.{place}"] if held else 0 for place, held in enumerate(role.layers))

@@ -1,0 +1,198 @@
+"""What the layers of a layout compute, send and hold, by the sizes that cut one micro-batch: a tile of the model.
+
+It is the same whatever shares the weights and however the layers are dealt out to stages, so it is computed for one
+layer of each group, and for one micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import sympy
+
+from ledger.arithmetic.values import Amount, largest, largest_of, pick, truncate
+from ledger.books import posting
+from ledger.books.bindings import bindings
+from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
+from ledger.books.evaluate import Value, exact
+from ledger.books.kernels import kernel_calls, price_call
+from ledger.books.memory import holdings
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.outside import temporaries
+from ledger.books.memory.passing import passes, standing
+from ledger.books.memory.steps import weight_gradients
+from ledger.books.memory.timeline import Timeline
+from ledger.books.overlap import moves
+from ledger.books.passes import PASSES, StepWork, UnitWork, step_work, unit_work
+from ledger.books.results import KernelTime
+from ledger.model.fused_attention import AttentionBackward
+from ledger.model.operations import total
+from ledger.model.program import Program, sends
+from ledger.model.schedule import Role, schedule
+from ledger.model.sharding import Sharding
+from ledger.model.units import Unit, builder, units
+from ledger.spec.plan import Plan
+
+TILE = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut a tile
+PassOf = tuple[str, str]  # forward or backward, and the unit
+
+
+@dataclass(frozen=True)
+class Live:
+    """Bytes alive in one pass of a unit: as it begins, at the fullest step, and at the end but weights' gradients."""
+
+    begins: Amount
+    fullest: Amount
+    ends: Amount
+
+
+@dataclass(frozen=True)
+class OnceWork:
+    """What a unit does once a step: its transfers, and seconds of its kernels by phase."""
+
+    transfers: StepWork
+    computed: Mapping[str, Amount]
+
+
+@dataclass(frozen=True)
+class TileFacts:
+    """One layer of each group, and each end of the model. `live` by pass, unit and whether gradients are added to.
+
+    `work` is that of one micro-batch. `workspace`: bytes that the attention of a unit's backward allocates for itself.
+    """
+
+    work: Mapping[PassOf, UnitWork]
+    once: Mapping[str, OnceWork]
+    live: Mapping[tuple[str, str, bool], Live]
+    workspace: Mapping[str, Amount]
+
+
+def whole_role(plan: Plan, layers: Sequence[Amount] = (), *, first: bool = True, last: bool = True) -> Role:
+    """A device that holds one layer of each group (or so many), and ends of the model."""
+    counts = tuple(layers) or (1,) * len(plan.model.groups)
+    sent = 1 if plan.parallelism.pipeline > 1 else 0
+    return Role("all", (0,), 1, counts, first, last, Fraction(1), 0, sent, sent)
+
+
+def tile_units(plan: Plan) -> tuple[Unit, ...]:
+    """The units of a plan, as a device would run them that holds the whole model."""
+    return units(builder(plan), whole_role(plan))
+
+
+def sized(plan: Plan, inputs: Mapping[str, Amount], count: int = 1) -> Plan:
+    """The plan with degrees and a micro-batch that are values of a trace, and so many micro-batches a step."""
+    mesh = replace(plan.parallelism, **{name: inputs[name] for name in DEGREES if name in inputs})
+    size, ways = inputs.get("micro_batch", 1), schedule(plan.parallelism).ways
+    run = replace(plan.run, micro_batch=size, global_batch=mesh.data * size * (count * ways))
+    devices = mesh.data * mesh.replica
+    return replace(plan, parallelism=mesh, run=run, cluster=replace(plan.cluster, devices=devices))
+
+
+DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
+
+
+def tile_facts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) -> TileFacts:
+    """The facts at one setting of tensor, context, expert and micro_batch."""
+    placed = sized(plan, inputs)
+    role = whole_role(placed)
+    value = exact(bindings(placed, role))
+    passed_on = posting.of_sends(sends(placed, role))
+    rows = priced((*posting.of_units(mine, placed), *posting.of_host_activations(mine), *passed_on), placed, value)
+    names = tuple(dict.fromkeys(row.cause.unit for row in rows))
+    within = [row for row in rows if not _between_stages(row)]
+    return TileFacts(
+        dict(unit_works(within, placed)),
+        {name: once_work([row for row in within if row.cause.unit == name]) for name in names},
+        {
+            (phase, unit.name, added): live(unit, steps, value)
+            for unit in mine
+            for added in (False, True)
+            for phase, steps in passes(unit, added=added)
+        },
+        {unit.name: workspace(unit, value) for unit in mine},
+    )
+
+
+def _between_stages(row: KernelTime) -> bool:
+    return moves(row) and getattr(row.kind, "cargo", "") == "pipeline"
+
+
+def priced(entries: Sequence[Entry], plan: Plan, value: Value) -> list[KernelTime]:
+    """The kernels and transfers of some entries."""
+    ledger = Ledger("", nonzero(entries))
+    return [price_call(call, plan) for call in kernel_calls(ledger, value)]
+
+
+def unit_works(rows: Sequence[KernelTime], plan: Plan) -> Iterator[tuple[PassOf, UnitWork]]:
+    """Each unit's passes of one micro-batch."""
+    recurring = [row for row in rows if row.per == MICRO_BATCH]
+    for name, phases in PASSES.items():
+        found: dict[str, list[KernelTime]] = {}
+        for row in recurring:
+            if row.when in phases:
+                found.setdefault(row.cause.unit, []).append(row)
+        yield from (((name, unit), unit_work(name, unit, own, plan)) for unit, own in found.items())
+
+
+def once_work(rows: Sequence[KernelTime]) -> OnceWork:
+    """What of these runs once a step."""
+    computed: dict[str, Amount] = {}
+    for row in rows:
+        if row.per != MICRO_BATCH and not moves(row) and row.when != "optimizer":
+            computed[row.when] = computed.get(row.when, 0.0) + row.seconds * row.times
+    return OnceWork(step_work(rows), computed)
+
+
+def live(unit: Unit, steps: Sequence[LiveTensors], value: Value) -> Live:
+    """What is alive in a pass, as far as no other unit holds it."""
+    gradients = weight_gradients(unit)
+
+    def held(step: LiveTensors, without: frozenset[str] = frozenset()) -> Amount:
+        kept = (tensor for tensor in step.tensors if not standing(tensor) and tensor.name not in without)
+        return sum(truncate(value(tensor.bytes())) for tensor in kept)
+
+    return Live(held(steps[0]), _fullest(steps, value), held(steps[-1], gradients))
+
+
+def _fullest(steps: Sequence[LiveTensors], value: Value) -> Amount:
+    """Bytes of the fullest step; one all of whose tensors are alive at another one is never the fullest alone."""
+    sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
+    widest = [
+        place for place, mine in enumerate(sets) if mine not in sets[:place] and not any(mine < one for one in sets)
+    ]
+    sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
+    fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
+    return pick(fullest, [sum(sizes[id(t)] for t in steps[at].tensors if not standing(t)) for at in widest])
+
+
+def workspace(unit: Unit, value: Value) -> Amount:
+    """Bytes that the attention kernel of a unit's backward allocates."""
+    kernels = [step for step in unit.backward if isinstance(step, AttentionBackward)][:1]
+    return sum(truncate(value(total(tensor.bytes() for tensor in temporaries(kernel)))) for kernel in kernels)
+
+
+def send_seconds(plan: Plan, inputs: Mapping[str, Any]) -> Amount:
+    """The longest of what a stage sends to the next, in seconds."""
+    placed = sized(plan, inputs)
+    role = whole_role(placed)
+    value = exact(bindings(placed, role))
+    rows = priced(tuple(posting.of_sends(sends(placed, role))), placed, value)
+    return largest_of(row.seconds for row in rows if _between_stages(row))
+
+
+Stocks = Mapping[tuple[int, int, sympy.Expr], Amount]  # bytes by first and last moment, and how many of them there are
+
+
+def tile_stocks(plan: Plan, mine: tuple[Unit, ...], line: Timeline, inputs: Mapping[str, Any]) -> Stocks:
+    """What the layers of a role hold from moment to moment; how many layers and micro-batches do stays a formula."""
+    placed = sized(plan, inputs)
+    value = exact(bindings(placed, whole_role(placed)))
+    found: dict[tuple[int, int, sympy.Expr], Amount] = {}
+    for entry in holdings.of_layers(Program(mine, (), (), Sharding(0, ())), placed, line):
+        if entry.amount and entry.times and isinstance(entry.when, Lifetime):
+            key = entry.when.first, entry.when.last, entry.times
+            found[key] = found.get(key, 0) + value(entry.amount)
+    return found

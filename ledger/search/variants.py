@@ -1,0 +1,337 @@
+"""A choice of all that is no size, and what the rules say of it: facts over grids, taken for its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ledger.arithmetic.values import minimum
+from ledger.books.overlap import behind_everything
+from ledger.books.passes import UnitPass, UnitWork, unit_pass
+from ledger.model.fsdp_units import INPUT, ROOT
+from ledger.model.pipelines import PIPELINES, Pipeline
+from ledger.model.units import Unit, compute_precision
+from ledger.search.facts import Array, evaluated
+from ledger.search.grids import taken
+from ledger.search.shapes import Kind, Lines
+from ledger.search.space import LAYOUT, Layout, laid_out
+from ledger.search.states import (
+    STATE,
+    PointFacts,
+    Sharing,
+    UpdateTimes,
+    any_moments,
+    held_units,
+    point_facts,
+    state_work,
+    update_times,
+)
+from ledger.search.tiles import TILE, PassOf, TileFacts, send_seconds, tile_facts, tile_stocks, tile_units
+from ledger.search.world import World
+from ledger.spec.plan import Plan
+
+PIPELINE = "pipeline"
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A choice of how weights are shared: `zero`, `reshard` and `offload` as a layout states them."""
+
+    zero: int
+    reshard: Any
+    offload: Any
+
+    @property
+    def layout(self) -> Layout:
+        """Its keys."""
+        stated = {"zero": self.zero, "reshard": self.reshard, "offload": self.offload}
+        return {f"parallelism.{name}": value for name, value in stated.items()}
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A choice of what cuts the layers, which of the axes of a tile are used, and what is rebuilt."""
+
+    tensor: bool
+    context: bool
+    expert: bool
+    sequence: str
+    exchange: str | None
+    recompute: Any
+
+    @property
+    def layout(self) -> Layout:
+        """Its keys."""
+        return {
+            "parallelism.sequence": self.sequence,
+            "parallelism.context_exchange": self.exchange,
+            "recompute": self.recompute,
+        }
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class Variant:
+    """One way of sharing weights and of cutting layers, with one micro-batch a step or several, from one end or both.
+
+    `cells` are its legal degrees, copies and micro-batches, as places in the lists of the world.
+    """
+
+    def __init__(  # noqa: PLR0913 - the choices of a layout
+        self, shared: World, way: Sharded, layers: Layers, several: bool, ways: int, cells: Mapping[str, Array]
+    ) -> None:
+        self.world, self.way, self.layers, self.several, self.ways = shared, way, layers, several, ways
+        self.cells, self.size = cells, cells["data"].size
+        self._flat: dict[Any, Array] = {}
+        self._passes: dict[Any, UnitPass | None] = {}
+        offload = [kind for kind in way.offload or () if kind != "activations"]
+        self.sharing_key = layers.tensor, layers.expert, way.zero, way.reshard, repr(offload), several, ways
+
+    def taken(self, values: Array, axes: tuple[str, ...]) -> Array:
+        """What is known over some axes, for every cell; with a further axis, a row for every cell."""
+        return taken(values, axes, self.cells, self.world.lengths, self._flat, self.size)
+
+    # --- plans ---
+
+    @cached_property
+    def plan(self) -> Plan:
+        """A plan with these choices, of which only what is not a size counts."""
+        key = "plan", self.way, self.layers, self.ways
+        return self.world.once(key, self._plan)
+
+    def _plan(self) -> Plan:
+        lists, layers = self.world.lists, self.layers
+        used = {"tensor": layers.tensor, "context": layers.context, "expert": layers.expert}
+        layout = {
+            **dict.fromkeys(LAYOUT),
+            **layers.layout,
+            **self.way.layout,
+            **{f"parallelism.{axis}": max(lists[axis]) if used[axis] else 1 for axis in TILE[:3]},
+            "parallelism.pipeline": max(lists["pipeline"]),
+            "parallelism.interleave": 1,
+            "parallelism.replicate": 1,
+            "run.micro_batch": 1,
+        }
+        found = laid_out(self.world.plan, layout)
+        name = next(name for name, one in PIPELINES.items() if one.ways == self.ways)
+        mesh = replace(found.parallelism, data=max(2, found.parallelism.data), schedule=name)
+        return replace(found, parallelism=mesh)
+
+    @cached_property
+    def tile_key(self) -> Any:
+        """What decides the units of the model, and all that they compute and hold."""
+        return self.layers, repr(self.way.offload), compute_precision(self.plan)
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """The units of the model."""
+        return self.world.once(("units", self.tile_key), lambda: tile_units(self.plan))
+
+    @cached_property
+    def sharing(self) -> Sharing:
+        """The way of sharing, for the rules."""
+        return Sharing(self.plan, self.units, self.several)
+
+    @cached_property
+    def group_names(self) -> tuple[str, ...]:
+        """The groups of layers, each a unit of its own."""
+        return tuple(group.name for group in self.plan.model.groups)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The moments of roles: those of all variants whose units move alike."""
+        moved = tuple((unit.name, unit.hosted) for unit in self.units)
+        key = "lines", self.way.zero == 3, repr(self.way.offload), moved
+        return self.world.once(key, lambda: Lines(self.plan, self.units, {}, {}))
+
+    # --- facts of layers ---
+
+    def _legal(self, axes: tuple[str, ...], cells: Mapping[str, Array]) -> Array:
+        found = np.zeros([self.world.lengths[axis] for axis in axes], bool)
+        found[tuple(cells[axis] for axis in axes)] = True
+        return found
+
+    @cached_property
+    def _own_cells(self) -> Mapping[str, Array]:
+        """All cells whose layers are cut alike, under any way of sharing that leaves the layers alone."""
+        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
+        return self.world.cells(cut, Sharded(0, None, None), None, 1) if not self.way.zero else self.cells
+
+    @cached_property
+    def tile(self) -> TileFacts:
+        """What layers compute and hold, over the sizes of a tile."""
+        plan, mine = self.plan, self.units
+        legal = self._legal_tiles
+        return self.world.once(
+            ("tile", self.tile_key),
+            lambda: evaluated(self.world.grid(TILE), lambda inputs: tile_facts(plan, mine, inputs), legal),
+        )
+
+    @cached_property
+    def _legal_tiles(self) -> Array:
+        """Sizes of a tile that any layout may have whose layers are cut alike."""
+        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
+        found = np.zeros([self.world.lengths[axis] for axis in TILE], bool)
+        for zero in self.world.space.values["parallelism.zero"]:
+            reshard = self.world.space.values["parallelism.reshard"][-1] if zero == 3 else None
+            cells = self.world.cells(cut, Sharded(zero, reshard, None), None, 1)
+            found[tuple(cells[axis] for axis in TILE)] = True
+        return found
+
+    @cached_property
+    def send_seconds(self) -> Array:
+        """Seconds of what one stage sends to the next, for every cell."""
+        axes, plan = (*TILE, "data", "pipeline"), self.plan
+        key = "send", replace_recompute(self.layers), compute_precision(plan)
+        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
+        legal = self._legal(axes, self.world.cells(cut, Sharded(0, None, None), None, 1))
+        found = self.world.once(
+            key, lambda: evaluated(self.world.grid(axes), lambda inputs: send_seconds(plan, inputs), legal)
+        )
+        return self.taken(found, axes)
+
+    def stocks(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, Array]:
+        """What layers hold from moment to moment, over the sizes of a tile."""
+        key = "stocks", self.tile_key, kind.held, id(kind.line), schedule.keeps_output, schedule.delays
+        name = next(name for name, one in PIPELINES.items() if one is schedule)
+        plan = replace(self.plan, parallelism=replace(self.plan.parallelism, schedule=name))
+
+        def found() -> Mapping[Any, Array]:
+            units = held_units(self.units, plan, kind.role)
+            return evaluated(
+                self.world.grid(TILE), lambda inputs: tile_stocks(plan, units, kind.line, inputs), self._legal_tiles
+            )
+
+        return self.world.once(key, found)
+
+    # --- facts of sharing ---
+
+    def state_grid(self, held: tuple[bool, ...]) -> dict[str, Array]:
+        """The degrees, and the layers of stages of a kind, to broadcast against each other."""
+        grid = {name: column[..., None] for name, column in self.world.grid(STATE).items()}
+        rest = grid["tensor"] * grid["context"] * grid["data"]
+        grid["pipeline"] = np.maximum(1, self.plan.cluster.devices // rest)
+        for group, _ in enumerate(self.plan.model.groups):
+            if held[2 + group]:
+                counts = np.array([layers[group] for layers in self.world.layer_list(held)], dtype=float)
+                grid[f"layers.{group}"] = counts[None, None, None, None, None, :]
+        return grid
+
+    @cached_property
+    def _legal_states(self) -> Array:
+        """Which degrees occur in any piece whose weights are cut alike."""
+        cut = {"tensor": self.layers.tensor, "expert": self.layers.expert}
+        return self._legal(STATE, self.world.cells(cut, self.way, None, self.ways))
+
+    def _evaluated(self, held: tuple[bool, ...], run: Callable[[Mapping[str, Any]], Any]) -> Any:
+        return evaluated(self.state_grid(held), run, self._legal_states[..., None])
+
+    def state_work(self, kind: Kind) -> Mapping[PassOf, UnitWork]:
+        """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
+
+        def found() -> Mapping[PassOf, UnitWork]:
+            pipeline = self.state_grid(kind.held)["pipeline"][..., 0]
+            grid = {**self.world.grid(STATE), "pipeline": pipeline}
+            return evaluated(grid, lambda inputs: state_work(self.sharing, kind.role, inputs), self._legal_states)
+
+        return self.world.once(("work", self.sharing_key, kind.held), found)
+
+    def update_times(self, kind: Kind) -> UpdateTimes:
+        """What stages of a kind spend for weights and gradients once a step."""
+        key = "update", self.sharing_key, kind.held
+        run = lambda inputs: update_times(self.sharing, kind.role, inputs)  # noqa: E731
+        found: UpdateTimes = self.world.once(key, lambda: self._evaluated(kind.held, run))
+        return found
+
+    def point_facts(self, kind: Kind) -> tuple[PointFacts, ...]:
+        """What stages of a kind hold of weights and gradients, moment by moment."""
+        key = "points", self.sharing_key, kind.held, id(kind.line)
+        run = lambda inputs: point_facts(self.sharing, kind.role, kind.line, inputs)  # noqa: E731
+        found: tuple[PointFacts, ...] = self.world.once(key, lambda: self._evaluated(kind.held, run))
+        return found
+
+    @cached_property
+    def adds(self) -> bool:
+        """Whether a new gradient is added at once to one that is there."""
+        return self.world.once(("adds", self.sharing_key), lambda: any_moments(self.sharing).adds)
+
+    # --- passes ---
+
+    def holds(self, kind: Kind, unit: str) -> bool:
+        """Whether stages of a kind hold an end of the model, or the weights of the ends."""
+        first, last = kind.held[:2]
+        if unit in self.group_names or unit == PIPELINE:
+            return False
+        return first or last if unit == ROOT else first if unit == INPUT else last
+
+    def ends(self, name: str, kind: Kind) -> list[str]:
+        """The units that a pass runs of all that stages of a kind hold, but layers and what they pass on."""
+        units = {unit for phase, unit in (*self.tile.work, *self.state_work(kind)) if phase == name}
+        return [unit for unit in sorted(units) if self.holds(kind, unit)]
+
+    def unit_pass(self, name: str, unit: str, kind: Kind) -> UnitPass | None:
+        """A unit's pass of one layer and micro-batch, for every cell; None where it has none."""
+        key = name, unit, kind.held if unit not in self.group_names else None
+        if key not in self._passes:
+            own, shared = self.tile.work.get((name, unit)), self.state_work(kind).get((name, unit))
+            parts = [(work, axes) for work, axes in ((own, TILE), (shared, STATE)) if work is not None]
+            work = NOTHING
+            for part, axes in parts:
+                more = _of_cells(part, lambda values, axes=axes: self.taken(values, axes))  # type: ignore[misc]
+                work = _added(work, more)
+            if own is not None and shared is not None:
+                work = self._sheltered(work, more.device)
+            self._passes[key] = unit_pass(name, unit, work, self.plan) if parts else None
+        return self._passes[key]
+
+    def _sheltered(self, work: UnitWork, more: Array) -> UnitWork:
+        """A unit's work with transfers behind kernels that are there for its weights' sake, as far as any may be."""
+        for transfers in behind_everything(self.plan.stack.overlap):
+            behind = minimum(work.shown[transfers], more)
+            shown = {**work.shown, transfers: work.shown[transfers] - behind}
+            work, more = replace(work, shown=shown, behind=work.behind + behind), more - behind
+        return work
+
+
+def replace_recompute(layers: Layers) -> Layers:
+    """The same layers, whatever of them is rebuilt."""
+    return replace(layers, recompute="none")
+
+
+NOTHING = UnitWork(shown={"tensor": 0.0, "context": 0.0, "expert": 0.0, "data": 0.0}, copies={})
+
+
+def _added(one: UnitWork, other: UnitWork) -> UnitWork:
+    """Two parts of a unit's work as one."""
+    ways = {**one.copies, **other.copies}
+    pairs = {way: (one.copies.get(way, (0.0, 0.0)), other.copies.get(way, (0.0, 0.0))) for way in ways}
+    return UnitWork(
+        one.device + other.device,
+        one.hosts + other.hosts,
+        {kind: one.shown.get(kind, 0.0) + other.shown.get(kind, 0.0) for kind in {**one.shown, **other.shown}},
+        one.behind + other.behind,
+        {way: (mine[0] + theirs[0], mine[1] + theirs[1]) for way, (mine, theirs) in pairs.items()},
+        one.waited + other.waited,
+        one.weights + other.weights,
+    )
+
+
+def _of_cells(work: UnitWork, take: Callable[[Array], Array]) -> UnitWork:
+    """A unit's work in every cell, from that over a grid."""
+    return UnitWork(
+        take(work.device),
+        take(work.hosts),
+        {kind: take(seconds) for kind, seconds in work.shown.items()},
+        take(work.behind),
+        {way: (take(mine), take(chained)) for way, (mine, chained) in work.copies.items()},
+        take(work.waited),
+        take(work.weights),
+    )

@@ -1,0 +1,148 @@
+"""What all pieces of a space share: which layouts are legal, the shapes of pipelines, and facts that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ledger.search.facts import Array
+from ledger.search.legality import Legality
+from ledger.search.shapes import shapes
+from ledger.search.space import LAYOUT, Layout, Space, laid_out
+from ledger.search.tiles import TILE
+from ledger.spec.plan import Parallelism, Plan
+
+if TYPE_CHECKING:
+    from ledger.search.variants import Layers, Sharded
+
+Known = TypeVar("Known")
+_WORLDS: dict[str, World] = {}
+
+
+def world(space: Space) -> World:
+    """The world of a space, made once in each process."""
+    key = f"{space.plan.digest} {space.plan.cluster.devices} {space.values!r}"
+    if key not in _WORLDS:
+        _WORLDS.clear()
+        _WORLDS[key] = World(space)
+    return _WORLDS[key]
+
+
+class World:
+    """A space with the places of its values: `lists` has those that are sizes, by axis."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.plan = space, space.plan
+        values, devices, batch = space.values, self.plan.cluster.devices, self.plan.run.global_batch
+        degrees = [values[f"parallelism.{axis}"] for axis in ("tensor", "pipeline", "context")]
+        rest = {t * p * c for t, p, c in product(*degrees)}
+        data = sorted({devices // one for one in rest if devices % one == 0})
+        if "parallelism.data" in values:
+            data = [one for one in data if one in values["parallelism.data"]]
+        self.lists: dict[str, list[int]] = {"data": data, "micro_batch": list(values["run.micro_batch"])}
+        for axis in ("tensor", "context", "expert", "pipeline", "replicate"):
+            self.lists[axis] = list(values[f"parallelism.{axis}"])
+        at_once = {one * size for one in data for size in values["run.micro_batch"]}
+        counts = {batch // (one * ways) for one in at_once for ways in (1, 2) if batch % (one * ways) == 0}
+        self.counts = sorted(counts)
+        self.lengths = {**{axis: len(listed) for axis, listed in self.lists.items()}, "count": len(self.counts)}
+        self.shapes = list(shapes(space, self.counts)) if self.counts else []
+        self._known: dict[Any, Any] = {}
+
+    def once(self, key: Any, make: Callable[[], Known]) -> Known:
+        """What is made once, under a key."""
+        if key not in self._known:
+            self._known[key] = make()
+        found: Known = self._known[key]
+        return found
+
+    @cached_property
+    def stages(self) -> list[Any]:
+        """The ways in which layers are dealt out."""
+        return list(dict.fromkeys(shape.mesh.stages for shape in self.shapes)) or [Parallelism().stages]
+
+    @cached_property
+    def legality(self) -> Legality:
+        """The rules over the values that plans' fields have."""
+        values = self.space.values
+        fields = [key for key in LAYOUT if key not in ("parallelism.ends", "parallelism.stages")]
+        read = {key: [_field(self.plan, key, value) for value in values[key]] for key in fields}
+        return Legality(self.plan, {**read, "parallelism.stages": self.stages, "parallelism.data": self.lists["data"]})
+
+    def grid(self, axes: Sequence[str]) -> dict[str, Array]:
+        """The values of some axes, to broadcast against each other."""
+        lists = [np.array(self.lists[axis], dtype=float) for axis in axes]
+        return dict(zip(axes, np.meshgrid(*lists, indexing="ij", sparse=True), strict=True))
+
+    def number(self, columns: Mapping[str, Array], axis: str) -> Array:
+        """What the places of an axis stand for."""
+        return np.array(self.lists[axis])[columns[axis]]
+
+    def cells(self, cut: Mapping[str, bool], way: Sharded, layers: Layers | None, ways: int) -> dict[str, Array]:
+        """The legal choices of degrees, copies and micro-batch under a way of sharing, as places in the lists.
+
+        `cut` says which axes are used at all; of those that it does not name, any. `several`: whether a step then has
+        more than one micro-batch, `count`: the place of their number.
+        """
+        key = "cells", tuple(cut.items()), way, layers, ways
+        return self.once(key, lambda: self._cells(cut, way, layers, ways))
+
+    def _cells(self, cut: Mapping[str, bool], way: Sharded, layers: Layers | None, ways: int) -> dict[str, Array]:
+        names = (*TILE[:3], "pipeline", "replicate", "micro_batch")
+        places = {axis: np.arange(len(self.lists[axis])) for axis in names}
+        for axis, used in cut.items():
+            places[axis] = np.flatnonzero((np.array(self.lists[axis]) > 1) == used)
+        if not way.zero:
+            places["replicate"] = np.flatnonzero(np.array(self.lists["replicate"]) == 1)
+        found = np.meshgrid(*places.values(), indexing="ij")
+        columns = {axis: column.reshape(-1) for axis, column in zip(names, found, strict=True)}
+        at_once = self.number(columns, "tensor") * self.number(columns, "context") * self.number(columns, "pipeline")
+        degree, left = np.divmod(self.plan.cluster.devices, at_once)
+        known = np.array(self.lists["data"] or [0])
+        place = np.minimum(np.searchsorted(known, degree), known.size - 1)
+        together = np.maximum(1, degree * self.number(columns, "micro_batch") * ways)
+        count, more = np.divmod(self.plan.run.global_batch, together)
+        fits = (left == 0) & (known[place] == degree) & (more == 0) & (count > 0)
+        more_columns: dict[str, Array] = {
+            "data": place,
+            "count": np.searchsorted(self.counts, count),
+            "several": count > 1,
+        }
+        columns = {axis: column[fits] for axis, column in {**columns, **more_columns}.items()}
+        legal = self.legality.allowed(self.keys(columns, way, layers))
+        legal = np.broadcast_to(legal, columns["tensor"].shape)
+        return {axis: column[legal] for axis, column in columns.items()}
+
+    def keys(self, columns: Mapping[str, Array], way: Sharded, layers: Layers | None) -> dict[str, Array]:
+        """The keys of layouts, as places among the values of the space."""
+        values = self.space.values
+        fixed = {**way.layout, **(layers.layout if layers else {})}
+        found: dict[str, Array] = {key: values[key].index(value) for key, value in fixed.items()}
+        for axis, column in columns.items():
+            if axis in self.lists:
+                found["run.micro_batch" if axis == "micro_batch" else f"parallelism.{axis}"] = column
+        return found
+
+    def layer_list(self, held: tuple[bool, ...]) -> list[tuple[int, ...]]:
+        """The layers that stages may hold which hold these ends and groups."""
+        roles = (slot.role for shape in self.shapes for slot in shape.slots)
+        return self.once(("layers", held), lambda: sorted({r.layers for r in roles if _held(r) == held}))
+
+
+def _held(role: Any) -> tuple[bool, ...]:
+    return role.first, role.last, *(bool(count) for count in role.layers)
+
+
+def _field(plan: Plan, key: str, value: Any) -> Any:
+    """What a plan's field is where a spec states a value."""
+    if key == "run.micro_batch":
+        return value
+    layout: Layout = dict.fromkeys(LAYOUT) | {"recompute": "none", "run.micro_batch": 1, "parallelism.zero": 0}
+    layout = {**layout, "parallelism.context": 1, key: value}
+    found = laid_out(replace(plan, cluster=replace(plan.cluster, devices=1)), layout)
+    return found.recompute if key == "recompute" else getattr(found.parallelism, key.removeprefix("parallelism."))
