@@ -390,3 +390,15 @@ def test_what_no_choice_meets_is_a_result(small: Plan) -> None:
     apart = solve(small, "parallelism.zero", [least[0], f"time.run <= {1.0001 * float(fastest)!r} s"])
     assert apart.values is None
     assert any("exclude each other" in note for note in apart.notes)
+
+
+def test_devices_without_a_price_cost_nothing_that_is_known() -> None:
+    """A total that a value does not have is no total of zero: what has no price is left out, and told."""
+    found = solve(load_plan(SMALL), "accelerator", minimize="cost.run")
+    priced = {row.values["accelerator"] for row in found.tried if row.totals is not None}
+    unpriced = [row for row in found.tried if row.totals is None]
+    assert found.value in priced
+    assert unpriced
+    assert any(row.why == "the plan then has no cost.run" for row in unpriced)
+    costs = {name: compile_plan(load_plan(SMALL, [f"accelerator={name}"])).totals["cost.run"] for name in priced}
+    assert found.value == min(costs, key=lambda name: costs[name])

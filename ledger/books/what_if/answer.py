@@ -43,9 +43,9 @@ class Question:
                 one.key,
                 one.bound(here or self.given),
                 self.given.get(one.key),
-                None if here is None else here[one.key],
-                None if beyond is None else beyond[one.key],
-                binds=not met if decides is None else not one.holds(decides),
+                None if here is None else here.get(one.key),
+                None if beyond is None else beyond.get(one.key),
+                binds=not met if decides is None or one.key not in decides else not one.holds(decides),
             )
             for one in self.conditions
         )

@@ -40,7 +40,7 @@ class Candidate(Combination):
 
 @dataclass(frozen=True)
 class Refused(Combination):
-    """A combination that a rule of the spec refuses, and why."""
+    """A combination that a rule of the spec refuses, or that has no total of those that are asked for, and why."""
 
     why: str
 
@@ -96,6 +96,9 @@ class Space:
         if draft.problems or draft.plan is None:
             return Refused(found.values, found.settings, reasons(draft.problems))
         known = totals(draft.plan)
+        missing = [key for key in self.question.keys if key not in known]
+        if missing:
+            return Refused(found.values, found.settings, f"the plan then has no {' and no '.join(missing)}")
         met = all(one.holds(known) for one in self.question.conditions)
         return Candidate(found.values, found.settings, known, met)
 
@@ -126,7 +129,7 @@ class Space:
     def _at(self, trial: Trial, outer: Combination, found: Place) -> Candidate | Refused:
         values = {**outer.values, trial.sought.path: trial.sought.value(found.rank)}
         here, settings = trial(found.rank), trial.settings(found.rank)
-        if here is None:
+        if here is None or any(key not in here for key in self.question.keys):
             return Refused(values, settings, reasons(trial.draft(found.rank).problems))
         return Candidate(values, settings, here, found.met, upper=found.goal != SMALLEST)
 

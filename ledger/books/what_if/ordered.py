@@ -64,7 +64,7 @@ def check_matters(trial: Trial, keys: Sequence[str]) -> None:
     """Raises SpecError where other values of the input leave all that is asked for as it is."""
     ranks = {*compared(trial.sought), *(() if trial.sought.real else (0,))}
     found = [totals for totals in map(trial, ranks) if totals is not None]
-    if len(found) > 1 and all(totals[key] == found[0][key] for totals in found for key in keys):
+    if len(found) > 1 and all(totals.get(key) == found[0].get(key) for totals in found for key in keys):
         raise without_effect(trial.sought.path, keys)
 
 
@@ -94,7 +94,7 @@ def _best(trial: Trial, conditions: Sequence[Condition], ends: tuple[int, int], 
 
     def worth(rank: int) -> tuple[Fraction, int]:
         found = trial(rank)
-        if found is None or not all(one.holds(found) for one in conditions):
+        if found is None or objective.key not in found or not all(trial.holds(one, rank) for one in conditions):
             return Fraction(-(10**40)), rank
         return objective.worth(found[objective.key]), rank
 

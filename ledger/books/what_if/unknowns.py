@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 
-from ledger.books.what_if import sizes
+from ledger.books.what_if import run_sizes, sizes
 from ledger.books.what_if.options import degree, library_part, option
 from ledger.books.what_if.proportions import proportional
 from ledger.books.what_if.sought import Unknown, key_fault
@@ -32,7 +32,7 @@ class Kind:
 
 
 KINDS = (  # the first that holds
-    Kind(lambda path, _: path in sizes.OWN, lambda plan, path, _: sizes.OWN[path](plan)),
+    Kind(lambda path, _: path in run_sizes.OWN, lambda plan, path, _: run_sizes.OWN[path](plan)),
     Kind(lambda path, _: path in LIBRARY_PARTS, lambda plan, path, _: library_part(plan, path)),
     Kind(
         lambda path, _: parent_of(path) == "parallelism" and isinstance(type_of(path), Size),
