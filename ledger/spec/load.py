@@ -13,6 +13,7 @@ from ledger.spec.device_parts import for_its_device
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, resolve
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
+from ledger.spec.kind_faults import another_kind
 from ledger.spec.library import Library, default_library, display_path, read_once
 from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
@@ -100,36 +101,6 @@ def _draft(reading: Reading) -> Draft:
     whole = replace(whole, node=changed, texts={**whole.texts, **texts})
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
     return _checked(whole, reading)
-
-
-# Fields that only one kind of spec has.
-TELLING: Mapping[str, str] = {
-    "lecture": "lecture",
-    "questions": "lecture",
-    "suite": "suite",
-    "evidence": "evidence",
-    "layers": "model",
-    "peak": "accelerator",
-    "scaleout": "cluster",
-    "per_device_hour": "price",
-    "compute": "precision",
-    "matmul": "precision",
-    "flops": "optimizer",
-    "update": "optimizer",
-    "overlap": "stack",
-    "date": "stack",
-}
-
-
-def another_kind(node: Node) -> Problem | None:
-    """What to say of a spec that is no plan at all, if its fields tell what it is."""
-    if "evidence" not in node.fields and ("plan" in node.fields or "run" in node.fields):
-        return None
-    for field, kind in TELLING.items():
-        if field in node.fields:
-            help_text = "give a plan, for example one of `ledger list plan`"
-            return Problem(node.keys.get(field, node.where), f"this is a spec of kind `{kind}`, not a plan", help_text)
-    return None
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:

@@ -402,3 +402,12 @@ def test_devices_without_a_price_cost_nothing_that_is_known() -> None:
     assert any(row.why == "the plan then has no cost.run" for row in unpriced)
     costs = {name: compile_plan(load_plan(SMALL, [f"accelerator={name}"])).totals["cost.run"] for name in priced}
     assert found.value == min(costs, key=lambda name: costs[name])
+
+
+def test_layers_come_in_the_steps_that_stages_allow() -> None:
+    """Where both ends count as a layer, four stages hold 4 n - 2 layers, and a step beyond is the next such number."""
+    plan = load_plan(SMALL, [*IN_STAGES, "parallelism.ends=layer", "model.layers.decoder.repeat=10"])
+    found = solve(plan, "model.layers.decoder.repeat", ["memory.peak <= 12 GB"])
+    assert (found.value + 2) % 4 == 0
+    assert found.beyond == found.value + 4
+    assert found.bounds[0].binds
