@@ -62,21 +62,23 @@ def diff(old: str | Path, new: str | Path, overrides: Texts = ()) -> Diff:
 
 def solve(  # noqa: PLR0913 - a question has these parts, and callers name those they use
     spec: str | Path,
-    key: str,
+    key: Texts,
     subject_to: Texts = (),
     overrides: Texts = (),
     *,
     maximize: str = "",
     minimize: str = "",
+    keep: str = "",
 ) -> Solution:
     """The best value of the input `key` under conditions such as `memory.peak <= 70 GB` (none: that the plan fits).
 
-    `maximize` or `minimize` names the total that makes one value better than another.
+    Of several keys it is the best combination. `maximize` or `minimize` names the total that makes one value better
+    than another; `keep` (`widths` or `shape`) the sizes of the model that stay in proportion to that which is sought.
     """
     plan = _plan(spec, overrides)
     from ledger.books.what_if.solve import solve as solved
 
-    return solved(plan, key, _texts(subject_to), maximize=maximize, minimize=minimize)
+    return solved(plan, _texts(key), _texts(subject_to), maximize=maximize, minimize=minimize, keep=keep)
 
 
 def verify(spec: str | Path, overrides: Texts = (), layers: int | None = None, *, full: bool = False) -> dict[str, Any]:

@@ -27,7 +27,6 @@ READ: dict[str, str] = {
     "books/meanings.py: known": "paths of a plan, as the table of meanings and `--set` write them",
     "books/what_if/conditions.py: re": "conditions as users type them",
     "books/what_if/conditions.py: condition": "conditions as users type them: a limit in per cent",
-    "books/what_if/unknowns.py: _real": "paths of a plan, as `--for` and `--set` write them",
     "evidence/citations.py: re": "sources of prices, which name a file of evidence",
     "evidence/citations.py: find_cited": "sources of prices, which name a file of the library by its folder",
     "evidence/microbenchmarks/records.py: _rows": "tables of measurements, a line each",

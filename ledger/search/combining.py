@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from ledger.arithmetic.values import maximum
+from ledger.books.compiled_roles import whole
+from ledger.books.compiler import compile_plan
+from ledger.books.counts import peak as rated
+from ledger.books.counts import unmasked
 from ledger.books.evaluate import exact
 from ledger.books.memory.outside import HANDLES
 from ledger.books.memory.timeline import BACKWARD
@@ -19,7 +23,7 @@ from ledger.books.totals import run
 from ledger.search.blocks import Block
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape, Slot, place_values
-from ledger.search.space import LAYOUT
+from ledger.search.space import LAYOUT, laid_out
 from ledger.search.stacks import TRANSFERS, Stack, summed
 from ledger.search.variants import PIPELINE
 
@@ -215,8 +219,18 @@ class Rows:
         totals = {key: np.broadcast_to(np.asarray(self.total(key), float), size) for key in keys}
         return Block(self.world.space, choices, totals)
 
+    def compiled(self, keys: Sequence[str]) -> Block:
+        """The rows with their totals, each compiled by itself; raises KeyError for a total that no plan has."""
+        chosen, size = self.stack.chosen(self.rows, self.listed), self.rows["cell"].size
+        block = Block(self.world.space, {key: np.asarray(chosen[key], np.int32) for key in LAYOUT}, {})
+        found = [compile_plan(laid_out(self.world.plan, block.layout(row))).totals for row in range(size)]
+        for key in keys:
+            if found and not any(key in totals for totals in found) and not key.startswith("comm."):
+                raise KeyError(key)
+        return replace(block, totals={key: np.array([float(one.get(key, np.nan)) for one in found]) for key in keys})
+
     def total(self, key: str) -> Array:
-        """One total of every row; raises KeyError for one that no plan has."""
+        """One total of every row; raises KeyError for one that is not put together here."""
         if key == "time.step":
             return self.step
         if key == "memory.peak":
@@ -232,8 +246,17 @@ class Rows:
         """The run's totals, which follow from the step."""
         plan = self.world.plan
         rate = plan.run.global_batch * plan.run.seq_len / self.step
-        found = {"tokens_per_second": rate, "tokens_per_second_per_device": rate / plan.cluster.devices}
+        work = self.world.once("work", lambda: float(unmasked(plan, whole(plan)))) * PASSES / plan.run.micro_batch
+        available = self.step * plan.cluster.devices * rated(plan)
+        found = {
+            "tokens_per_second": rate,
+            "tokens_per_second_per_device": rate / plan.cluster.devices,
+            "mfu": work * plan.run.global_batch / available,
+        }
         return {**found, **dict(run(plan, self.step))}
+
+
+PASSES = 3  # forward, and twice as much backward: every weight is trained
 
 
 def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:

@@ -16,8 +16,8 @@ import numpy as np
 
 from ledger.search.blocks import Block
 from ledger.search.combining import Rows
-from ledger.search.facts import Array
-from ledger.search.shapes import Shape
+from ledger.search.facts import Array, UnsettledError
+from ledger.search.shapes import Kind, Shape
 from ledger.search.space import Space
 from ledger.search.stacks import Stack
 from ledger.search.tiles import TILE
@@ -61,7 +61,20 @@ def price(piece: Piece, keys: Sequence[str]) -> Iterator[Block]:
         stack = Stack(shared, variants)
         for kinds, listed in stack.classes():
             for rows in _rows(stack, listed):
-                yield Rows(stack, kinds, listed, rows).block(keys)
+                yield _priced(stack, kinds, listed, rows, keys)
+
+
+def _priced(
+    stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array], keys: Sequence[str]
+) -> Block:
+    """Some rows with their totals: put together from facts, or compiled one by one where that cannot be."""
+    found = Rows(stack, kinds, listed, rows)
+    if not all(one.uniform for one in stack.variants):
+        return found.compiled(keys)
+    try:
+        return found.block(keys)
+    except (UnsettledError, KeyError):
+        return found.compiled(keys)
 
 
 def _variants(shared: World, piece: Piece) -> Iterator[Variant]:
@@ -98,7 +111,8 @@ def _stacked(variants: Iterator[Variant]) -> Iterator[list[Variant]]:
     held: list[Variant] = []
     size = 0
     for one in variants:
-        if held and (size + one.size > CELLS or one.ways != held[0].ways):
+        alike = not held or (one.ways, one.uniform) == (held[0].ways, held[0].uniform)
+        if held and (size + one.size > CELLS or not alike):
             yield held
             held, size = [], 0
         held.append(one)

@@ -90,7 +90,7 @@ def space_of(plan: Plan, over: Mapping[str, Sequence[Any]] | None = None) -> Spa
     if {"parallelism.pipeline", "parallelism.interleave"} & given.keys() and "parallelism.stages" not in given:
         listed = product(given.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), given.get(f"{MESH}interleave", (1,)))
         values[f"{MESH}stages"] = tuple(_stages(plan, listed))
-    return Space(plan, {**values, **given})
+    return Space(replace(plan, reading=None), {**values, **given})
 
 
 def laid_out(plan: Plan, layout: Layout) -> Plan:

@@ -126,6 +126,14 @@ class Variant:
         return replace(found, parallelism=mesh)
 
     @cached_property
+    def uniform(self) -> bool:
+        """Whether all layers of a group are alike, so that a step can be put together from facts of one of each."""
+        plan, counted = self.plan, ("every", "layers", "segment")
+        alike = plan.recompute.policy not in counted and not plan.parallelism.offload.layers
+        alone = plan.parallelism.wrap == 1 or self.way.zero < 3
+        return alike and alone and plan.train.kind == "all" and plan.train.lora is None and not plan.stack.check
+
+    @cached_property
     def tile_key(self) -> Any:
         """What decides the units of the model, and all that they compute and hold."""
         return self.layers, repr(self.way.offload), compute_precision(self.plan)

@@ -16,10 +16,9 @@ from ledger.spec.faults import Written
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.parts import spec_type
 from ledger.spec.places import Places
-from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Run, Stack
+from ledger.spec.plan import Cluster, Kernels, Optimizer, Origin, Parallelism, Plan, Reading, Run, Stack
 from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
-from ledger.spec.sources import Source
 from ledger.spec.structures import Values
 
 Parts = Mapping[str, Any]
@@ -49,17 +48,18 @@ def named(part: Any, name: str) -> Any:
     return replace(part, name=name, **titled)
 
 
-def plan(built: Parts, node: Node, source: Source, places: Places, warnings: Iterable[Problem]) -> Plan:
+def plan(built: Parts, node: Node, reading: Reading, places: Places, warnings: Iterable[Problem]) -> Plan:
     """The plan of its parts; every part must have been built."""
     return Plan(
-        name=source.name,
+        name=reading.source.name,
         title=str(node.fields["plan"].value),
         **built,
         expect=expectations(node),
         origins=places.origins,
         digest=digest(node),
-        text=source.text,
+        text=reading.source.text,
         warnings=tuple(warnings),
+        reading=reading,
     )
 
 

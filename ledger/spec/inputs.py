@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from ledger.spec.kernel_classes import KernelClass
-from ledger.spec.paths import spec_path, unit
+from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Price, Recompute
 from ledger.spec.problems import Location, Problem
@@ -20,7 +21,16 @@ NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts tha
 LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
 ATOMIC = (Recompute, Offload, KernelClass, Price)  # one choice, whatever it is made of
 UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
-UNREAD = ("name", "title", "expect", "origins", "digest", "text", "warnings")  # of a plan: no inputs of its books
+UNREAD = (
+    "name",
+    "title",
+    "expect",
+    "origins",
+    "digest",
+    "text",
+    "warnings",
+    "reading",
+)  # of a plan: no inputs of its books
 ABSENT = "-"
 
 
@@ -79,6 +89,17 @@ def violations(plan: Plan) -> tuple[Problem, ...]:
     built = {field.name: getattr(plan, field.name) for field in fields(Plan) if field.name not in UNREAD}
     origins = plan.origins or {"plan": Origin(Location(plan.name))}
     return tuple(check_rules(RULES, built, Places(origins)))
+
+
+def value_at(plan: Plan, path: str) -> Any:
+    """The value at a path as specs write it; None where the plan has nothing there."""
+
+    def inner(part: Any, step: str) -> Any:
+        if isinstance(part, tuple):
+            return next((one for one in part if getattr(one, "name", None) == step), None)
+        return part.get(step) if isinstance(part, Mapping) else getattr(part, step, None)
+
+    return reduce(inner, plan_path(path).split("."), plan)
 
 
 def origin(plan: Plan, path: str) -> Origin | None:

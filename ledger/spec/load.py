@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -13,6 +13,7 @@ from ledger.spec.device_parts import for_its_device
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, resolve
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
+from ledger.spec.kind_faults import another_kind
 from ledger.spec.library import Library, default_library, display_path, read_once
 from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
@@ -26,6 +27,7 @@ from ledger.spec.plan import (
     Plan,
     Precision,
     Price,
+    Reading,
     Stack,
 )
 from ledger.spec.problems import Location, Problem, SpecError
@@ -35,6 +37,7 @@ from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
 
 Built = TypeVar("Built")
+PARTS = tuple(row.attribute for row in field_rows(Plan) if row.attribute != "title")
 # Parts that a plan may leave out, as they are then; of those that are derived, no value is stated.
 LEFT_OUT: Mapping[str, Any] = {"kernels": {}, "parallelism": {}} | {
     row.key: row.default for row in field_rows(Plan) if row.key in {"recompute", "train", "assumptions"}
@@ -59,6 +62,35 @@ def load_plan(
 
 def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tuple[Rule, ...] = RULES) -> Plan:
     """The plan of a text that stands somewhere; raises SpecError."""
+    draft = _draft(Reading(source, tuple(overrides), shelf), rules)
+    if draft.problems or draft.plan is None:
+        raise SpecError(draft.problems, draft.texts)
+    return draft.plan
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a spec says, legal or not: the plan, None where a part of it could not be read, and every problem."""
+
+    plan: Plan | None
+    problems: tuple[Problem, ...]
+    texts: Mapping[str, str]
+
+
+def revised(plan: Plan, settings: Iterable[str]) -> Draft:
+    """A plan that was read from a spec, read again with further `key=value` overrides."""
+    if plan.reading is None:
+        raise ValueError("a plan that was not read from a spec cannot be read again")
+    reading = replace(plan.reading, overrides=(*plan.reading.overrides, *settings))
+    try:
+        return _draft(reading)
+    except SpecError as error:
+        return Draft(None, tuple(error.problems), error.sources)
+
+
+def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
+    """What a spec says under overrides; raises SpecError for what is no document of a plan."""
+    source, shelf = reading.source, reading.library
     try:
         node = read_again(source.text, source.file)
     except SpecError as error:
@@ -66,7 +98,7 @@ def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tup
     other = another_kind(node)
     if other is not None:
         raise SpecError([other], {source.file: source.text})
-    settings = read_overrides(overrides)
+    settings = read_overrides(reading.overrides)
     texts = {setting.text: setting.text for setting in settings}
     early = [setting for setting in settings if len(setting.steps) == 1 or setting.steps == PRICE]
     late = [setting for setting in settings if setting not in early]
@@ -77,37 +109,7 @@ def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tup
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
     whole = replace(whole, node=changed, texts={**whole.texts, **texts})
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
-    return _checked(whole, source, shelf, rules)
-
-
-# Fields that only one kind of spec has.
-TELLING: Mapping[str, str] = {
-    "lecture": "lecture",
-    "questions": "lecture",
-    "suite": "suite",
-    "evidence": "evidence",
-    "layers": "model",
-    "peak": "accelerator",
-    "scaleout": "cluster",
-    "per_device_hour": "price",
-    "compute": "precision",
-    "matmul": "precision",
-    "flops": "optimizer",
-    "update": "optimizer",
-    "overlap": "stack",
-    "date": "stack",
-}
-
-
-def another_kind(node: Node) -> Problem | None:
-    """What to say of a spec that is no plan at all, if its fields tell what it is."""
-    if "evidence" not in node.fields and ("plan" in node.fields or "run" in node.fields):
-        return None
-    for field, kind in TELLING.items():
-        if field in node.fields:
-            help_text = "give a plan, for example one of `ledger list plan`"
-            return Problem(node.keys.get(field, node.where), f"this is a spec of kind `{kind}`, not a plan", help_text)
-    return None
+    return _checked(whole, reading, rules)
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:
@@ -158,7 +160,7 @@ def load_stack(given: str | Path) -> Stack:
 
 
 def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
-    """The text of a plan, and where it stands."""
+    """The text of a plan and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
         path = library.folder("plan") / f"{given}.yaml"
         return read_once(path).source
@@ -174,8 +176,8 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
     return node
 
 
-def _checked(whole: Expanded, source: Source, library: Library, rules: tuple[Rule, ...]) -> Plan:
-    """The plan, if types and rules find nothing; a part that is broken hides only the rules that read it."""
+def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:
+    """The plan with what types and rules find; a part that is broken hides only the rules that read it."""
     node, unsized = evaluate_sizes(whole.node)
     found: Faults = []
     stated = ValuesOf(Plan).read(Written(node), found)
@@ -184,11 +186,13 @@ def _checked(whole: Expanded, source: Source, library: Library, rules: tuple[Rul
     left_out = {name: value for name, value in LEFT_OUT.items() if name not in node.fields}
     sound = {name: value for name, value in (left_out | stated).items() if name not in unsound}
     built = build.parts(sound, whole.names)
-    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), library)))
+    at = Places(build.origins(node, whole.named), tuple(_dense_peaks(node, built.get("accelerator"), reading.library)))
     problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(rules, built, at)]
-    if problems:
-        raise SpecError(problems, whole.texts)
-    return build.plan(built, node, source, at, (*check_rules(WARNINGS, built, at), *whole.warnings))
+    plan = None
+    if not unsound and all(part in built for part in PARTS):
+        warnings = () if problems else (*check_rules(WARNINGS, built, at), *whole.warnings)
+        plan = build.plan(built, node, reading, at, warnings)
+    return Draft(plan, tuple(problems), whole.texts)
 
 
 def _but(found: Faults, told: Faults) -> Faults:

@@ -28,9 +28,29 @@ def plan_path(path: str) -> str:
     return _translated(path, lambda row: row.key, lambda row: row.attribute or row.key)
 
 
+def part_of(path: str) -> str:
+    """The part of a plan that a path begins with: `parallelism` of `parallelism.offload.activations`."""
+    return path.partition(".")[0]
+
+
+def parent_of(path: str) -> str:
+    """The path of the mapping that a value stands in: `parallelism.offload` of `parallelism.offload.activations`."""
+    return path.rpartition(".")[0]
+
+
+def key_of(path: str) -> str:
+    """The key of a value in its mapping: `activations` of `parallelism.offload.activations`."""
+    return path.rpartition(".")[2]
+
+
 def row(path: str) -> Row | None:
     """The row of the table at a path as specs write it; None where there is none."""
     return _at(path)[1]
+
+
+def type_of(path: str) -> ValueType | None:
+    """The type of the value at a path as specs write it; None where there is none."""
+    return _at(path)[0]
 
 
 def is_known(path: str) -> bool:

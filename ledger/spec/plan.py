@@ -12,11 +12,13 @@ from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
+from ledger.spec.library import Library
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
 from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
+from ledger.spec.sources import Source
 from ledger.spec.stack import Kernels, Overlap, Replay, Stack
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
 from ledger.spec.training import Lora, Recompute, Train
@@ -45,6 +47,7 @@ __all__ = [
     "Plan",
     "Precision",
     "Price",
+    "Reading",
     "Recompute",
     "Replay",
     "Router",
@@ -64,6 +67,15 @@ class Origin:
 
     where: Location
     source: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a plan was read from: the text of its spec, `key=value` overrides, and the library of its parts."""
+
+    source: Source
+    overrides: tuple[str, ...]
+    library: Library
 
 
 @dataclass(frozen=True)
@@ -163,3 +175,5 @@ class Plan:
     digest: str = ""  # sha256 of the plan's canonical content
     text: str = ""  # the spec as written
     warnings: tuple[Problem, ...] = ()  # what is legal but risky
+    # What it was read from; none where it was made otherwise. Plans that say the same are the same.
+    reading: Reading | None = field(default=None, compare=False, repr=False)

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
-from ledger.books.what_if.answer import LARGEST, SMALLEST
 from ledger.books.what_if.conditions import condition
+from ledger.books.what_if.ordered import LARGEST, SMALLEST
+from ledger.books.what_if.sizes import divisors
 from ledger.books.what_if.solve import solve
-from ledger.books.what_if.unknowns import divisors, unknown
+from ledger.books.what_if.trial import with_settings
+from ledger.books.what_if.unknowns import unknown
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
@@ -228,6 +230,7 @@ def test_a_link_is_solved_for_as_it_is_set() -> None:
     spec = str(SPECS / "70b.yaml")
     plan = load_plan(spec)
     path = "accelerator.scaleup.bandwidth"
-    put = unknown(plan, path).put(plan, 225e9)
+    put = with_settings(plan, unknown(plan, path).settings(225e9)).plan
+    assert put is not None
     typed = load_plan(spec, (f"{path}=225 GB/s",))
     assert compile_plan(put).totals["time.step"] == compile_plan(typed).totals["time.step"]

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
+import jsonschema
+import pytest
 from click.testing import Result
 
+from ledger.books.what_if import proportions
+from ledger.cli.solve import KEPT
+
+SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "cli" / "schemas" / "solve.schema.json"
 CommandLine = Callable[..., Result]
 
 
@@ -62,8 +69,63 @@ def test_what_caps_the_devices_is_printed(command_line: CommandLine) -> None:
     assert "note: no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in result.stdout
 
 
-def test_a_second_key_is_no_key_that_is_dropped(command_line: CommandLine) -> None:
-    """One input is looked for at a time, and asking for two is told."""
-    result = command_line("solve", "7b-8xh100", "--for", "run.seq_len", "--for", "run.micro_batch")
-    assert result.exit_code == 2
-    assert "one KEY at a time is solved for, not run.seq_len and run.micro_batch" in result.stderr
+def test_two_keys_are_solved_for_together(command_line: CommandLine) -> None:
+    """Both values come first, then what was tried and how to state the answer, then the conditions and a table."""
+    asked = ("--for", "run.micro_batch", "--for", "parallelism.zero", "--set", "run.global_batch=16")
+    result = command_line("solve", "7b-8xh100", *asked, "--set", "run.micro_batch=1")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("parallelism.zero = ")
+    assert any(line.startswith("note: no objective is named: the least time.run of all") for line in lines)
+    assert any(line.startswith("tried: 8, of which 8 legal; ") for line in lines)
+    assert any(line.startswith("as overrides: --set ") for line in lines)
+    assert any("answer" in line for line in lines)
+    assert any(line.endswith("fits") and "fails" in line for line in lines)
+
+
+def test_a_choice_says_why_others_are_not_it(command_line: CommandLine) -> None:
+    """How much worse each is, or the rule that refuses it."""
+    result = command_line("solve", "7b-8xh100", "--for", "parallelism.replicate")
+    assert result.exit_code == 0
+    assert "runner-up" in result.stdout
+    assert "% time.run" in result.stdout
+    assert "refused: 8: replicate = 8 leaves one device for each copy, so nothing is split" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "exit_code"),
+    [
+        (("--for", "run.seq_len"), "run.seq_len", 0),
+        (("--for", "run.seq_len", "--subject-to", "memory.peak <= 1 GB"), "run.seq_len", 1),
+        (("--for", "parallelism.zero"), "parallelism.zero", 0),
+        (("--for", "parallelism.zero", "--subject-to", "memory.peak <= 1 GB"), "parallelism.zero", 1),
+        (
+            ("--for", "parallelism.zero", "--for", "run.micro_batch", "--subject-to", "memory.peak <= 1 GB"),
+            ["parallelism.zero", "run.micro_batch"],
+            1,
+        ),
+        pytest.param(("--for", "model.d_model", "--keep", "shape"), "model.d_model", 0, marks=pytest.mark.long),
+        (("--for", "parallelism.reshard", "--for", "assumptions.mfu"), ["parallelism.reshard", "assumptions.mfu"], 0),
+        (("--for", "parallelism.schedule", "--set", "parallelism.pipeline=2", "--set", "parallelism.data=4"), "", 0),
+    ],
+)
+def test_json_meets_its_published_schema(
+    command_line: CommandLine, asked: tuple[str, ...], named: str | list[str], exit_code: int
+) -> None:
+    """What other tools read is what the schema promises them; an answer is there if the exit code is 0."""
+    limit = ("--subject-to", "napkin.days <= 40 d") if "assumptions.mfu" in asked else ()
+    result = command_line("solve", "7b-8xh100", *asked, *limit, "--json", "--set", "run.micro_batch=1")
+    shown = json.loads(result.stdout)
+    jsonschema.validate(shown, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert result.exit_code == exit_code
+    assert shown["for"] == (named or "parallelism.schedule")
+    assert (shown["values"] is None) == (exit_code == 1)
+    if isinstance(named, list):
+        assert shown["value"] == shown["values"]
+    elif exit_code == 0:
+        assert shown["values"] == {shown["for"]: shown["value"]}
+
+
+def test_what_is_kept_is_what_the_books_know() -> None:
+    """The words of `--keep` stand beside the command, which loads no algebra to print its help."""
+    assert tuple(proportions.KEPT) == KEPT

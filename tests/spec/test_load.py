@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from ledger.spec.load import load_plan
+from ledger.spec.inputs import changes
+from ledger.spec.load import load_plan, revised
 from ledger.spec.plan import Expectation, Kernels, Model, Recompute
 from ledger.spec.problems import Location
 from tests.spec.shelf import LIBRARY, SMALL, loaded, messages, problems
@@ -203,6 +205,32 @@ def test_settings_apply_before_the_checks() -> None:
     (found,) = problems("run.micro_btch=3")
     assert found.where == Location("--set run.micro_btch=3", 1, 7)
     assert found.help == "did you mean `micro_batch`?"
+
+
+def test_null_leaves_a_key_out() -> None:
+    """As if it had never been written: the default holds, or what follows from other values; a needed key is missed."""
+    assert loaded("parallelism.zero=null").parallelism.zero == 0
+    assert loaded("parallelism.offload=null") == loaded("parallelism.offload=null", "kernels.attention=null")
+    assert changes(loaded("parallelism.data=null"), loaded()) == ()
+    assert any("`accelerator`" in message for message in messages("accelerator=null"))
+
+
+def test_a_plan_is_read_again_with_further_overrides() -> None:
+    """From its own text, after its own overrides; of one that rules refuse the draft is there with the problems."""
+    plan = load_plan("-", ["run.micro_batch=2"], stdin=io.StringIO(SMALL), library=LIBRARY)
+    draft = revised(plan, ["run.tokens=2B tokens"])
+    assert draft.plan == load_plan(
+        "-", ["run.micro_batch=2", "run.tokens=2B tokens"], stdin=io.StringIO(SMALL), library=LIBRARY
+    )
+    refused = revised(plan, ["run.micro_batch=3"])
+    assert refused.plan is not None
+    assert refused.plan.run.micro_batch == 3
+    assert [problem.message for problem in refused.problems] == messages("run.micro_batch=3")
+    strange = revised(plan, ["accelerator=nothing-like-it"])
+    assert strange.plan is None
+    assert strange.problems[0].message == "no accelerator is named `nothing-like-it`"
+    with pytest.raises(ValueError, match="cannot be read again"):
+        revised(replace(plan, reading=None), [])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ledger.books.price_changes import step_time
 from ledger.books.results import Number
 from ledger.books.totals import run
 from ledger.books.verdict import HEADROOM
-from ledger.books.what_if.unknowns import divisors
+from ledger.books.what_if.sizes import divisors
 from ledger.model.program import Program, program
 from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import spec_text, violations

@@ -1,19 +1,54 @@
-"""What `solve` answers: a value with every condition at it and one step beyond, or the nearest miss."""
+"""What `solve` answers: values with every condition at them and one step beyond, or the nearest miss."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ledger.books.results import Number
 from ledger.books.verdict import HEADROOM
 from ledger.books.what_if.conditions import Condition
-from ledger.books.what_if.sought import NEXT_REAL
-from ledger.books.what_if.trial import Trial, totals
+from ledger.books.what_if.ordered import SMALLEST, Objective, Place
+from ledger.books.what_if.sought import NEXT_REAL, Settings, Value
+from ledger.books.what_if.trial import Trial
 from ledger.numbers import said
-from ledger.spec.inputs import violations
+from ledger.spec.plan import Plan
 
-SMALLEST, LARGEST = "smallest", "largest"
+Totals = Mapping[str, Number]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a plan with these totals as it is given, and what is to be said of any answer."""
+
+    plan: Plan
+    given: Totals
+    conditions: tuple[Condition, ...]
+    objective: Objective | None
+    notes: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The totals that are asked for, each once."""
+        limits = [key for one in self.conditions for key in (one.key, one.against)]
+        return tuple(dict.fromkeys(key for key in (*limits, self.objective.key if self.objective else "") if key))
+
+    def bounds(self, here: Totals | None, beyond: Totals | None, *, met: bool) -> tuple[Bound, ...]:
+        """Every condition; of an answer those bind that fail one step beyond, of a miss those that fail."""
+        decides = beyond if met else here
+        return tuple(
+            Bound(
+                one.text,
+                one.key,
+                one.bound(here or self.given),
+                self.given.get(one.key),
+                None if here is None else here.get(one.key),
+                None if beyond is None else beyond.get(one.key),
+                binds=not met if decides is None or one.key not in decides else not one.holds(decides),
+            )
+            for one in self.conditions
+        )
 
 
 @dataclass(frozen=True)
@@ -30,71 +65,90 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """`value` of the input at `path`; None where no legal value meets the conditions: then `nearest` is a near miss.
+class Tried:
+    """Values that were tried, with the totals that were asked for; `verdict` in a word, `why` in the user's words."""
 
-    `beyond` is the next legal value, None where there is none; `goal` says which of several solutions it is, `legal`
-    which values there are.
+    values: Mapping[str, Value]
+    changes: Settings
+    totals: Totals | None
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """`values` of the inputs that were asked for; None where no legal ones meet the conditions: see `nearest`.
+
+    Of one input `value` is its value alone, of several all of them by path; so with `given`, `nearest` (the answer or a
+    near miss) and `beyond`: the next legal value, or of choices the runner-up, None where there is none. `goal` says
+    which of several solutions it is, `legal` which values there are. `changes` are what `--set` takes to get there.
+    `tried` are all choices, and `counts` how many there were.
     """
 
     path: str
     unit: str
-    given: Number
+    given: Value
     goal: str
     legal: str
     closed_form: str
     notes: tuple[str, ...]
-    value: Number | None = None
-    nearest: Number | None = None
-    beyond: Number | None = None
+    value: Value = None
+    nearest: Value = None
+    beyond: Value = None
     bounds: tuple[Bound, ...] = ()
+    values: Mapping[str, Value] | None = None
+    changes: Settings = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
 
 
-def told(trial: Trial, conditions: Sequence[Condition], blank: Solution, rank: int) -> Solution:
-    """The solution, or the nearest miss, with every condition at it and one step beyond."""
-    sought = trial.sought
-    nearest = sought.value(rank)
-    blank = replace(blank, notes=(*blank.notes, *_asides(trial, blank, rank)))
-    if blank.value is None:
-        bounds = (_bound(one, trial, (rank, None), binds=not trial.holds(one, rank)) for one in conditions)
-        return replace(blank, nearest=nearest, bounds=tuple(bounds))
-    after = rank + (NEXT_REAL if sought.real else 1) * (-1 if blank.goal == SMALLEST else 1)
+def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:
+    """The solution for an input whose values are in order, or the nearest miss."""
+    sought, rank = trial.sought, found.rank
+    here = sought.value(rank)
+    notes = (*question.notes, *_asides(trial, found))
+    blank = Solution(sought.path, sought.unit, sought.given, found.goal, sought.why, form, notes, nearest=here)
+    blank = replace(blank, paths=(sought.path,))
+    if not found.met:
+        refused = tuple(problem.message for problem in trial.draft(rank).problems)
+        return replace(blank, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))
+    blank = replace(blank, value=here, values={sought.path: here}, changes=trial.settings(rank))
+    after = rank + (NEXT_REAL if sought.real else 1) * (-1 if found.goal == SMALLEST else 1)
     if not 0 <= after <= sought.last:
-        bounds = (_bound(one, trial, (rank, None), binds=False) for one in conditions)
-        return replace(blank, nearest=nearest, bounds=tuple(bounds))
-    legal = trial(after) is not None
-    bounds = (_bound(one, trial, (rank, after), binds=legal and not trial.holds(one, after)) for one in conditions)
-    refused = tuple(problem.message for problem in violations(trial.with_value(after)))
-    notes = (*blank.notes, *(f"one step beyond: {message}" for message in refused))
-    return replace(blank, nearest=nearest, beyond=sought.value(after), bounds=tuple(bounds), notes=notes)
+        return replace(blank, bounds=tuple(replace(one, binds=False) for one in _bounds(question, trial, rank, None)))
+    refused = tuple(problem.message for problem in trial.draft(after).problems)
+    bounds = _bounds(question, trial, rank, after)
+    if refused:
+        bounds = tuple(replace(one, binds=False) for one in bounds)
+    notes = (*notes, *(f"one step beyond: {message}" for message in refused))
+    return replace(blank, beyond=sought.value(after), bounds=bounds, notes=notes)
 
 
-def _asides(trial: Trial, blank: Solution, rank: int) -> Iterator[str]:
+def _bounds(question: Question, trial: Trial, rank: int, after: int | None) -> tuple[Bound, ...]:
+    return question.bounds(trial(rank), None if after is None else trial(after), met=True)
+
+
+def _asides(trial: Trial, found: Place) -> Iterator[str]:
     """What else the value changes in the plan, and why no larger one is tried."""
-    before, after = trial.plan.run.micro_batch, trial.with_value(rank).run.micro_batch
-    if blank.path == "cluster.devices" and after != before:
+    sought = trial.sought
+    before = trial.plan.run.micro_batch
+    after = trial.settings(found.rank).get("run.micro_batch", before) if sought.path == "cluster.devices" else before
+    if after != before:
         yield f"micro_batch is lowered from {before} to {after} for this many devices, global_batch is kept"
-    ended = blank.goal == SMALLEST if blank.value is None else blank.goal != SMALLEST and rank == trial.sought.last
-    yield from _unasked(trial, blank, rank)
-    if trial.sought.cap and ended:
-        yield trial.sought.cap if blank.value is None else f"the bound of the spec binds: {trial.sought.cap}"
+    there, here = trial.draft(found.rank).plan, trial(found.rank)
+    if found.met and there is not None and here is not None:
+        yield from unasked(there, here, (sought.path,))
+    ended = found.goal == SMALLEST if not found.met else found.goal != SMALLEST and found.rank == sought.last
+    if sought.cap and ended:
+        yield f"the bound of the spec binds: {sought.cap}" if found.met else sought.cap
 
 
-def _unasked(trial: Trial, blank: Solution, rank: int) -> Iterator[str]:
+def unasked(plan: Plan, here: Totals, paths: tuple[str, ...]) -> Iterator[str]:
     """What was no condition and yet bounds the value: memory to keep free, and the length the model was made for."""
-    plan, found = trial.with_value(rank), trial(rank)
-    if blank.value is None or found is None:
-        return
     wanted = HEADROOM[plan.assumptions.headroom]
-    free = float(plan.accelerator.memory) - float(found.get("memory.reserved", 0))
-    if free < wanted and "memory.reserved" in found:
+    free = float(plan.accelerator.memory) - float(Fraction(here.get("memory.reserved", 0)))
+    if free < wanted and "memory.reserved" in here:
         yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {plan.assumptions.headroom} headroom"
-    if blank.path == "run.seq_len" and 0 < plan.model.max_seq_len < plan.run.seq_len:
+    if "run.seq_len" in paths and 0 < plan.model.max_seq_len < plan.run.seq_len:
         yield f"the model was made for {plan.model.max_seq_len} tokens"
-
-
-def _bound(one: Condition, trial: Trial, ranks: tuple[int, int | None], *, binds: bool) -> Bound:
-    given = totals(trial.plan)
-    at, beyond = ((trial(rank) if rank is not None else None) or {} for rank in ranks)
-    limit = one.bound(at or given)
-    return Bound(one.text, one.key, limit, given.get(one.key), at.get(one.key), beyond.get(one.key), binds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
@@ -76,6 +76,23 @@ def condition(text: str, known: Collection[str], *, changes: bool = False) -> Co
     except QuantityError as error:
         raise fault(text, match.start(3) + 1, error.message, error.help) from error
     return Condition(text.strip(), key, relation, amount, relative)
+
+
+def check_consistent(conditions: Sequence[Condition]) -> None:
+    """Raises SpecError where two conditions on one total cannot both hold, whatever the plan."""
+    for index, one in enumerate(conditions):
+        for other in conditions[:index]:
+            if one.key == other.key and not one.against and not other.against and _exclude(one, other):
+                help_text = "leave one of them out"
+                raise fault(one.text, 1, f"`{one.text}` contradicts `{other.text}`: no value is both", help_text)
+
+
+def _exclude(one: Condition, other: Condition) -> bool:
+    """Whether no amount meets both limits: of those that could, one is at a limit or beside it."""
+    limits = {one.limit, other.limit}
+    between = {(one.limit + other.limit) / 2, min(limits) - 1, max(limits) + 1}
+    pairs = [(RELATIONS[condition.relation], condition.limit) for condition in (one, other)]
+    return not any(all(relation(amount, limit) for relation, limit in pairs) for amount in limits | between)
 
 
 def quantity(key: str, text: str) -> Fraction:

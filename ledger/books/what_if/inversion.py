@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
 
@@ -12,6 +12,7 @@ import sympy
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.entries import Lifetime
 from ledger.books.notation import text
+from ledger.books.results import Number
 from ledger.books.what_if.conditions import Condition
 from ledger.books.what_if.sought import Unknown
 from ledger.books.what_if.trial import totals
@@ -19,6 +20,7 @@ from ledger.model.schedule import roles
 from ledger.model.tensors import CeilDiv
 from ledger.spec.plan import Plan
 
+NEAR = 1e-3  # of the exact peak: what rounding up to equal shards, which a closed form leaves out, may add
 MEMORY = ("memory.peak", "memory.reserved")
 
 
@@ -34,6 +36,10 @@ class ClosedForm:
     def text(self) -> str:
         """The polynomial, and where it holds."""
         return f"{text(self.polynomial.as_expr())} ({self.moment})"
+
+    def at(self, size: Number) -> sympy.Expr:
+        """Bytes at this size."""
+        return self.polynomial.eval(sympy.Rational(size))
 
     def root(self, limit: sympy.Expr) -> float:
         """The largest size at which at most `limit` bytes are alive; infinite where the size does not matter."""
@@ -83,21 +89,47 @@ def _bound(amount: sympy.Expr, sign: sympy.Symbol, book: CompiledRole) -> sympy.
     return smooth.xreplace(others)
 
 
-def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> tuple[str, int | None]:
-    """The closed form of memory that is first to reach a limit, and the rank it gives; nothing where there is none."""
-    limits = [_peak_limit(plan, one) for one in conditions if one.key in MEMORY and one.relation in {"<", "<="}]
-    if sought.sign is None or not limits:
-        return "", None
+def inverted(plan: Plan, sought: Unknown, conditions: Sequence[Condition]) -> int | None:
+    """The rank at which a closed form of memory is first to reach a limit; None where there is none."""
+    limit = _least_limit(plan, conditions)
+    if sought.sign is None or limit is None:
+        return None
     if plan.model.bare:
-        if sought.path != "model.parameters":
-            return "", None
-        rate = Fraction(totals(plan)["memory.static"]) / Fraction(sought.given)
-        return f"memory.static = {rate}*{sought.sign}", sought.rank(float(min(limits) / rate))
-    found = first_limit(closed_forms(plan, sought.sign), sympy.Rational(min(limits)))
-    if found is None or found[1] == inf:
-        return "", None
-    form, root = found
-    return f"memory.peak = {form.text}, at the limit where {sought.sign} = {root:.6g}", sought.rank(root)
+        return sought.rank(float(limit / _bare_rate(plan, sought))) if sought.path == "model.parameters" else None
+    found = first_limit(closed_forms(plan, sought.sign), sympy.Rational(limit))
+    return None if found is None or found[1] == inf else sought.rank(found[1])
+
+
+def closed_form(plan: Plan, sought: Unknown, value: Number, conditions: Sequence[Condition]) -> str:
+    """The closed form of memory at the moment that holds the peak of a plan with this value, and where it ends.
+
+    Nothing where no condition limits memory, or where the form is not what the plan's exact books say.
+    """
+    limit = _least_limit(plan, conditions)
+    if sought.sign is None or limit is None:
+        return ""
+    if plan.model.bare:
+        rate = _bare_rate(plan, replace(sought, given=value))
+        return f"memory.static = {rate}*{sought.sign}" if sought.path == "model.parameters" else ""
+    forms = closed_forms(plan, sought.sign)
+    form = max(forms, key=lambda one: Fraction(str(one.at(value))), default=None)
+    peak = float(totals(plan)["memory.peak"])
+    if form is None or form.polynomial.degree() < 1 or abs(float(form.at(value)) - peak) > NEAR * peak:
+        return ""
+    root = form.root(sympy.Rational(limit))
+    where = f"at the limit where {sought.sign} = {root:.6g}" if root else f"above the limit at every {sought.sign}"
+    return f"memory.peak = {form.text}, {where}"
+
+
+def _bare_rate(plan: Plan, sought: Unknown) -> Fraction:
+    """Bytes for each parameter of a bare count."""
+    return Fraction(totals(plan)["memory.static"]) / Fraction(sought.given)
+
+
+def _least_limit(plan: Plan, conditions: Sequence[Condition]) -> Fraction | None:
+    """The most bytes alive that all conditions on memory allow."""
+    limits = (_peak_limit(plan, one) for one in conditions if one.key in MEMORY and one.relation in {"<", "<="})
+    return min(limits, default=None)
 
 
 def _peak_limit(plan: Plan, one: Condition) -> Fraction:

@@ -46,10 +46,12 @@ def _upper(trial: Trial, one: Condition) -> bool:
 
 
 def compared(sought: Unknown) -> tuple[int, int]:
-    """Two values to compare: the first and the last of some, else what is given and its double."""
+    """Two values to compare: the first and the last of some, else what is given and its double, or small ones."""
     if sought.some:
         return 0, sought.last
     given = float(sought.given)
+    if not given:
+        return 0, min(GROWTH, sought.last)
     return min(sought.rank(given), sought.last), min(sought.rank(2 * given), sought.last)
 
 

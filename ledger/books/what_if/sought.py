@@ -1,18 +1,19 @@
-"""An input that is looked for, and the values it may have, in order."""
+"""An input that is looked for: its values, in order or to choose from, and how each is put into a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Any
 
 import sympy
 
-from ledger.books.results import Number
 from ledger.spec.paths import unit
-from ledger.spec.plan import Plan
+from ledger.spec.problems import Location, Problem, SpecError
 
+Value = Any  # of an input, as a spec writes it: a number in base units, a word, a list, a mapping; None leaves it out
+Settings = Mapping[str, object]  # inputs with their values, as `--set` takes them
 REACH = 10**18  # beyond every size that a plan can state
 FINE = 1e-9  # relative distance of real numbers that are told apart
 NEXT_REAL = round(0.01 / FINE)  # one per cent further is one step beyond
@@ -21,21 +22,24 @@ SPAN = 40  # powers of two below and above the given real number that are search
 
 @dataclass(frozen=True)
 class Unknown:
-    """An input that is looked for: `given` in the plan, legal in `some` values, else in multiples of `step`.
+    """An input that is looked for: `given` in the plan, legal in `some` values, else from `least` in steps of `step`.
 
-    Without a `step` it is a real number. None is above `greatest`, for the reason `cap`. `sign` stands for it in
-    formulas; `why` says what is legal.
+    Without a `step` it is a real number. None is above `greatest`, for the reason `cap`. `settings` puts a value into
+    a plan, with what follows from it. `sign` stands for it in formulas; `why` says what is legal. Of a `choice` all
+    values are tried, in no order.
     """
 
     path: str
-    given: Number
-    put: Callable[[Plan, Any], Plan]
+    given: Value
+    settings: Callable[[Any], Settings]
     why: str = ""
-    some: tuple[int, ...] = ()
+    some: tuple[Value, ...] = ()
     step: int = 0
+    least: int | None = None  # one step where not given
     greatest: float = inf
     cap: str = ""
     sign: sympy.Symbol | None = None
+    choice: bool = False
 
     @property
     def unit(self) -> str:
@@ -47,11 +51,16 @@ class Unknown:
         """Whether every positive number is legal; then ranks are steps of one part in 10**9."""
         return not self.some and not self.step
 
-    def value(self, rank: int) -> Number:
+    @property
+    def first(self) -> int:
+        """The smallest of values that go in steps."""
+        return self.step if self.least is None else self.least
+
+    def value(self, rank: int) -> Value:
         """The legal value of this rank, from 0."""
         if self.real:
             return min(float(self.given) * 2.0**-SPAN * exp(rank * FINE), self.greatest)
-        return self.some[rank] if self.some else (rank + 1) * self.step
+        return self.some[rank] if self.some else self.first + rank * self.step
 
     @property
     def last(self) -> int:
@@ -59,12 +68,24 @@ class Unknown:
         if self.real:
             widest = int(2 * SPAN * log(2) / FINE)
             return widest if self.greatest == inf else min(widest, self.rank(self.greatest))
-        return len(self.some) - 1 if self.some else int(min(REACH, self.greatest)) // self.step - 1
+        return len(self.some) - 1 if self.some else (int(min(REACH, self.greatest)) - self.first) // self.step
 
     def rank(self, value: float) -> int:
         """The rank of the largest legal value up to `value`, or that of the smallest."""
         if self.real:
             return max(int((log(value / float(self.given)) + SPAN * log(2)) / FINE), 0)
         if self.some:
-            return max(sum(one <= value for one in self.some) - 1, 0)
-        return max(int(min(value, REACH)) // self.step - 1, 0)
+            return max(len([one for one in self.some if one <= value]) - 1, 0)
+        below: int = (int(min(value, REACH)) - self.first) // self.step
+        return max(below, 0)
+
+
+def key_fault(path: str, message: str, help_text: str) -> SpecError:
+    """An input that cannot be looked for."""
+    where = Location(f"--for {path}", 1, len("--for ") + 1)
+    return SpecError([Problem(where, message, help_text)], {where.file: where.file})
+
+
+def stated_as(path: str, value: float, base: str) -> Settings:
+    """A number as `--set` takes it, in its base unit and to its last digit."""
+    return {path: value if base == "1" else f"{value!r} {base}"}

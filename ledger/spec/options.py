@@ -1,0 +1,104 @@
+"""The values that a key of a spec may have, where they can be listed: derived from its type in the field table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import singledispatch
+from itertools import combinations
+from typing import Any
+
+from ledger.spec.faults import Written
+from ledger.spec.parts import PartOf, spec_type
+from ledger.spec.problems import Location
+from ledger.spec.reader import as_node
+from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Sourced
+from ledger.spec.value_types import ValueType
+from ledger.spec.values import Choice, Flag, Integer
+
+FEW = 2  # entries of the longest lists that are listed
+ALL_SUBSETS = 3  # a list of so many choices is listed in full
+
+
+def listed_values(kind: ValueType | None, most: int) -> tuple[Any, ...]:
+    """Values of a type as specs write them, without repetition; none where they cannot be listed.
+
+    Counts within a mapping (`{layers: 4}`) go from 1 to `most`, lists of several choices have at most two entries.
+    """
+    if isinstance(kind, PartOf):
+        return listed_values(alternatives, most) if isinstance(alternatives := spec_type(kind.cls), AnyOf) else ()
+    return tuple(_listed(kind, most)) if kind is not None else ()
+
+
+def options_of(kind: ValueType | None, most: int) -> list[tuple[Any, Any]]:
+    """The same values with what a plan has of each; of those that mean the same, the first."""
+    found: list[tuple[Any, Any]] = []
+    for stated in listed_values(kind, most):
+        meant = kind.read(Written(as_node(stated, Location(""))), []) if kind is not None else None
+        if all(meant != other for _, other in found):
+            found.append((stated, meant))
+    return found
+
+
+@singledispatch
+def _listed(kind: ValueType, most: int) -> Iterator[Any]:  # noqa: ARG001 - what other types are listed by
+    """Of a type that is none of those below, nothing."""
+    return iter(())
+
+
+@_listed.register
+def _choices(kind: Choice, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """The options, without those that another one is the plain name of (`true` of `all`)."""
+    return (option for option in kind.options if kind.means.get(option, option) not in _others(kind, option))
+
+
+def _others(kind: Choice, option: object) -> list[object]:
+    return [one for one in kind.options if option in kind.means and one not in kind.means]
+
+
+@_listed.register
+def _flags(kind: Flag, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """Both."""
+    return iter((False, True))
+
+
+@_listed.register
+def _alternatives(kind: AnyOf, most: int) -> Iterator[Any]:
+    """Those of each form; of a mapping, each entry alone."""
+    for inner in kind.alternatives:
+        made = inner.inner if isinstance(inner, Made) else inner
+        yield from _entries(made, most) if isinstance(made, Fields) else listed_values(made, most)
+
+
+def _entries(kind: Fields, most: int) -> Iterator[Any]:
+    """Each entry alone; one that needs another is none."""
+    for row in kind.rows:
+        if row.key not in kind.beside:
+            yield from ({row.key: value} for value in _counts(row.type, most))
+
+
+def _counts(kind: ValueType, most: int) -> Iterator[Any]:
+    if isinstance(kind, AnyOf):
+        for inner in kind.alternatives:
+            yield from _counts(inner, most)
+    else:
+        yield from range(1, most + 1) if isinstance(kind, Integer) else listed_values(kind, most)
+
+
+@_listed.register
+def _made(kind: Made, most: int) -> Iterator[Any]:
+    """Those that it is made of."""
+    return iter(listed_values(kind.inner, most))
+
+
+@_listed.register
+def _sourced(kind: Sourced, most: int) -> Iterator[Any]:
+    """Those without a source."""
+    return iter(listed_values(kind.inner, most))
+
+
+@_listed.register
+def _lists(kind: ListOf, most: int) -> Iterator[Any]:
+    """Every list of few entries, each once, in the order of the choices."""
+    items = listed_values(kind.item, most) if isinstance(kind.item, Choice) else ()
+    longest = len(items) if len(items) <= ALL_SUBSETS else FEW
+    return (list(entries) for length in range(1, longest + 1) for entries in combinations(items, length))
