@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from ledger.books.passes import StepWork, UnitPass
+from ledger.arithmetic.values import minimum
+from ledger.books.overlap import behind_everything
+from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape
@@ -32,19 +35,43 @@ class Stack:
         self.size = self.variant.size
         self._known: dict[Any, Any] = {}
 
-    def joined(self, value: Callable[[Variant], Array]) -> Array:
-        """What is known of every cell; a number where it is the same for all. A column for each layer count, if any."""
+    def joined(self, value: Callable[[Variant], Array], axes: Sequence[str]) -> Array:
+        """Facts over some axes, for every cell; a number where it is the same for all.
+
+        Facts with one axis more than is named have a column for each of its places.
+        """
         found = [value(one) for one in self.variants]
-        wide = max(map(np.ndim, found))
-        if wide == 0 and all(one == found[0] for one in found):
-            return found[0]
-        if wide == 2:
-            width = max(one.shape[1] for one in found if np.ndim(one) == 2)
-            found = [one if np.ndim(one) == 2 else np.reshape(one, (-1, 1)) for one in found]
-            parts = zip(found, self.variants, strict=True)
-            return np.concatenate([np.broadcast_to(one, (variant.size, width)) for one, variant in parts])
-        parts = zip(found, self.variants, strict=True)
-        return np.concatenate([np.broadcast_to(one, variant.size) for one, variant in parts])
+        unique = {id(one): one for one in found}
+        if all(np.ndim(one) == 0 for one in unique.values()):
+            first = found[0]
+            if all(one == first for one in unique.values()):
+                return first
+        shape = np.broadcast_shapes(*(np.shape(one) for one in unique.values()))
+        deep = len(shape) > len(axes)
+        leading, inner = (shape[:-1], shape[-1]) if deep else (shape, 1)
+        used = tuple(axis for axis, length in zip(axes[len(axes) - len(leading) :], leading, strict=True) if length > 1)
+        place = self._places(used)
+        if len(unique) > 1:
+            order = {key: number for number, key in enumerate(unique)}
+            table = np.stack([np.broadcast_to(one, shape) for one in unique.values()])
+            of_variant = np.array([order[id(one)] for one in found])
+            place = of_variant[self.variant] * (table[0].size // inner) + place
+        else:
+            table = np.asarray(found[0])
+        if inner > 1:
+            return table.reshape(-1, inner)[place]
+        return table.reshape(-1)[place]
+
+    def _places(self, used: tuple[str, ...]) -> Array:
+        """Where the cells are in an array over some axes."""
+
+        def found() -> Array:
+            place: Array = np.zeros(self.size, np.int64)
+            for axis in used:
+                place = place * self.world.lengths[axis] + self.cells[axis]
+            return place
+
+        return self.once(("places", used), found)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What is made once, under a key."""
@@ -100,41 +127,66 @@ class Stack:
 
     def tiled(self, values: Callable[[Variant], Array]) -> Array:
         """Facts of tiles, for every cell."""
-        return self.joined(lambda one: one.taken(values(one), TILE))
+        return self.joined(values, TILE)
 
     def stated(self, values: Callable[[Variant], Array]) -> Array:
         """Facts of weights and gradients, for every cell, with a column for each count of layers."""
-        return self.joined(lambda one: one.taken(values(one), STATE))
+        return self.joined(values, STATE)
 
     def ends(self, name: str, kind: Kind) -> UnitPass:
         """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
 
-        def of(one: Variant) -> UnitPass:
-            found = [one.unit_pass(name, unit, kind) for unit in one.ends(name, kind)]
-            return summed([(1, each) for each in found if each is not None])
+        def found() -> UnitPass:
+            units = dict.fromkeys(unit for one in self.variants for unit in one.ends(name, kind))
+            return summed([(1, self.unit_pass(name, unit, kind)) for unit in units])
 
-        result: UnitPass = self.once(("ends", name, kind.held), lambda: self._pass(of))
+        result: UnitPass = self.once(("ends", name, kind.held), found)
         return result
 
     def group_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
         """The pass of a layer of a group, or of what is passed on."""
-
-        def of(one: Variant) -> UnitPass:
-            found = one.unit_pass(name, unit, kind)
-            return summed([(1, found)] if found is not None else [])
-
-        result: UnitPass = self.once(("pass", name, unit), lambda: self._pass(of))
+        result: UnitPass = self.once(("pass", name, unit), lambda: summed([(1, self.unit_pass(name, unit, kind))]))
         return result
 
-    def _pass(self, of: Callable[[Variant], UnitPass]) -> UnitPass:
+    def unit_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
+        """A unit's pass of one layer and micro-batch, for every cell."""
+        key = name, unit
+        own = self._work(lambda one: one.tile.work.get(key, NOTHING), TILE)
+        shared = self._work(lambda one: one.state_work(kind).get(key, NOTHING), STATE)
+        work = added(own, shared)
+        for transfers in behind_everything(self.plan.stack.overlap):  # also those kernels that weights need
+            behind = minimum(own.shown[transfers], shared.device)
+            shown = {**work.shown, transfers: work.shown[transfers] - behind}
+            work = replace(work, shown=shown, behind=work.behind + behind)
+        return unit_pass(name, unit, work, self.plan)
+
+    def _work(self, of: Callable[[Variant], UnitWork], axes: Sequence[str]) -> UnitWork:
+        """A unit's work in every cell."""
         each = {id(one): of(one) for one in self.variants}
+        if all(work is NOTHING for work in each.values()):
+            return NOTHING
 
-        def field(name: str) -> Array:
-            return self.joined(lambda one: getattr(each[id(one)], name))
+        def taken(field: Callable[[UnitWork], Array]) -> Array:
+            return self.joined(lambda one: field(each[id(one)]), axes)
 
-        shown = self.joined(lambda one: each[id(one)].shown["data"])
-        names = ("device", "launch", "tax", "weights", "hidden")
-        return UnitPass(**{name: field(name) for name in names}, shown={"data": shown})
+        ways = dict.fromkeys(way for work in each.values() for way in work.copies)
+        copies = {
+            way: (
+                taken(lambda work: work.copies.get(way, NO_COPIES)[0]),  # noqa: B023 - asked at once
+                taken(lambda work: work.copies.get(way, NO_COPIES)[1]),  # noqa: B023
+            )
+            for way in ways
+        }
+        kinds = dict.fromkeys(kind for work in each.values() for kind in work.shown)
+        return UnitWork(
+            taken(lambda work: work.device),
+            taken(lambda work: work.hosts),
+            {kind: taken(lambda work: work.shown.get(kind, 0.0)) for kind in kinds},  # noqa: B023
+            taken(lambda work: work.behind),
+            copies,
+            taken(lambda work: work.waited),
+            taken(lambda work: work.weights),
+        )
 
     @property
     def passes_on(self) -> bool:
@@ -143,7 +195,7 @@ class Stack:
 
     def send_seconds(self) -> Array:
         """Seconds of what one stage sends to the next."""
-        return self.once("send", lambda: self.joined(lambda one: one.send_seconds))
+        return self.once("send", lambda: self.joined(lambda one: one.send_seconds, (*TILE, "data", "pipeline")))
 
     def update(self, kind: Kind) -> tuple[StepWork, Array, Array]:
         """Transfers of a kind of stage once a step, seconds of kernels beside them, and those of its update."""
@@ -223,6 +275,25 @@ class Stack:
     def workspace(self, unit: str) -> Array:
         """What the kernel of a unit's attention allocates in backward."""
         return self.once(("workspace", unit), lambda: self.tiled(lambda one: one.tile.workspace.get(unit, 0)))
+
+
+NO_COPIES = (0.0, 0.0)
+NOTHING = UnitWork(shown={"tensor": 0.0, "context": 0.0, "expert": 0.0, "data": 0.0}, copies={})
+
+
+def added(one: UnitWork, other: UnitWork) -> UnitWork:
+    """Two parts of a unit's work as one."""
+    ways = {**one.copies, **other.copies}
+    pairs = {way: (one.copies.get(way, NO_COPIES), other.copies.get(way, NO_COPIES)) for way in ways}
+    return UnitWork(
+        one.device + other.device,
+        one.hosts + other.hosts,
+        {kind: one.shown.get(kind, 0.0) + other.shown.get(kind, 0.0) for kind in {**one.shown, **other.shown}},
+        one.behind + other.behind,
+        {way: (mine[0] + theirs[0], mine[1] + theirs[1]) for way, (mine, theirs) in pairs.items()},
+        one.waited + other.waited,
+        one.weights + other.weights,
+    )
 
 
 TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ledger.arithmetic.values import minimum
-from ledger.books.overlap import behind_everything
-from ledger.books.passes import UnitPass, UnitWork, unit_pass
+from ledger.books.passes import UnitWork
 from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.units import Unit, compute_precision
 from ledger.search.facts import Array, evaluated
-from ledger.search.grids import taken
 from ledger.search.shapes import Kind, Lines
 from ledger.search.space import LAYOUT, Layout, laid_out
 from ledger.search.states import (
@@ -90,14 +87,8 @@ class Variant:
     ) -> None:
         self.world, self.way, self.layers, self.several, self.ways = shared, way, layers, several, ways
         self.cells, self.size = cells, cells["data"].size
-        self._flat: dict[Any, Array] = {}
-        self._passes: dict[Any, UnitPass | None] = {}
         offload = [kind for kind in way.offload or () if kind != "activations"]
         self.sharing_key = layers.tensor, layers.expert, way.zero, way.reshard, repr(offload), several, ways
-
-    def taken(self, values: Array, axes: tuple[str, ...]) -> Array:
-        """What is known over some axes, for every cell; with a further axis, a row for every cell."""
-        return taken(values, axes, self.cells, self.world.lengths, self._flat, self.size)
 
     # --- plans ---
 
@@ -168,12 +159,6 @@ class Variant:
         return found
 
     @cached_property
-    def _own_cells(self) -> Mapping[str, Array]:
-        """All cells whose layers are cut alike, under any way of sharing that leaves the layers alone."""
-        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
-        return self.world.cells(cut, Sharded(0, None, None), None, 1) if not self.way.zero else self.cells
-
-    @cached_property
     def tile(self) -> TileFacts:
         """What layers compute and hold, over the sizes of a tile."""
         plan, mine = self.plan, self.units
@@ -196,15 +181,14 @@ class Variant:
 
     @cached_property
     def send_seconds(self) -> Array:
-        """Seconds of what one stage sends to the next, for every cell."""
+        """Seconds of what one stage sends to the next, over a tile, `data` and `pipeline`."""
         axes, plan = (*TILE, "data", "pipeline"), self.plan
         key = "send", replace_recompute(self.layers), compute_precision(plan)
         cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
         legal = self._legal(axes, self.world.cells(cut, Sharded(0, None, None), None, 1))
-        found = self.world.once(
+        return self.world.once(
             key, lambda: evaluated(self.world.grid(axes), lambda inputs: send_seconds(plan, inputs), legal)
         )
-        return self.taken(found, axes)
 
     def stocks(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, Array]:
         """What layers hold from moment to moment, over the sizes of a tile."""
@@ -285,61 +269,7 @@ class Variant:
         units = {unit for phase, unit in (*self.tile.work, *self.state_work(kind)) if phase == name}
         return [unit for unit in sorted(units) if self.holds(kind, unit)]
 
-    def unit_pass(self, name: str, unit: str, kind: Kind) -> UnitPass | None:
-        """A unit's pass of one layer and micro-batch, for every cell; None where it has none."""
-        key = name, unit, kind.held if unit not in self.group_names else None
-        if key not in self._passes:
-            own, shared = self.tile.work.get((name, unit)), self.state_work(kind).get((name, unit))
-            parts = [(work, axes) for work, axes in ((own, TILE), (shared, STATE)) if work is not None]
-            work = NOTHING
-            for part, axes in parts:
-                more = _of_cells(part, lambda values, axes=axes: self.taken(values, axes))  # type: ignore[misc]
-                work = _added(work, more)
-            if own is not None and shared is not None:
-                work = self._sheltered(work, more.device)
-            self._passes[key] = unit_pass(name, unit, work, self.plan) if parts else None
-        return self._passes[key]
-
-    def _sheltered(self, work: UnitWork, more: Array) -> UnitWork:
-        """A unit's work with transfers behind kernels that are there for its weights' sake, as far as any may be."""
-        for transfers in behind_everything(self.plan.stack.overlap):
-            behind = minimum(work.shown[transfers], more)
-            shown = {**work.shown, transfers: work.shown[transfers] - behind}
-            work, more = replace(work, shown=shown, behind=work.behind + behind), more - behind
-        return work
-
 
 def replace_recompute(layers: Layers) -> Layers:
     """The same layers, whatever of them is rebuilt."""
     return replace(layers, recompute="none")
-
-
-NOTHING = UnitWork(shown={"tensor": 0.0, "context": 0.0, "expert": 0.0, "data": 0.0}, copies={})
-
-
-def _added(one: UnitWork, other: UnitWork) -> UnitWork:
-    """Two parts of a unit's work as one."""
-    ways = {**one.copies, **other.copies}
-    pairs = {way: (one.copies.get(way, (0.0, 0.0)), other.copies.get(way, (0.0, 0.0))) for way in ways}
-    return UnitWork(
-        one.device + other.device,
-        one.hosts + other.hosts,
-        {kind: one.shown.get(kind, 0.0) + other.shown.get(kind, 0.0) for kind in {**one.shown, **other.shown}},
-        one.behind + other.behind,
-        {way: (mine[0] + theirs[0], mine[1] + theirs[1]) for way, (mine, theirs) in pairs.items()},
-        one.waited + other.waited,
-        one.weights + other.weights,
-    )
-
-
-def _of_cells(work: UnitWork, take: Callable[[Array], Array]) -> UnitWork:
-    """A unit's work in every cell, from that over a grid."""
-    return UnitWork(
-        take(work.device),
-        take(work.hosts),
-        {kind: take(seconds) for kind, seconds in work.shown.items()},
-        take(work.behind),
-        {way: (take(mine), take(chained)) for way, (mine, chained) in work.copies.items()},
-        take(work.waited),
-        take(work.weights),
-    )
