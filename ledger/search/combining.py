@@ -20,6 +20,7 @@ from ledger.books.memory.timeline import BACKWARD
 from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once
 from ledger.books.time import critical_path
 from ledger.books.totals import run
+from ledger.model.dims import BY_NAME
 from ledger.search.blocks import Block
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape, Slot, place_values
@@ -60,7 +61,7 @@ class Rows:
 
     def cell(self, values: Array) -> Array:
         """What is known of cells, for every row."""
-        return values if np.ndim(values) == 0 else values[self.rows["cell"]]
+        return values if np.ndim(values) == 0 else values.take(self.rows["cell"])
 
     def layered(self, values: Array, kind: Kind, slots: Sequence[Slot]) -> Array:
         """What is known of cells and counts of layers, for every row."""
@@ -69,8 +70,9 @@ class Rows:
         key = kind.held, id(slots[0])
         if key not in self._layers:
             listed = self.world.layer_list(kind.held)
-            self._layers[key] = np.array([listed.index(slot.role.layers) for slot in slots])[self.rows["shape"]]
-        return values[self.rows["cell"], self._layers[key]]
+            layers = np.array([listed.index(slot.role.layers) for slot in slots])
+            self._layers[key] = self.rows["cell"] * len(listed) + layers[self.rows["shape"]]
+        return values.reshape(-1).take(self._layers[key])
 
     def shape(self, values: Sequence[float]) -> Array:
         """What is known of shapes, for every row."""
@@ -145,15 +147,14 @@ class Rows:
         workspace: Array = 0
         for place, kind in enumerate(self.kinds):
             slots = [shape.slots[place] for shape in self.listed]
-            for variant in range(max(len(slot.variants) for slot in slots)):
-                for point, held in self.moments(kind, slots, variant):
-                    own = self.workspace(point)
-                    if peak is None:
-                        peak, workspace = held, own
-                        continue
-                    if workspace is not own:
-                        workspace = np.where(held > peak, own, workspace)
-                    peak = np.maximum(peak, held)
+            for point, held in self.moments(kind, slots):
+                own = self.workspace(point)
+                if peak is None:
+                    peak, workspace = held, own
+                    continue
+                if workspace is not own:
+                    workspace = np.where(held > peak, own, workspace)
+                peak = np.maximum(peak, held)
         library = HANDLES * self.plan.accelerator.matmul_workspace
         held = peak + library + workspace
         pool = np.floor(held * self.plan.stack.fragmentation + 1e-3) - held
@@ -168,37 +169,42 @@ class Rows:
             self._live[key] = self.cell(self.stack.workspace(point.unit))
         return self._live[key]
 
-    def moments(self, kind: Kind, slots: Sequence[Slot], variant: int) -> Iterator[tuple[Any, Array]]:
-        """Bytes at each moment of a kind of stages."""
+    def moments(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[tuple[Any, Array]]:
+        """Bytes at each moment of a kind of stages, of each of what they may have in flight."""
         stocks = self.stack.stocks(kind, self.schedule)
-        times = {times: self.times(times, slots, variant) for times in dict.fromkeys(key[2] for key in stocks)}
-        held = {key: self.cell(amount) * times[key[2]] for key, amount in stocks.items()}
-        for place, point in enumerate(kind.line.points):
-            total = self.layered(self.stack.lasting(kind, place), kind, slots)
-            for (first, last, _), amount in held.items():
-                if first <= place <= last:
-                    total = total + amount
-            steps = []
-            for references, more in self.stack.steps(kind, place):
-                step = self.layered(more, kind, slots)
-                for one in references:
-                    step = step + self.live(one)
-                steps.append(step)
-            yield point, total + maximum(*steps) if steps else total
+        amounts = {key: self.cell(amount) for key, amount in stocks.items()}
+        variants = range(max(len(slot.variants) for slot in slots))
+        steady = [key for key in stocks if not _flying(key[2])]
+        held = {key: amounts[key] * self.times(key[2], slots, 0) for key in steady}
+        standing = [
+            sum((amount for (first, last, _), amount in held.items() if first <= place <= last), start)
+            for place, start in enumerate(self.standing(kind, slots))
+        ]
+        for variant in variants:
+            moving = {key: amounts[key] * self.times(key[2], slots, variant) for key in stocks if key not in held}
+            for place, point in enumerate(kind.line.points):
+                more = [amount for (first, last, _), amount in moving.items() if first <= place <= last]
+                if more or variant == 0:
+                    yield point, sum(more, standing[place])
 
-    def live(self, reference: tuple[str, str, str]) -> Array:
-        """Bytes of a unit that runs."""
-        if reference not in self._live:
-            self._live[reference] = self.cell(self.stack.live(reference))
-        return self._live[reference]
+    def standing(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[Array]:
+        """What stands at each moment beside what layers wait with."""
+        for place, _ in enumerate(kind.line.points):
+            yield self.layered(self.stack.standing(kind, place), kind, slots)
 
     def times(self, times: Any, slots: Sequence[Slot], variant: int) -> Array:
         """How many layers and micro-batches a formula counts, for every row."""
+        key = "table", times, id(slots[0]), len(slots), variant
+        table = self.stack.once(key, lambda: self._table(times, slots, variant))
+        if np.ndim(table) == 0:
+            return table
+        return table.reshape(-1).take(self.rows["shape"] * table.shape[1] + self.counts)
+
+    def _table(self, times: Any, slots: Sequence[Slot], variant: int) -> Array:
+        """The same by shapes and counts of micro-batches; a number where it is always the same."""
         pairs = zip(self.listed, slots, strict=True)
         table = np.stack([self.counted(times, shape, slot, variant) for shape, slot in pairs])
-        if (table == table.flat[0]).all():
-            return table.flat[0]
-        return table[self.rows["shape"], self.counts]
+        return table.flat[0] if (table == table.flat[0]).all() else table
 
     def counted(self, times: Any, shape: Shape, slot: Slot, variant: int) -> Array:
         """What a formula of layers and micro-batches in flight is, over the counts of micro-batches."""
@@ -256,6 +262,12 @@ class Rows:
         return {**found, **dict(run(plan, self.step))}
 
 
+def _flying(times: Any) -> bool:
+    """Whether a formula counts micro-batches in flight or waiting, which differ from stage to stage of a kind."""
+    return any(sign.name.startswith(FLYING) for sign in times.free_symbols)
+
+
+FLYING = tuple(BY_NAME[name].letter for name in ("in_flight", "waiting"))
 PASSES = 3  # forward, and twice as much backward: every weight is trained
 
 

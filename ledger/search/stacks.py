@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ledger.arithmetic.values import minimum
+from ledger.arithmetic.values import maximum, minimum
 from ledger.books.overlap import behind_everything
 from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
@@ -59,8 +59,8 @@ class Stack:
         else:
             table = np.asarray(found[0])
         if inner > 1:
-            return table.reshape(-1, inner)[place]
-        return table.reshape(-1)[place]
+            return table.reshape(-1, inner).take(place, axis=0)
+        return table.reshape(-1).take(place)
 
     def _places(self, used: tuple[str, ...]) -> Array:
         """Where the cells are in an array over some axes."""
@@ -229,27 +229,26 @@ class Stack:
 
     # --- memory ---
 
-    def lasting(self, kind: Kind, place: int) -> Array:
-        """Bytes of weights and gradients that last at a moment."""
-        key = "lasting", kind.held, id(kind.line), place
-        return self.once(key, lambda: self.stated(lambda one: one.point_facts(kind)[place].lasting))
+    def standing(self, kind: Kind, place: int) -> Array:
+        """Bytes at a moment beside what layers wait with: weights, gradients, and the fullest step of what runs."""
 
-    def steps(self, kind: Kind, place: int) -> list[tuple[tuple[Reference, ...], Array]]:
-        """The steps of a moment: sums of what layers hold, and the most that stands beside each."""
+        def found() -> Array:
+            total = self.stated(lambda one: one.point_facts(kind)[place].lasting)
+            steps = [self._step(kind, place, references) for references in self._references(kind, place)]
+            return plus(total, maximum(*aligned(steps))) if steps else total
 
-        def found() -> list[tuple[tuple[Reference, ...], Array]]:
-            listed = dict.fromkeys(
-                references for one in self.variants for references in one.point_facts(kind)[place].steps
-            )
+        return self.once(("standing", kind.held, id(kind.line), place), found)
 
-            def more(references: tuple[Reference, ...], one: Variant) -> Array:
-                return one.point_facts(kind)[place].steps.get(references, NEVER)
+    def _references(self, kind: Kind, place: int) -> Mapping[tuple[Reference, ...], None]:
+        """The steps of a moment, by what layers hold meanwhile."""
+        return dict.fromkeys(references for one in self.variants for references in one.point_facts(kind)[place].steps)
 
-            return [(references, self.stated(partial(more, references))) for references in listed]
-
-        result: list[tuple[tuple[Reference, ...], Array]]
-        result = self.once(("steps", kind.held, id(kind.line), place), found)
-        return result
+    def _step(self, kind: Kind, place: int, references: tuple[Reference, ...]) -> Array:
+        """Bytes of what layers hold while they run, with the most that stands beside it."""
+        total = self.stated(lambda one: one.point_facts(kind)[place].steps.get(references, NEVER))
+        for reference in references:
+            total = plus(total, self.live(reference))
+        return total
 
     def stocks(self, kind: Kind, schedule: Pipeline) -> dict[Any, Array]:
         """What layers hold from moment to moment: bytes by first and last moment, and how many there are."""
@@ -297,6 +296,18 @@ def added(one: UnitWork, other: UnitWork) -> UnitWork:
 
 
 TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
+
+
+def aligned(values: Sequence[Array]) -> list[Array]:
+    """Values of cells so that they broadcast: those without a column for each count of layers have one column."""
+    wide = any(np.ndim(one) == 2 for one in values)
+    return [one[:, None] if wide and np.ndim(one) == 1 else one for one in values]
+
+
+def plus(one: Array, other: Array) -> Array:
+    """The sum of two values of cells."""
+    first, second = aligned([one, other])
+    return first + second
 
 
 def summed(parts: Sequence[tuple[Array, UnitPass]]) -> UnitPass:
