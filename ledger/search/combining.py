@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ledger.arithmetic.values import maximum
+from ledger.arithmetic.values import maximum, truncate
 from ledger.books.compiled_roles import whole
 from ledger.books.compiler import compile_plan
 from ledger.books.counts import peak as rated
@@ -172,20 +172,27 @@ class Rows:
     def moments(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[tuple[Any, Array]]:
         """Bytes at each moment of a kind of stages, of each of what they may have in flight."""
         stocks = self.stack.stocks(kind, self.schedule)
-        amounts = {key: self.cell(amount) for key, amount in stocks.items()}
         variants = range(max(len(slot.variants) for slot in slots))
         steady = [key for key in stocks if not _flying(key[2])]
-        held = {key: amounts[key] * self.times(key[2], slots, 0) for key in steady}
+        held = {key: self.stock(key, kind, slots, 0) for key in steady}
         standing = [
             sum((amount for (first, last, _), amount in held.items() if first <= place <= last), start)
             for place, start in enumerate(self.standing(kind, slots))
         ]
         for variant in variants:
-            moving = {key: amounts[key] * self.times(key[2], slots, variant) for key in stocks if key not in held}
+            moving = {key: self.stock(key, kind, slots, variant) for key in stocks if key not in held}
             for place, point in enumerate(kind.line.points):
                 more = [amount for (first, last, _), amount in moving.items() if first <= place <= last]
                 if more or variant == 0:
                     yield point, sum(more, standing[place])
+
+    def stock(self, key: Any, kind: Kind, slots: Sequence[Slot], variant: int) -> Array:
+        """Bytes of what layers hold over a stretch of moments; each thing's are whole, however many there are of it."""
+        times = self.times(key[2], slots, variant)
+        if self.stack.whole(key, kind, self.schedule) and np.all(times == np.rint(times)):
+            return self.cell(self.stack.stocks(kind, self.schedule)[key]) * times
+        each = self.stack.single_stocks(key, kind, self.schedule)
+        return sum(truncate(self.cell(amount) * times) for amount in each)
 
     def standing(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[Array]:
         """What stands at each moment beside what layers wait with."""

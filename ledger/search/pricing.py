@@ -24,8 +24,8 @@ from ledger.search.tiles import TILE
 from ledger.search.variants import Layers, Sharded, Variant
 from ledger.search.world import World, world
 
-CELLS = 1 << 14  # of a stack: what is known of them is held at once
-ROWS = 1 << 15  # of a block: what is computed of them stays in the caches
+CELLS = 1 << 15  # of a stack: what is known of them is held at once
+ROWS = 1 << 16  # of a block: what is computed of them stays in the caches
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,10 @@ from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape
-from ledger.search.states import BEGINS, STATE, Reference
-from ledger.search.states import ENDS as LEFT
-from ledger.search.tiles import TILE
+from ledger.search.states import STATE, Reference
+from ledger.search.tiles import NEVER, TILE
 from ledger.search.variants import PIPELINE, Variant
 from ledger.search.world import World
-
-NEVER = -1e30  # bytes of a step that a variant does not have
 
 
 class Stack:
@@ -255,10 +252,29 @@ class Stack:
 
         def found() -> dict[Any, Array]:
             keys = dict.fromkeys(key for one in self.variants for key in one.stocks(kind, schedule))
-            return {key: self.tiled(lambda one, key=key: one.stocks(kind, schedule).get(key, 0)) for key in keys}  # type: ignore[misc]
+            return {key: self.tiled(partial(_all_of, key, kind, schedule)) for key in keys}
 
-        result: dict[Any, Array]
-        result = self.once(("stocks", kind.held, id(kind.line), schedule.keeps_output, schedule.delays), found)
+        result: dict[Any, Array] = self.once((*_stock_key(kind, schedule),), found)
+        return result
+
+    def whole(self, key: Any, kind: Kind, schedule: Pipeline) -> bool:
+        """Whether the bytes of each are whole numbers."""
+
+        def found() -> bool:
+            each = (one.stocks(kind, schedule).get(key, ()) for one in self.variants)
+            return all(bool(np.all(amount == np.rint(np.asarray(amount, float)))) for own in each for amount in own)
+
+        result: bool = self.once((*_stock_key(kind, schedule), key, "whole"), found)
+        return result
+
+    def single_stocks(self, key: Any, kind: Kind, schedule: Pipeline) -> list[Array]:
+        """The same of one such key, each by itself."""
+
+        def found() -> list[Array]:
+            most = max(len(one.stocks(kind, schedule).get(key, ())) for one in self.variants)
+            return [self.tiled(partial(_one_of, key, place, kind, schedule)) for place in range(most)]
+
+        result: list[Array] = self.once((*_stock_key(kind, schedule), key), found)
         return result
 
     def live(self, reference: Reference) -> Array:
@@ -266,8 +282,7 @@ class Stack:
         which, phase, unit = reference
 
         def of(one: Variant) -> Array:
-            live = one.tile.live[phase, unit, one.adds]
-            return live.begins if which == BEGINS else live.ends if which == LEFT else live.fullest
+            return one.tile.live[phase, unit, one.adds][which]
 
         return self.once(("live", reference), lambda: self.tiled(of))
 
@@ -296,6 +311,18 @@ def added(one: UnitWork, other: UnitWork) -> UnitWork:
 
 
 TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
+
+
+def _stock_key(kind: Kind, schedule: Pipeline) -> tuple[Any, ...]:
+    return "stocks", kind.held, id(kind.line), schedule.keeps_output, schedule.delays
+
+
+def _all_of(key: Any, kind: Kind, schedule: Pipeline, one: Variant) -> Array:
+    return one.stock_sums(kind, schedule).get(key, 0)
+
+
+def _one_of(key: Any, place: int, kind: Kind, schedule: Pipeline, one: Variant) -> Array:
+    return (*one.stocks(kind, schedule).get(key, ()), *([0] * (place + 1)))[place]
 
 
 def aligned(values: Sequence[Array]) -> list[Array]:

@@ -19,6 +19,8 @@ from ledger.books.entries import STEP, Entry, Lifetime
 from ledger.books.evaluate import Value, exact
 from ledger.books.memory import holdings
 from ledger.books.memory.expert_sets import ExpertGathering
+from ledger.books.memory.expert_span import Span
+from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import passes
@@ -32,11 +34,26 @@ from ledger.model.schedule import Role
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.search.facts import UnsettledError
-from ledger.search.tiles import OnceWork, PassOf, once_work, priced, sized, unit_works, whole_role
+from ledger.search.tiles import (
+    BEGINS,
+    DONE,
+    ENDS,
+    ENTERS,
+    FULLEST,
+    STRETCHES,
+    OnceWork,
+    PassOf,
+    expert_gradients,
+    once_work,
+    priced,
+    sized,
+    unit_works,
+    whole_role,
+)
 from ledger.spec.plan import Plan
 
 STATE = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
-BEGINS, FULLEST, ENDS = "live.begins", "live.fullest", "live.ends"
+NAMES = (BEGINS, FULLEST, ENDS, ENTERS, DONE, *STRETCHES)
 Reference = tuple[str, str, str]  # which of these, of the pass and unit
 
 
@@ -65,14 +82,33 @@ class Referring(Moments):
         found: dict[tuple[str, str], tuple[LiveTensors, ...]] = {}
         for name, unit in self.units.items():
             for phase, steps in passes(unit, added=self.adds):
+                inner = isinstance(self.gathering, ExpertGathering) and self.gathering.inner(name)
                 written = tuple(t for t in steps[-1].tensors if t.name in weight_gradients(unit))
-                begins, fullest, ends = (_named(which) for which in (BEGINS, FULLEST, ENDS))
-                found[phase, name] = (
-                    LiveTensors(steps[0].step, (begins,)),
-                    LiveTensors(FULLEST, (fullest,)),
-                    LiveTensors(steps[-1].step, (ends, *written)),
-                )
+                ends = LiveTensors(ENDS, (_named(ENDS), *written))
+                within = _with_experts(unit, steps) if inner else (LiveTensors(FULLEST, (_named(FULLEST),)),)
+                found[phase, name] = (LiveTensors(BEGINS, (_named(BEGINS),)), *within, ends)
         return found
+
+    @cached_property
+    def gathering(self) -> Gathering | None:
+        """As of a real unit, but for when its experts run."""
+        found = Moments(self.program, self.plan, self.line).gathering
+        return Referring.Experts(found.buffers, found.line) if isinstance(found, ExpertGathering) else found
+
+    class Experts(ExpertGathering):
+        """Layers with experts whose own bytes are names."""
+
+        def span(self, unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:  # noqa: ARG002
+            """The third and the fourth of the steps are the experts', rebuilt and run."""
+            return Span(2, 3, 2)
+
+
+def _with_experts(unit: Unit, steps: Sequence[LiveTensors]) -> tuple[LiveTensors, ...]:
+    """Steps before the experts, while they are rebuilt, while they run, and after."""
+    enters, done = _named(ENTERS), _named(DONE)
+    written = tuple(tensor for tensor in steps[-1].tensors if tensor.name in expert_gradients(unit))
+    beside = ((enters,), (enters,), (done, *written), (done, *written))
+    return tuple(LiveTensors(name, (*held, _named(name))) for name, held in zip(STRETCHES, beside, strict=True))
 
 
 def _named(which: str) -> Tensor:
@@ -141,8 +177,6 @@ def point_facts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, A
     found = program(placed, held, held_units(mine, plan, role))
     value = exact(bindings(placed, held))
     moments = Referring(found, placed, line)
-    if isinstance(moments.gathering, ExpertGathering):
-        raise UnsettledError
     lasting = [0] * len(line.points)
     for entry in (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments)):
         if entry.amount and entry.times:
@@ -162,7 +196,7 @@ def _fullest(steps: Sequence[tuple[tuple[Reference, ...], Amount]]) -> dict[tupl
 
 
 def _steps(moments: Moments, point: Any, value: Value) -> Iterator[tuple[tuple[Reference, ...], Amount]]:
-    chosen = tuple(stretch[1] for stretch in moments.stretches(point))
+    chosen = moments.alive(point)[1:-1]
     for step in moments.steps(point, chosen):
         yield _split(step, point.phase, value)
 
@@ -173,7 +207,7 @@ def _split(step: Step, phase: str, value: Value) -> tuple[tuple[Reference, ...],
     for each in step.held:
         if not isinstance(each, Allocation):
             raise UnsettledError
-        if each.cause.name in (BEGINS, FULLEST, ENDS):
+        if each.cause.name in NAMES:
             references.append((each.cause.name, phase, each.cause.unit))
         elif each.amount and each.times:
             amount = amount + truncate(value(each.amount) * value(each.times))

@@ -20,11 +20,12 @@ from ledger.books.entries import MICRO_BATCH, Entry, Ledger, Lifetime, nonzero
 from ledger.books.evaluate import Value, exact
 from ledger.books.kernels import kernel_calls, price_call
 from ledger.books.memory import holdings
+from ledger.books.memory.expert_span import AFTER, span
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.outside import temporaries
 from ledger.books.memory.passing import passes, standing
 from ledger.books.memory.steps import weight_gradients
-from ledger.books.memory.timeline import Timeline
+from ledger.books.memory.timeline import FORWARD, Timeline
 from ledger.books.overlap import moves
 from ledger.books.passes import PASSES, StepWork, UnitWork, step_work, unit_work
 from ledger.books.results import KernelTime
@@ -32,7 +33,7 @@ from ledger.model.fused_attention import AttentionBackward
 from ledger.model.operations import total
 from ledger.model.program import Program, sends
 from ledger.model.schedule import Role, schedule
-from ledger.model.sharding import Sharding
+from ledger.model.sharding import EXPERT, Sharding
 from ledger.model.units import Unit, builder, units
 from ledger.spec.plan import Plan
 
@@ -40,13 +41,12 @@ TILE = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut a ti
 PassOf = tuple[str, str]  # forward or backward, and the unit
 
 
-@dataclass(frozen=True)
-class Live:
-    """Bytes alive in one pass of a unit: as it begins, at the fullest step, and at the end but weights' gradients."""
-
-    begins: Amount
-    fullest: Amount
-    ends: Amount
+# Bytes alive in one pass of a unit: as it begins, at the fullest step, at the end but weights' gradients. Of a layer
+# with experts also: as these begin and when they are done, and at the fullest steps before, while they are rebuilt,
+# while they run and after, less what `ENTERS` or `DONE` and the experts' own gradients are.
+BEGINS, FULLEST, ENDS, ENTERS, DONE = "live.begins", "live.fullest", "live.ends", "live.enters", "live.done"
+STRETCHES = ("live.before", "live.rebuilt", "live.experts", "live.after")
+NEVER = -1e30  # bytes of a step that there is not
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TileFacts:
 
     work: Mapping[PassOf, UnitWork]
     once: Mapping[str, OnceWork]
-    live: Mapping[tuple[str, str, bool], Live]
+    live: Mapping[tuple[str, str, bool], Mapping[str, Amount]]
     workspace: Mapping[str, Amount]
 
 
@@ -107,7 +107,7 @@ def tile_facts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) ->
         dict(unit_works(within, placed)),
         {name: once_work([row for row in within if row.cause.unit == name]) for name in names},
         {
-            (phase, unit.name, added): live(unit, steps, value)
+            (phase, unit.name, added): dict(live(unit, phase, steps, value))
             for unit in mine
             for added in (False, True)
             for phase, steps in passes(unit, added=added)
@@ -146,18 +146,48 @@ def once_work(rows: Sequence[KernelTime]) -> OnceWork:
     return OnceWork(step_work(rows), computed)
 
 
-def live(unit: Unit, steps: Sequence[LiveTensors], value: Value) -> Live:
+def live(unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value) -> Iterator[tuple[str, Amount]]:
     """What is alive in a pass, as far as no other unit holds it."""
-    gradients = weight_gradients(unit)
+    yield BEGINS, _held(steps[0], value)
+    yield FULLEST, _fullest(steps, value)
+    yield ENDS, _held(steps[-1], value, weight_gradients(unit))
+    written = expert_gradients(unit)
+    if not written:
+        return
+    there = span(unit, phase, steps)
+    enters = _held(_between(steps, there.first), value)
+    done = _between(steps, there.last + 1)
+    kept, own = _held(done, value, written), _held(_only(done, written), value)
+    yield ENTERS, enters
+    yield DONE, kept
+    gone = written if phase != FORWARD else frozenset[str]()
+    for stretch, (name, less) in enumerate(zip(STRETCHES, (enters, enters, kept + own, kept), strict=True)):
+        mine = [step for place, step in enumerate(steps) if there.stretch(place) == stretch]
+        yield name, _fullest(mine, value, gone if stretch == AFTER else frozenset()) - less if mine else NEVER
 
-    def held(step: LiveTensors, without: frozenset[str] = frozenset()) -> Amount:
-        kept = (tensor for tensor in step.tensors if not standing(tensor) and tensor.name not in without)
-        return sum(truncate(value(tensor.bytes())) for tensor in kept)
 
-    return Live(held(steps[0]), _fullest(steps, value), held(steps[-1], gradients))
+def expert_gradients(unit: Unit) -> frozenset[str]:
+    """The gradients of a unit's weights of which other devices hold other experts."""
+    cut = (weight for weight in unit.weights if any(axis == EXPERT for _, axis in weight.split))
+    return frozenset(weight.gradient.name for weight in cut)
 
 
-def _fullest(steps: Sequence[LiveTensors], value: Value) -> Amount:
+def _between(steps: Sequence[LiveTensors], place: int) -> LiveTensors:
+    """What is alive between a step and the one before it."""
+    before = {id(tensor) for tensor in steps[place - 1].tensors}
+    return LiveTensors("", tuple(tensor for tensor in steps[place].tensors if id(tensor) in before))
+
+
+def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
+    return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
+
+
+def _held(step: LiveTensors, value: Value, without: frozenset[str] = frozenset()) -> Amount:
+    kept = (tensor for tensor in step.tensors if not standing(tensor) and tensor.name not in without)
+    return sum(truncate(value(tensor.bytes())) for tensor in kept)
+
+
+def _fullest(steps: Sequence[LiveTensors], value: Value, without: frozenset[str] = frozenset()) -> Amount:
     """Bytes of the fullest step; one all of whose tensors are alive at another one is never the fullest alone."""
     sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
     widest = [
@@ -165,7 +195,7 @@ def _fullest(steps: Sequence[LiveTensors], value: Value) -> Amount:
     ]
     sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
     fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
-    return pick(fullest, [sum(sizes[id(t)] for t in steps[at].tensors if not standing(t)) for at in widest])
+    return pick(fullest, [_held(steps[place], value, without) for place in widest])
 
 
 def workspace(unit: Unit, value: Value) -> Amount:
@@ -183,16 +213,17 @@ def send_seconds(plan: Plan, inputs: Mapping[str, Any]) -> Amount:
     return largest_of(row.seconds for row in rows if _between_stages(row))
 
 
-Stocks = Mapping[tuple[int, int, sympy.Expr], Amount]  # bytes by first and last moment, and how many of them there are
+# Bytes of each by first and last moment, and how many of them there are.
+Stocks = Mapping[tuple[int, int, sympy.Expr], tuple[Amount, ...]]
 
 
 def tile_stocks(plan: Plan, mine: tuple[Unit, ...], line: Timeline, inputs: Mapping[str, Any]) -> Stocks:
     """What the layers of a role hold from moment to moment; how many layers and micro-batches do stays a formula."""
     placed = sized(plan, inputs)
     value = exact(bindings(placed, whole_role(placed)))
-    found: dict[tuple[int, int, sympy.Expr], Amount] = {}
+    found: dict[tuple[int, int, sympy.Expr], tuple[Amount, ...]] = {}
     for entry in holdings.of_layers(Program(mine, (), (), Sharding(0, ())), placed, line):
         if entry.amount and entry.times and isinstance(entry.when, Lifetime):
             key = entry.when.first, entry.when.last, entry.times
-            found[key] = found.get(key, 0) + value(entry.amount)
+            found[key] = (*found.get(key, ()), value(entry.amount))
     return found

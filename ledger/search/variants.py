@@ -168,35 +168,42 @@ class Variant:
             lambda: evaluated(self.world.grid(TILE), lambda inputs: tile_facts(plan, mine, inputs), legal),
         )
 
+    def _legal_of_layers(self, axes: tuple[str, ...]) -> Array:
+        """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
+        values, found = self.world.space.values, np.zeros([self.world.lengths[axis] for axis in axes], bool)
+        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
+        for zero in values["parallelism.zero"]:
+            reshard = values["parallelism.reshard"][-1] if zero == 3 else None
+            cells = self.world.cells(cut, Sharded(zero, reshard, values["parallelism.offload"][0]), None, 1)
+            found[tuple(cells[axis] for axis in axes)] = True
+        return found
+
     @cached_property
     def _legal_tiles(self) -> Array:
-        """Sizes of a tile that any layout may have whose layers are cut alike."""
-        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
-        found = np.zeros([self.world.lengths[axis] for axis in TILE], bool)
-        for zero in self.world.space.values["parallelism.zero"]:
-            reshard = self.world.space.values["parallelism.reshard"][-1] if zero == 3 else None
-            cells = self.world.cells(cut, Sharded(zero, reshard, None), None, 1)
-            found[tuple(cells[axis] for axis in TILE)] = True
-        return found
+        return self._legal_of_layers(TILE)
 
     @cached_property
     def send_seconds(self) -> Array:
         """Seconds of what one stage sends to the next, over a tile, `data` and `pipeline`."""
         axes, plan = (*TILE, "data", "pipeline"), self.plan
         key = "send", replace_recompute(self.layers), compute_precision(plan)
-        cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
-        legal = self._legal(axes, self.world.cells(cut, Sharded(0, None, None), None, 1))
+        legal = self._legal_of_layers(axes)
         return self.world.once(
             key, lambda: evaluated(self.world.grid(axes), lambda inputs: send_seconds(plan, inputs), legal)
         )
 
-    def stocks(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, Array]:
+    def stock_sums(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, Array]:
+        """What layers hold from moment to moment, all of each kind together."""
+        key = "sums", self.tile_key, kind.held, id(kind.line), schedule.keeps_output, schedule.delays
+        return self.world.once(key, lambda: {key: sum(each) for key, each in self.stocks(kind, schedule).items()})
+
+    def stocks(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, tuple[Array, ...]]:
         """What layers hold from moment to moment, over the sizes of a tile."""
         key = "stocks", self.tile_key, kind.held, id(kind.line), schedule.keeps_output, schedule.delays
         name = next(name for name, one in PIPELINES.items() if one is schedule)
         plan = replace(self.plan, parallelism=replace(self.plan.parallelism, schedule=name))
 
-        def found() -> Mapping[Any, Array]:
+        def found() -> Mapping[Any, tuple[Array, ...]]:
             units = held_units(self.units, plan, kind.role)
             return evaluated(
                 self.world.grid(TILE), lambda inputs: tile_stocks(plan, units, kind.line, inputs), self._legal_tiles

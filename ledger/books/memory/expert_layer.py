@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ledger.books.memory.expert_span import AFTER, Span, span
+from ledger.books.memory.expert_span import AFTER, Span
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, AnyAllocation, FullestLive, Running, Step, tensors
 from ledger.books.memory.timeline import FORWARD, Point
@@ -145,7 +145,7 @@ class Layer:
     @property
     def span(self) -> Span:
         """The steps of its experts."""
-        return span(self.unit, self.point.phase, self.alive)
+        return self.around.span(self.unit, self.point.phase, self.alive)
 
     @property
     def written(self) -> frozenset[str]:

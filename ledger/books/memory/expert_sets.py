@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.memory.expert_layer import Layer
-from ledger.books.memory.expert_span import span
+from ledger.books.memory.expert_span import Span, span
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, Running, Step
@@ -47,11 +47,15 @@ class ExpertGathering(Gathering):
         """The steps before the experts, theirs, and those after."""
         if not self.inner(point.unit):
             return (steps,)
-        there = span(unit, point.phase, steps)
+        there = self.span(unit, point.phase, steps)
         parts: dict[int, list[LiveTensors]] = {}
         for place, step in enumerate(steps):
             parts.setdefault(there.stretch(place), []).append(step)
         return tuple(parts.values())
+
+    def span(self, unit: Unit, phase: str, steps: Sequence[LiveTensors]) -> Span:
+        """When in a pass the experts of a unit run."""
+        return span(unit, phase, steps)
 
     def steps(
         self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]

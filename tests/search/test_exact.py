@@ -1,0 +1,115 @@
+"""Layouts priced as arrays are what the compiler says of each, and none that is legal is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ledger.books.compiler import compile_plan
+from ledger.search.blocks import Block
+from ledger.search.pricing import pieces, price
+from ledger.search.space import LAYOUT, Space, space_of
+from ledger.spec.load import load_plan
+from ledger.spec.overrides import assignments
+
+TOTALS = ("time.step", "memory.peak", "memory.reserved", "mfu", "tokens_per_second", "time.run")
+WHOLE = ("memory.peak", "memory.reserved")  # integers, which are equal
+CLOSE = 1e-9
+
+NO_PIPELINE: Mapping[str, Any] = {"parallelism.pipeline": [1], "parallelism.interleave": [1]}
+ALONE: Mapping[str, Any] = {"parallelism.tensor": [1], "parallelism.sequence": ["off"], "parallelism.context": [1]}
+# A space of each kind of plan: what is cut, which files it is of, and the keys that are kept small.
+SPACES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "dense": ("7b-8xh100", {**NO_PIPELINE, "parallelism.context": [1], "run.micro_batch": [1, 2]}),
+    "offload": ("7b-8xh100", {**ALONE, "parallelism.pipeline": [1, 2], "parallelism.zero": [1, 3]}),
+    "context": ("8b", {**NO_PIPELINE, "parallelism.tensor": [1, 4], "recompute": ["none"], "run.micro_batch": [1]}),
+    "pipelines": ("llama-3.1-405b-meta", {"parallelism.tensor": [8], "parallelism.context": [1], "recompute": ["full"],
+        "parallelism.zero": [1, 2], "parallelism.replicate": [1], "parallelism.sequence": ["regather"],
+        "run.micro_batch": [1], "parallelism.offload": [None]}),
+    "experts": ("mixtral-8x7b", {**NO_PIPELINE, "parallelism.tensor": [1, 2], "parallelism.context": [1],
+        "recompute": ["none", "full"], "parallelism.offload": [None], "run.micro_batch": [1, 2]}),
+    "latent": ("deepseek-v3", {**ALONE, "parallelism.interleave": [1], "parallelism.expert": [32, 64],
+        "parallelism.pipeline": [8, 16], "parallelism.zero": [1, 2], "parallelism.replicate": [1],
+        "parallelism.offload": [None], "recompute": ["full"], "run.micro_batch": [1]}),
+}  # fmt: skip
+
+
+def priced(space: Space, keys: tuple[str, ...]) -> list[Block]:
+    """Every block of a space."""
+    return [block for piece in pieces(space) for block in price(piece, keys)]
+
+
+def drawn(blocks: list[Block], count: int, seed: int) -> Iterator[tuple[Block, int]]:
+    """So many rows of all blocks, each as likely as any other."""
+    ends = np.cumsum([len(block) for block in blocks])
+    places = np.random.default_rng(seed).choice(int(ends[-1]), min(count, int(ends[-1])), replace=False)
+    for place in sorted(places.tolist()):
+        number = int(np.searchsorted(ends, place, side="right"))
+        yield blocks[number], place - int(ends[number]) + len(blocks[number])
+
+
+def compare(name: str, count: int) -> None:
+    """Rows of a space beside what the compiler says of the spec with their changes."""
+    spec, over = SPACES[name]
+    plan = load_plan(spec)
+    keys = tuple(key for key in TOTALS if key != "time.run" or plan.run.tokens)
+    for block, row in drawn(priced(space_of(plan, over), keys), count, seed=len(name)):
+        changes = block.layout(row)
+        totals = compile_plan(load_plan(spec, assignments(changes))).totals
+        for key in keys:
+            found, expected = float(block.totals[key][row]), float(totals[key])
+            if key in WHOLE:
+                assert found == expected, (key, changes)
+            else:
+                assert found == pytest.approx(expected, rel=CLOSE), (key, changes)
+
+
+@pytest.mark.parametrize("name", ["dense", "offload", "experts"])
+def test_some_rows_are_what_the_compiler_says(name: str) -> None:
+    """A few rows of each kind of space."""
+    compare(name, 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SPACES)
+def test_rows_are_what_the_compiler_says(name: str) -> None:
+    """A thousand rows, over all kinds of spaces."""
+    compare(name, 170)
+
+
+def test_every_legal_layout_is_there_once() -> None:
+    """The rows of a space are the layouts that the rules leave, one by one."""
+    over = {**ALONE, "parallelism.pipeline": [1, 2], "parallelism.interleave": [1, 2], "run.micro_batch": [1]}
+    space = space_of(load_plan("7b-8xh100"), {**over, "recompute": ["none"], "parallelism.offload": [None]})
+    rows = [block.layout(row) for block in priced(space, ("time.step",)) for row in range(len(block))]
+    found = sorted(repr(sorted(row.items())) for row in rows)
+    assert found == sorted(repr(sorted(layout.items())) for layout in space.layouts())
+    assert len(found) > 100
+    assert all(key in row for row in rows for key in LAYOUT)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["dense", "offload", "experts"])
+def test_best_and_front_are_those_of_all_compiled_layouts(name: str) -> None:
+    """What is best, and what nothing beats in time and memory, is so among all layouts compiled one by one."""
+    spec, over = SPACES[name]
+    small = {**over, "recompute": ["none", "full"], "parallelism.replicate": [1], "parallelism.sequence": ["off"]}
+    plan = load_plan(spec)
+    space = space_of(plan, {**small, "parallelism.offload": [None], "parallelism.schedule": [None, "1f1b"]})
+    blocks = priced(space, ("time.step", "memory.reserved"))
+    found = np.concatenate([np.stack([block.totals[key] for key in block.totals], axis=1) for block in blocks])
+    each = [compile_plan(load_plan(spec, assignments(layout))).totals for layout in space.layouts()]
+    expected = np.array([[float(one["time.step"]), float(one["memory.reserved"])] for one in each])
+    assert len(found) == len(expected)
+    assert front(found) == pytest.approx(front(expected), rel=CLOSE)
+    assert found[:, 0].min() == pytest.approx(expected[:, 0].min(), rel=CLOSE)
+
+
+def front(points: np.ndarray) -> np.ndarray:
+    """The points that no other beats in both, by time."""
+    ordered = points[np.lexsort((points[:, 1], points[:, 0]))]
+    least = np.minimum.accumulate(ordered[:, 1])
+    return ordered[np.concatenate([[True], ordered[1:, 1] < least[:-1] * (1 - CLOSE)])]
