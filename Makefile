@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-cpu house lock clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-sweep bench-cpu house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ schema: $(schemas) ## say which JSON Schemas there are; `ledger schema KIND` pri
 
 bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start; AGAINST=DIR beside another checkout
 	@$(python) benchmarks/compile.py "$(SPEC)" $(if $(SCORE),--score "$(SCORE)") $(if $(AGAINST),--against "$(AGAINST)")
+
+bench-sweep: $(runnable) ## layouts a second that `ledger sweep` prices, for three whole spaces (minutes; WORKERS=2)
+	@$(python) benchmarks/sweep.py $(if $(WORKERS),--workers $(WORKERS))
 
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
 	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)

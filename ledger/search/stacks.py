@@ -15,7 +15,7 @@ from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape
-from ledger.search.states import STATE, Reference
+from ledger.search.states import Reference
 from ledger.search.tiles import NEVER, TILE
 from ledger.search.variants import PIPELINE, Variant
 from ledger.search.world import World
@@ -30,6 +30,8 @@ class Stack:
         self.cells = {axis: np.concatenate([one.cells[axis] for one in variants]) for axis in variants[0].cells}
         self.variant = np.repeat(np.arange(len(variants)), [one.size for one in variants])
         self.size = self.variant.size
+        self.cells["state"] = variants[0].states.places(self.cells)
+        self.lengths = {**shared.lengths, "state": variants[0].states.codes.size}
         self._known: dict[Any, Any] = {}
 
     def joined(self, value: Callable[[Variant], Array], axes: Sequence[str]) -> Array:
@@ -65,7 +67,7 @@ class Stack:
         def found() -> Array:
             place: Array = np.zeros(self.size, np.int64)
             for axis in used:
-                place = place * self.world.lengths[axis] + self.cells[axis]
+                place = place * self.lengths[axis] + self.cells[axis]
             return place
 
         return self.once(("places", used), found)
@@ -128,7 +130,7 @@ class Stack:
 
     def stated(self, values: Callable[[Variant], Array]) -> Array:
         """Facts of weights and gradients, for every cell, with a column for each count of layers."""
-        return self.joined(values, STATE)
+        return self.joined(values, STATED)
 
     def ends(self, name: str, kind: Kind) -> UnitPass:
         """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
@@ -149,7 +151,7 @@ class Stack:
         """A unit's pass of one layer and micro-batch, for every cell."""
         key = name, unit
         own = self._work(lambda one: one.tile.work.get(key, NOTHING), TILE)
-        shared = self._work(lambda one: one.state_work(kind).get(key, NOTHING), STATE)
+        shared = self._work(lambda one: one.state_work(kind).get(key, NOTHING), STATED)
         work = added(own, shared)
         for transfers in behind_everything(self.plan.stack.overlap):  # also those kernels that weights need
             behind = minimum(own.shown[transfers], shared.device)
@@ -310,6 +312,7 @@ def added(one: UnitWork, other: UnitWork) -> UnitWork:
     )
 
 
+STATED = ("state",)  # one axis of all degrees that cut weights
 TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
 
 

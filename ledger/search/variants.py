@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,6 @@ from ledger.search.facts import Array, evaluated
 from ledger.search.shapes import Kind, Lines
 from ledger.search.space import LAYOUT, Layout, laid_out
 from ledger.search.states import (
-    STATE,
     PointFacts,
     Sharing,
     UpdateTimes,
@@ -28,7 +27,7 @@ from ledger.search.states import (
     update_times,
 )
 from ledger.search.tiles import TILE, PassOf, TileFacts, send_seconds, tile_facts, tile_stocks, tile_units
-from ledger.search.world import World
+from ledger.search.world import States, World
 from ledger.spec.plan import Plan
 
 PIPELINE = "pipeline"
@@ -153,11 +152,6 @@ class Variant:
 
     # --- facts of layers ---
 
-    def _legal(self, axes: tuple[str, ...], cells: Mapping[str, Array]) -> Array:
-        found = np.zeros([self.world.lengths[axis] for axis in axes], bool)
-        found[tuple(cells[axis] for axis in axes)] = True
-        return found
-
     @cached_property
     def tile(self) -> TileFacts:
         """What layers compute and hold, over the sizes of a tile."""
@@ -213,33 +207,32 @@ class Variant:
 
     # --- facts of sharing ---
 
+    @cached_property
+    def states(self) -> States:
+        """The degrees that cut weights and their states, in any layout whose weights are cut alike."""
+        cut = {"tensor": self.layers.tensor, "expert": self.layers.expert}
+        return self.world.states(cut, self.way, self.ways)
+
     def state_grid(self, held: tuple[bool, ...]) -> dict[str, Array]:
-        """The degrees, and the layers of stages of a kind, to broadcast against each other."""
-        grid = {name: column[..., None] for name, column in self.world.grid(STATE).items()}
-        rest = grid["tensor"] * grid["context"] * grid["data"]
-        grid["pipeline"] = np.maximum(1, self.plan.cluster.devices // rest)
+        """The degrees, a row each, and the layers of stages of a kind, a column each."""
+        grid = {name: column[:, None] for name, column in self._degrees.items()}
         for group, _ in enumerate(self.plan.model.groups):
             if held[2 + group]:
                 counts = np.array([layers[group] for layers in self.world.layer_list(held)], dtype=float)
-                grid[f"layers.{group}"] = counts[None, None, None, None, None, :]
+                grid[f"layers.{group}"] = counts[None, :]
         return grid
 
-    @cached_property
-    def _legal_states(self) -> Array:
-        """Which degrees occur in any piece whose weights are cut alike."""
-        cut = {"tensor": self.layers.tensor, "expert": self.layers.expert}
-        return self._legal(STATE, self.world.cells(cut, self.way, None, self.ways))
-
-    def _evaluated(self, held: tuple[bool, ...], run: Callable[[Mapping[str, Any]], Any]) -> Any:
-        return evaluated(self.state_grid(held), run, self._legal_states[..., None])
+    @property
+    def _degrees(self) -> dict[str, Array]:
+        columns = self.states.columns
+        rest = columns["tensor"] * columns["context"] * columns["data"]
+        return {**columns, "pipeline": np.maximum(1, self.plan.cluster.devices // rest)}
 
     def state_work(self, kind: Kind) -> Mapping[PassOf, UnitWork]:
         """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
 
         def found() -> Mapping[PassOf, UnitWork]:
-            pipeline = self.state_grid(kind.held)["pipeline"][..., 0]
-            grid = {**self.world.grid(STATE), "pipeline": pipeline}
-            return evaluated(grid, lambda inputs: state_work(self.sharing, kind.role, inputs), self._legal_states)
+            return evaluated(self._degrees, lambda inputs: state_work(self.sharing, kind.role, inputs))
 
         return self.world.once(("work", self.sharing_key, kind.held), found)
 
@@ -247,14 +240,14 @@ class Variant:
         """What stages of a kind spend for weights and gradients once a step."""
         key = "update", self.sharing_key, kind.held
         run = lambda inputs: update_times(self.sharing, kind.role, inputs)  # noqa: E731
-        found: UpdateTimes = self.world.once(key, lambda: self._evaluated(kind.held, run))
+        found: UpdateTimes = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
         return found
 
     def point_facts(self, kind: Kind) -> tuple[PointFacts, ...]:
         """What stages of a kind hold of weights and gradients, moment by moment."""
         key = "points", self.sharing_key, kind.held, id(kind.line)
         run = lambda inputs: point_facts(self.sharing, kind.role, kind.line, inputs)  # noqa: E731
-        found: tuple[PointFacts, ...] = self.world.once(key, lambda: self._evaluated(kind.held, run))
+        found: tuple[PointFacts, ...] = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
         return found
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,11 +14,29 @@ from ledger.search.facts import Array
 from ledger.search.legality import Legality
 from ledger.search.shapes import shapes
 from ledger.search.space import LAYOUT, Layout, Space, laid_out
+from ledger.search.states import STATE
 from ledger.search.tiles import TILE
 from ledger.spec.plan import Parallelism, Plan
 
 if TYPE_CHECKING:
     from ledger.search.variants import Layers, Sharded
+
+
+@dataclass(frozen=True)
+class States:
+    """Degrees that cut weights and their states: `columns` of their values; `codes` are their places in a grid."""
+
+    codes: Array
+    columns: Mapping[str, Array]
+    lengths: Mapping[str, int]
+
+    def places(self, cells: Mapping[str, Array]) -> Array:
+        """Where the degrees of cells are among these."""
+        flat: Array = np.zeros(cells["data"].size, np.int64)
+        for axis in STATE:
+            flat = flat * self.lengths[axis] + cells[axis]
+        return np.searchsorted(self.codes, flat)
+
 
 Known = TypeVar("Known")
 _WORLDS: dict[str, World] = {}
@@ -117,6 +135,21 @@ class World:
         legal = self.legality.allowed(self.keys(columns, way, layers))
         legal = np.broadcast_to(legal, columns["tensor"].shape)
         return {axis: column[legal] for axis, column in columns.items()}
+
+    def states(self, cut: Mapping[str, bool], way: Sharded, ways: int) -> States:
+        """The legal degrees that cut weights and their states, each once."""
+        zero = replace(way, reshard=self.space.values["parallelism.reshard"][-1] if way.zero == 3 else None)
+        return self.once(("states", tuple(cut.items()), zero, ways), lambda: self._states(cut, zero, ways))
+
+    def _states(self, cut: Mapping[str, bool], way: Sharded, ways: int) -> States:
+        cells = self.cells(cut, way, None, ways)
+        lengths = [self.lengths[axis] for axis in STATE]
+        flat: Array = np.zeros(cells["data"].size, np.int64)
+        for axis in STATE:
+            flat = flat * self.lengths[axis] + cells[axis]
+        found = np.unique(flat)
+        columns = dict(zip(STATE, np.unravel_index(found, lengths), strict=True))
+        return States(found, {axis: self.number(columns, axis).astype(float) for axis in STATE}, self.lengths)
 
     def keys(self, columns: Mapping[str, Array], way: Sharded, layers: Layers | None) -> dict[str, Array]:
         """The keys of layouts, as places among the values of the space."""
