@@ -140,7 +140,7 @@ class Sharing:
 
 def any_moments(way: Sharing) -> Moments:
     """The moments of a device that holds the whole model: what they say of gradients holds for every device."""
-    placed = way.placed({})
+    placed = way.placed({"data": 2 * way.plan.parallelism.expert})
     role = whole_role(placed)
     return Moments(program(placed, role, way.units), placed, Timeline((), {}))
 
