@@ -77,16 +77,18 @@ def alternatives(report: Report) -> AlternativesView | None:
     if not found or not found.front:
         return None
     here = report.compiled.totals
-    named = {(reserved_bytes(one.totals), step_seconds(one.totals)): one.label for one in found.front if one.changes}
     own = (reserved_bytes(here), step_seconds(here))
     beaten = any(memory <= own[0] and time <= own[1] and (memory, time) != own for memory, time in found.points)
-    titles = {(reserved_bytes(one.totals), step_seconds(one.totals)): name for name, one in found.named().items()}
+    kept = own[0] <= float(here["memory.capacity"]) - found.headroom
+    tips = {_place(one.totals): one.label for one in found.front if one.changes}
+    titles = {_place(one.totals): name for name, one in found.named().items() if one.changes}
+    others = {_place({"memory.reserved": held, "time.step": time}): (held, time) for held, time in found.points}
     points = [
-        scatter.LayoutPoint("this plan", *own, not beaten),
+        scatter.LayoutPoint("this plan", *own, kept and not beaten),
         *(
-            scatter.LayoutPoint(titles.get(point, ""), *point, best=True, tip=named.get(point, ""))
-            for point in found.points
-            if point != own
+            scatter.LayoutPoint(titles.get(place, ""), *point, best=True, tip=tips.get(place, ""))
+            for place, point in others.items()
+            if place != _place(here)
         ),
     ]
     capacity = float(here["memory.capacity"])
@@ -99,7 +101,7 @@ def alternatives(report: Report) -> AlternativesView | None:
         f"{found.scope}. {len(found.points)} of these make up the front: whatever is faster needs more memory.",
         draw_chart(
             "Memory against time",
-            "Each dot is a layout that fits and that no other beats in both; the dashed line joins them.",
+            "Dark dots are layouts that fit and that no other beats in both; the dashed line joins them.",
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
         Table(
@@ -109,6 +111,11 @@ def alternatives(report: Report) -> AlternativesView | None:
             8,
         ),
     )
+
+
+def _place(totals: Mapping[str, Number]) -> tuple[int, str]:
+    """What tells a layout's dot from another's, whether the search or the compiler gave its figures."""
+    return round(reserved_bytes(totals)), f"{step_seconds(totals):.8g}"
 
 
 def reserved_bytes(totals: Mapping[str, Number]) -> float:
