@@ -64,7 +64,7 @@ def start(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
         [sys.executable, *words],
         check=True,
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": str(tree), "LEDGER_SEARCH": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )

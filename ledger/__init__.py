@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.books.what_if.answer import Solution
     from ledger.report.diff import Diff
+    from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 
 __version__ = "0.1.0"
@@ -99,16 +100,22 @@ def write_report(
     out: str | Path = "reports",
     formats: Texts = ("html", "pdf", "md", "json"),
     overrides: Texts = (),
+    *,
+    search: bool = True,
 ) -> list[Path]:
-    """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)"""
-    from ledger.report.files import valid_formats
+    """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)
+
+    With `search` every layout of the plan is looked at for the best of them, in this process: minutes for large plans.
+    """
+    from ledger.report.files import SEARCHED, valid_formats
 
     chosen = valid_formats(_texts(formats))
     compiled = compile(spec, overrides)
     from ledger.report.assembly import assemble_report
     from ledger.report.write import write_report as written
 
-    return written(assemble_report(compiled, chosen), Path(out), chosen)
+    found = _searched(compiled.plan) if search and {*SEARCHED} & {*chosen} else None
+    return written(assemble_report(compiled, chosen, found), Path(out), chosen)
 
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
@@ -117,6 +124,13 @@ def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
 
     outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
     return (*outcome.problems, *outcome.failures)
+
+
+def _searched(plan: Plan) -> Recommendations | None:
+    from ledger.search.recommend import may_recommend
+    from ledger.search.recommendation_cache import recommendations
+
+    return recommendations(plan) if may_recommend(plan) else None
 
 
 def _plan(spec: str | Path, overrides: Texts) -> Plan:

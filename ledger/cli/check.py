@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ledger.cli.options import set_option
+from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome
+
+if TYPE_CHECKING:
+    from ledger.report.recommendations import Recommendations
 
 FAILED = 1
 
@@ -20,16 +24,21 @@ FAILED = 1
 @set_option
 @click.option("--format", "form", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
 @click.option("--json", "form", flag_value="json", type=click.Choice(["text", "json", "github"]), help="Print JSON.")
+@search_option
 @click.pass_context
-def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str) -> None:
+def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str, *, search: bool) -> None:
     """Check plans: rules, expectations, fit.
+
+    Of a plan that does not leave its headroom free, the smallest edit that fits, the cheapest and the fastest layout
+    are printed, of a search that takes seconds; of all layouts where `ledger report` has searched them.
 
     Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation. 0: all pass.
     """
     import ledger
     from ledger.course.checked import checked_spec
 
-    outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides)) for spec in specs]
+    finder = partial(searched, whole=False) if search and form != "github" else None
+    outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides), finder) for spec in specs]
     {"text": print_text, "json": print_records, "github": print_annotations}[form](outcomes)
     ctx.exit(max(exit_code(outcome) for outcome in outcomes))
 
@@ -47,6 +56,27 @@ def print_text(outcomes: list[CheckOutcome]) -> None:
         tell((*outcome.problems, *outcome.failures), outcome.sources)
         tell(replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings)
         click.echo(f"{outcome.spec}: {outcome.status}{': ' if outcome.headline else ''}{outcome.headline}")
+        if outcome.recommendations:
+            print_recommendations(outcome.recommendations)
+
+
+def print_recommendations(found: Recommendations) -> None:
+    """What is recommended with its figures and the lines to write, and what was looked at."""
+    from ledger.cli.tables import amount
+    from ledger.numbers import THIN
+    from ledger.units import unit_of
+
+    for name, one in found.named().items():
+        shown = [key for key in ("time.run", "cost.run", "memory.reserved") if key in one.totals]
+        shown = shown if "time.run" in shown else ["time.step", *shown]
+        figures = ", ".join(amount(one.totals[key], unit_of(key)) for key in shown)
+        click.echo(f"  {name}: {figures}")
+        for line in one.yaml:
+            click.echo(f"    {line}")
+    if found.nearest:
+        needed = amount(found.nearest.totals["memory.reserved"], "B")
+        click.echo(f"  no layout fits; the nearest miss needs {needed}: {found.nearest.label}")
+    click.echo(f"  {found.scope.replace(THIN, ' ')}")
 
 
 def print_records(outcomes: list[CheckOutcome]) -> None:
@@ -67,6 +97,20 @@ def record(outcome: CheckOutcome) -> dict[str, Any]:
         "problems": [as_record(problem) for problem in outcome.problems],
         "failures": [as_record(problem) for problem in outcome.failures],
         "warnings": [as_record(problem) for problem in outcome.warnings],
+        **({"recommendations": recommended_record(outcome.recommendations)} if outcome.recommendations else {}),
+    }
+
+
+def recommended_record(found: Recommendations) -> dict[str, Any]:
+    """Layouts that fit for machines; null for what there is none of."""
+    named = {name: getattr(found, name) for name in ("smallest", "cheapest", "fastest", "nearest")}
+    return {
+        **{name: one and {"changes": one.changes, "totals": one.totals} for name, one in named.items()},
+        "counts": {"legal": found.legal, "fitting": found.fitting},
+        "headroom": found.headroom,
+        "complete": found.complete,
+        "kept": list(found.kept),
+        "fewer_devices": {str(devices): count for devices, count in found.fewer.items()},
     }
 
 

@@ -9,7 +9,8 @@ import click
 
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
-from ledger.report.files import valid_formats
+from ledger.cli.progress import search_option, searched
+from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
 
 
@@ -28,13 +29,17 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
 @set_option
 @json_option
+@search_option
 @rarely()
-def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool) -> None:
+def command(
+    spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool, search: bool
+) -> None:
     """Write the report of SPEC, a plan or a lecture: HTML, PDF, Markdown, JSON.
 
     The files are reports/NAME.html, .pdf, .md and .json; their paths are printed.
 
-    A plan that does not fit is reported as such, with exit code 0.
+    A plan that does not fit is reported as such, with exit code 0. Every layout of the plan is searched for the best
+    of them (ledger sweep), which takes seconds for few devices and minutes for thousands; what was found is kept.
     """
     import ledger
     from ledger.cli.tables import print_json
@@ -51,7 +56,9 @@ def command(spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str
         from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
 
         click.echo(compiled.verdict.headline, err=True)
-        paths = write_report(assemble_report(compiled, formats), out, formats)
+        wanted = search and bool({*SEARCHED} & {*formats})
+        found = searched(compiled.plan, whole=True) if wanted else None
+        paths = write_report(assemble_report(compiled, formats, found), out, formats)
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return

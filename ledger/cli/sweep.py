@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.progress import progress_bar
 from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
 
 if TYPE_CHECKING:
-    from ledger.search.sweep import Asked, Progress, Search, Swept
+    from ledger.search.sweep import Asked, Search, Swept
     from ledger.search.workers import Run
 
 NOTHING_MEETS = 1
@@ -67,7 +68,7 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     with ExitStack() as stack:
         run = _run(stack, given["workers"], given["scheduler"])
         search = prepare(asked)
-        progress = _progress(stack, len(search.tasks))
+        progress = progress_bar(stack)
         try:
             swept = sweep(search, run, given["out"], dense=given["html"] is not None, progress=progress)
         except (UnknownTotalError, WorkerError) as error:
@@ -133,19 +134,6 @@ def _run(stack: ExitStack, workers: int, scheduler: str) -> Run:
         stack.callback(client.close)
         return on_cluster(client)
     return in_processes(workers) if workers > 1 else in_this_process
-
-
-def _progress(stack: ExitStack, count: int) -> Progress:
-    """A bar on a terminal, and nothing elsewhere."""
-    if not sys.stderr.isatty():
-        return lambda *_: None
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("pricing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    bar = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True))
-    task = bar.add_task("", total=count)
-    return lambda done, _, legal: bar.update(task, completed=done, description=f"{legal:,} layouts".replace(",", " "))
 
 
 def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> None:

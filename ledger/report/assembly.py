@@ -9,20 +9,25 @@ from ledger.report.views.parts import Report
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
+    from ledger.report.recommendations import Recommendations
 
 
-def assemble_report(compiled: Compiled, formats: Iterable[str]) -> Report:
-    """The report in these formats; those without charts show nothing but the plan, and nothing else is worked out."""
+def assemble_report(
+    compiled: Compiled, formats: Iterable[str], recommendations: Recommendations | None = None
+) -> Report:
+    """The report in these formats; those without charts show the plan and what is recommended, and nothing else.
+
+    `recommendations` are those of a search of the plan's layouts; None: there was none, and the report says so.
+    """
     if not {"html", "pdf"} & set(formats):
-        return Report(compiled)
-    from ledger.books.what_if.alternatives import alternatives
+        return Report(compiled, recommendations=recommendations)
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearest_runs
 
     return Report(
         compiled,
         sensitivities=run_elasticities(compiled),
-        alternatives=tuple(alternatives(compiled.plan)),
+        recommendations=recommendations,
         microbenchmarks=nearest_microbenchmarks(compiled),
         runs=nearest_runs(compiled),
     )

@@ -11,8 +11,12 @@ from ledger.spec.problems import Location, Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
+    from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 
+    Search = Callable[[Plan], Recommendations | None]
+
+FITS = "fits"  # how the verdict names the check of memory and headroom
 EXPECTED = "expect."  # how the verdict names the check of an `expect:` line
 
 
@@ -20,7 +24,8 @@ EXPECTED = "expect."  # how the verdict names the check of an `expect:` line
 class CheckOutcome:
     """What became of one spec: `problems` stop the compiler; `failures` and `warnings` are a compiled plan's.
 
-    `sources` are the texts that the places of problems lie in, by file.
+    `sources` are the texts that the places of problems lie in, by file. `recommendations`: layouts that fit, of a plan
+    that does not leave its headroom free.
     """
 
     spec: str
@@ -29,6 +34,7 @@ class CheckOutcome:
     warnings: tuple[Problem, ...] = ()
     headline: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+    recommendations: Recommendations | None = None
 
     @property
     def status(self) -> str:
@@ -38,8 +44,11 @@ class CheckOutcome:
         return "failed" if self.failures else "passed"
 
 
-def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
-    """What is wrong with the plan that `compiler` compiles, or with how it compares with what it expects."""
+def check_plan(spec: str, compiler: Callable[[], Compiled], search: Search | None = None) -> CheckOutcome:
+    """What is wrong with the plan that `compiler` compiles, or with how it compares with what it expects.
+
+    `search` finds what to change of a plan that does not leave its headroom free.
+    """
     try:
         compiled = compiler()
     except SpecError as error:
@@ -49,7 +58,13 @@ def check_plan(spec: str, compiler: Callable[[], Compiled]) -> CheckOutcome:
         failures=tuple(failed_checks(compiled, spec)),
         warnings=compiled.plan.warnings,
         headline=compiled.verdict.headline,
+        recommendations=search(compiled.plan) if search and misses_headroom(compiled) else None,
     )
+
+
+def misses_headroom(compiled: Compiled) -> bool:
+    """Whether the fullest device has less free than the plan's own policy asks for."""
+    return any(check.name == FITS and check.status != "pass" for check in compiled.verdict.checks)
 
 
 def failed_checks(compiled: Compiled, spec: str) -> Iterator[Problem]:

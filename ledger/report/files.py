@@ -10,6 +10,7 @@ from pathlib import Path
 from ledger.spec.problems import Location, Problem, SpecError
 
 FORMATS = ("html", "pdf", "md", "json")
+SEARCHED = ("html", "pdf", "md")  # those that show what a search of other layouts recommends
 
 
 def valid_formats(formats: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ledger.search.batches import Batch, batches, text_of
 from ledger.search.density import Density, Layers, density_of, summed
+from ledger.search.edits import EDIT_RANK, edit_costs
 from ledger.search.found import Found, found_in, nothing
 from ledger.search.pricing import Piece, price
 from ledger.search.question import Limit, Question
@@ -57,8 +58,12 @@ def run_task(task: Task, job: Job) -> Found:
     found = nothing(job.question)
     densities: list[Density] = []
     writer = job.parts.writer(task) if job.parts else None
+    keys = job.question.keys
+    costs = edit_costs(task.space) if EDIT_RANK in keys else None
     try:
-        for batch in priced(task, job.question.keys):
+        for batch in priced(task, [key for key in keys if key != EDIT_RANK]):
+            if costs:
+                batch = replace(batch, totals={**batch.totals, EDIT_RANK: costs.rank(batch)})  # noqa: PLW2901
             found = found_in(batch, task.number, job.question, task.limits, found)
             found = replace(found, used=_used(batch, job.counted, task.fixed, found.used))
             if job.layers:

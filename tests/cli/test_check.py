@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 import ledger
 from ledger.books.results import Check, Compiled
 from ledger.cli import main
+from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.spec.plan import Origin
 from ledger.spec.problems import Location, Problem, SpecError
 
@@ -121,3 +122,34 @@ def test_warnings_are_told_and_fail_nothing(run: Callable[..., Result], compiled
     assert "tiny.yaml:4:2: warning: odd batch" in result.stderr
     github = run("check", "tiny.yaml", "--format", "github", with_=warned)
     assert github.stdout == "::warning file=tiny.yaml,line=4,col=2::odd batch\n"
+
+
+def test_a_plan_that_misses_its_headroom_is_told_what_fits(
+    run: Callable[..., Result], compiled: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with its figures and the lines to write, and what was looked at; `--no-search` leaves it out."""
+    totals = {"time.step": 2.0, "time.run": 864000.0, "cost.run": 5000.0, "memory.reserved": 5e8}
+    one = Recommendation({"parallelism.zero": 3}, totals)
+    found = Recommendations(one, one, one, legal=12, fitting=3, kept=("parallelism.context",))
+    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: found)
+    tight = replace(compiled.verdict, checks=(Check("fits", "Memory", "warn", "1 GB of 1 GB"),))
+    result = run("check", "tiny.yaml", "--search", with_={"verdict": tight})
+    assert result.stdout.splitlines()[1:] == [
+        "  smallest edit and cheapest and fastest: 10.0 days, $5 000, 500.0 MB",
+        "    parallelism:",
+        "      zero: 3",
+        "  12 legal layouts looked at, 3 fit; context as in the plan",
+    ]
+    (record,) = json.loads(run("check", "tiny.yaml", "--search", "--json", with_={"verdict": tight}).stdout)["specs"]
+    assert record["recommendations"]["smallest"] == {"changes": {"parallelism.zero": 3}, "totals": totals}
+    assert record["recommendations"]["counts"] == {"legal": 12, "fitting": 3}
+    silent = run("check", "tiny.yaml", "--no-search", "--json", with_={"verdict": tight})
+    assert "recommendations" not in json.loads(silent.stdout)["specs"][0]
+
+
+def test_a_plan_that_fits_is_not_searched(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that passes stays as fast as it was."""
+    asked: list[object] = []
+    monkeypatch.setattr("ledger.cli.check.searched", lambda plan, **_: asked.append(plan))
+    assert run("check", "tiny.yaml", "--search").exit_code == 0
+    assert asked == []

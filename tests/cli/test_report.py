@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from ledger.report.recommendations import Recommendation, Recommendations
+
 CommandLine = Callable[..., Result]
 
 
@@ -68,3 +70,25 @@ def test_a_missing_typesetter_is_said_in_a_line(command_line: CommandLine, monke
     assert refused.exit_code == 2
     assert "ziamath is not installed" in refused.stderr
     assert "Traceback" not in refused.output
+
+
+def test_the_search_is_of_all_layouts_and_can_be_left_out(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds stands in the report; JSON shows nothing of it, so that it asks for none."""
+    one = Recommendation({"parallelism.zero": 3}, {"time.step": 0.1, "memory.reserved": 5e8})
+    asked: list[bool] = []
+
+    def searched(_: object, *, whole: bool) -> Recommendations:
+        asked.append(whole)
+        return Recommendations(one, one, None, (one,), legal=12, fitting=3)
+
+    monkeypatch.setattr("ledger.cli.report.searched", searched)
+    command_line("report", "gpt2", "--format", "json", "--search")
+    command_line("report", "gpt2", "--format", "md", "--no-search")
+    assert (asked, "Other layouts were not searched." in Path("reports/gpt2.md").read_text("utf-8")) == ([], True)
+    command_line("report", "gpt2", "--format", "md", "--search")
+    text = Path("reports/gpt2.md").read_text("utf-8")
+    assert asked == [True]
+    assert "12 legal layouts looked at, 3 fit." in text
+    assert "parallelism:\n  zero: 3" in text

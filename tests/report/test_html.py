@@ -13,8 +13,8 @@ from jinja2 import UndefinedError
 from tinyhtml5.parser import HTMLParser as StrictParser
 
 from ledger.books.results import Compiled
-from ledger.books.what_if.alternatives import Alternative
 from ledger.report import html
+from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.report.views import SECTIONS
 from ledger.report.views.parts import Report, Table
 
@@ -23,10 +23,12 @@ LARGEST = 1_500_000  # bytes a report may weigh, fonts included
 
 def full(compiled: Compiled) -> Report:
     """A report with every optional section."""
-    other = Alternative(
-        {"parallelism.tensor": "4"}, {**compiled.totals, "time.step": 9.5, "memory.reserved": 90 * 10**9}
+    totals = {key: float(compiled.totals[key]) for key in ("time.run", "cost.run")}
+    other = Recommendation(
+        {"parallelism.tensor": 4}, {**totals, "time.step": 9.5, "memory.reserved": 9e10, "memory.capacity": 8e10}
     )
-    return Report(compiled, (("run.tokens", "tokens", 1.0), ("cluster.devices", "devices", -0.9)), (other,))
+    found = Recommendations(other, other, other, (other,), ((9e10, 9.5),), 1000, 1)
+    return Report(compiled, (("run.tokens", "tokens", 1.0), ("cluster.devices", "devices", -0.9)), found)
 
 
 @pytest.fixture(scope="module")

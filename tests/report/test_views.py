@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.books.what_if.alternatives import Alternative
 from ledger.model.causes import Cause
 from ledger.report.charts.roofline import tick_names
-from ledger.report.views.choices import alternatives, is_unbeaten
+from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.report.views.choices import alternatives
 from ledger.report.views.evidence import assumptions, calibration_table, evidence
 from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.memory import memory
@@ -165,20 +165,17 @@ def test_symbols_that_no_formula_uses_are_left_out(compiled: Compiled) -> None:
     assert [row[3].text for row in found.rows] == [compiled.symbols["F"].path]
 
 
-def test_the_front_holds_what_nothing_beats(compiled: Compiled) -> None:
-    """A layout stays unless another needs no more memory and no more time, and less of one."""
-    layouts = {"a": (10, 5.0), "b": (20, 4.0), "c": (20, 5.0), "d": (30, 4.0), "e": (40, 3.0)}
-    totals = {name: {"memory.reserved": held, "time.step": seconds} for name, (held, seconds) in layouts.items()}
-    assert [name for name in layouts if is_unbeaten(totals[name], list(totals.values()))] == ["a", "b", "e"]
-
-
-def test_this_plan_stands_among_its_alternatives(compiled: Compiled) -> None:
-    """The comparison starts from the plan at hand, and an alternative that does not fit says so."""
-    large = Alternative({"parallelism.tensor": "1"}, {**compiled.totals, "memory.reserved": 10**12})
-    found = alternatives(Report(compiled, alternatives=(large,)))
+def test_this_plan_stands_beside_the_front(compiled: Compiled) -> None:
+    """Fastest first; the table says how much of the front it has, and its lead how many layouts were looked at."""
+    step = float(compiled.totals["time.step"])
+    totals = {"memory.reserved": 4e10, "memory.capacity": 8e10, "time.step": 0.5 * step}
+    other = Recommendation({"parallelism.tensor": 1}, totals)
+    points = ((4e10, 0.5 * step), (3e10, 2 * step))
+    found = alternatives(Report(compiled, recommendations=Recommendations(front=(other,), points=points, legal=7)))
     assert found is not None
-    assert {row[0].text for row in found.table.rows} == {"this plan", "tensor 1"}
-    assert [row[1].note for row in found.table.rows if row[0].text == "tensor 1"] == ["does not fit"]
+    assert [row[0].text for row in found.table.rows] == ["tensor 1", "this plan"]
+    assert found.table.caption == "1 of 2 layouts of the front, fastest first"
+    assert found.lead.startswith("7 legal layouts looked at")
 
 
 def test_a_bare_plan_says_only_what_follows_from_it(variants: dict[str, Compiled]) -> None:

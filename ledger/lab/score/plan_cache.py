@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from ledger.books.bindings import bindings
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.evaluate import exact
-from ledger.books.what_if.alternatives import structure
 from ledger.lab.score.row_plans import RowPlan
 from ledger.model.gradients import copied_to_buckets
-from ledger.model.schedule import roles
+from ledger.model.schedule import Role, micro_batches, roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import Library
 from ledger.spec.load import load_plan
@@ -74,3 +73,11 @@ class PlanCache:
                 is_first = False
             found.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))
         return tuple(found), is_first
+
+
+def structure(plan: Plan, role: Role) -> tuple[object, ...]:
+    """What decides which operations a role runs and which formulas are posted; everything else is a size."""
+    mesh = plan.parallelism
+    held = (role.first, role.last, tuple(bool(count) for count in role.layers))
+    split = (mesh.tensor > 1, mesh.sequence, mesh.context > 1, mesh.data > 1, mesh.zero)
+    return (*held, *split, plan.recompute, micro_batches(plan) > 1)

@@ -16,12 +16,16 @@ LABELLED = 6
 
 @dataclass(frozen=True)
 class LayoutPoint:
-    """A layout among others: bytes it needs, seconds it takes, and whether nothing beats it in both."""
+    """A layout among others: its name, if it has one, bytes it needs, seconds it takes, whether nothing beats it.
+
+    `tip` says more of it to the pointer.
+    """
 
     label: str
     memory: float
     seconds: float
     best: bool
+    tip: str = ""
 
 
 def chart(choices: Sequence[LayoutPoint], capacity: float, title: str, width: float) -> str:
@@ -36,7 +40,7 @@ def chart(choices: Sequence[LayoutPoint], capacity: float, title: str, width: fl
     parts += [_draw_point(choice, x, y) for choice in choices]
     ordered = [*front, *(choice for choice in choices if not choice.best)]
     discs = [Box.around(x(choice.memory), y(choice.seconds), RADIUS, RADIUS) for choice in ordered]
-    marks = [Mark(choice.label, disc) for choice, disc in zip(ordered, discs, strict=True)]
+    marks = [Mark(choice.label, disc) for choice, disc in zip(ordered, discs, strict=True) if choice.label]
     wall = Box(x(capacity) - 1.0, y.end, x(capacity) + 1.0, y.start)
     joined = boxes_along([(x(choice.memory), y(choice.seconds)) for choice in front])
     labels = place_labels(marks, [name.box, wall, *joined], Box(x.start, y.end, width, y.start), LABELLED)
@@ -64,7 +68,8 @@ def grid(x: Scale, y: Scale) -> list[str]:
 
 def _draw_point(choice: LayoutPoint, x: Scale, y: Scale) -> str:
     """The dot of a layout; the pointer finds its changes and numbers."""
-    tip = f"{choice.label}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
+    name = choice.tip or choice.label or "another layout"
+    tip = f"{name}: {numbers.size(choice.memory)}, {numbers.duration(choice.seconds)}"
     return circle((x(choice.memory), y(choice.seconds)), RADIUS, "estimate" if choice.best else "bound", tip)
 
 

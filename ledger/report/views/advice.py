@@ -1,22 +1,76 @@
-"""What to change first, in a sentence: what makes a plan fit, or what makes one that fits faster."""
+"""What to change first: the smallest edit that fits, the cheapest and the fastest layout, with the lines to write."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from ledger import numbers
-from ledger.report.views.choices import layout_label
 from ledger.report.views.levers import applicable_levers
-from ledger.report.views.parts import Report, fullest_role, share
+from ledger.report.views.parts import Report, fullest_role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.books.results import Number
+    from ledger.report.recommendations import Recommendation, Recommendations
 
 WORTH = 0.005  # of a step: what another layout must save to be worth a word
 SAID = 2  # changes that free memory
+UNSEARCHED = "Other layouts were not searched."
 
 
-def advice(report: Report) -> str:
-    """The change that helps most; empty where nothing was found or tried."""
-    compiled = report.compiled
+@dataclass(frozen=True)
+class AdvisedLayout:
+    """A layout that is recommended: why, the length of the run, what it costs and holds, and the lines to write."""
+
+    title: str
+    length: str
+    note: str
+    yaml: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Layouts to choose from, and how many were looked at."""
+
+    layouts: tuple[AdvisedLayout, ...]
+    scope: str
+
+
+def advice(report: Report) -> Advice | None:
+    """The layouts that are recommended; None where none were searched, or where no change is better."""
+    found = report.recommendations
+    if not found:
+        return None
+    here = report.compiled.totals
+    rows = tuple(advised(name, one, here) for name, one in found.named().items() if one.changes)
+    return Advice(rows, f"{found.scope}.") if rows else None
+
+
+def advised(name: str, one: Recommendation, here: Mapping[str, Number]) -> AdvisedLayout:
+    """A layout against the plan, whose own time counts where it fits the device."""
+    totals = one.totals
+    length = f"{numbers.duration(totals['time.step'])} a step"
+    told = []
+    if "time.run" in totals:
+        length = numbers.duration(totals["time.run"])
+    if "cost.run" in totals:
+        told.append(numbers.money(totals["cost.run"]))
+    told.append(f"{numbers.size(totals['memory.reserved'])} a device")
+    if here["memory.reserved"] <= here["memory.capacity"]:
+        told.append(f"{numbers.change(totals['time.step'] / float(here['time.step']) - 1)} time")
+    return AdvisedLayout(name.capitalize(), length, ", ".join(told), one.yaml)
+
+
+def advice_sentence(report: Report) -> str:
+    """The change that helps most; empty where nothing was found."""
+    compiled, found = report.compiled, report.recommendations
     if not compiled.roles or "time.step" not in compiled.totals:
         return ""
-    return time_advice(report) if compiled.verdict.fits else memory_advice(report)
+    if found:
+        return _searched_sentence(found, compiled.totals)
+    return UNSEARCHED if compiled.verdict.fits else f"{memory_advice(report)} {UNSEARCHED}".strip()
 
 
 def memory_advice(report: Report) -> str:
@@ -26,13 +80,22 @@ def memory_advice(report: Report) -> str:
     return f"{', '.join(sentences)}." if sentences else ""
 
 
-def time_advice(report: Report) -> str:
-    """The fastest of the other layouts, if it is faster."""
-    if not report.alternatives:
-        return ""
-    best = min(report.alternatives, key=lambda other: other.totals["time.step"])
-    shorter = share(best.totals["time.step"], report.compiled.totals["time.step"]) - 1
-    if shorter > -WORTH:
-        return "None of the layouts that were tried is faster."
-    held = numbers.size(best.totals["memory.reserved"])
-    return f"With {layout_label(best)} a step takes {numbers.percent(-shorter)} less, and a device holds {held}."
+def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> str:
+    free = f" with {numbers.size(found.headroom)} free" if found.headroom else ""
+    if not found.smallest or not found.fastest:
+        return f"None of {numbers.integer(found.legal)} legal layouts on these devices fits{free}."
+    if found.smallest.changes:
+        return f"Fits{free}: {found.smallest.label}."
+    if found.fastest.totals["time.step"] > (1 - WORTH) * float(here["time.step"]):
+        return (
+            f"None of {numbers.integer(found.legal)} legal layouts is faster{f' and leaves{free[5:]}' if free else ''}."
+        )
+    return f"{_saving(found.fastest, here)}: {found.fastest.label}."
+
+
+def _saving(one: Recommendation, here: Mapping[str, Number]) -> str:
+    saved = {key: float(here[key]) - one.totals[key] for key in ("cost.run", "time.run") if key in one.totals}
+    said = {"cost.run": numbers.money, "time.run": numbers.duration}
+    if not saved:
+        return f"A step takes {numbers.percent(1 - one.totals['time.step'] / float(here['time.step']))} less"
+    return f"Saves {' and '.join(said[key](by) for key, by in saved.items())}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
@@ -11,6 +11,7 @@ from ledger.report.charts import time as charts
 from ledger.report.views.parts import (
     DASH,
     Cell,
+    Chart,
     ChartAndTable,
     Column,
     Report,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ledger.books.results import Number
-    from ledger.books.what_if.alternatives import Alternative
 
 PERCENT = 0.01
 DRAWN, SEEN = 12, 0.005  # of the inputs, in the chart, and the smallest elasticity that is seen; the table has all
@@ -62,36 +62,60 @@ def effect_row(row: tuple[str, str, float], run: Number | None, cost: Number | N
     return Cell(name), Cell(path), number_cell(numbers.shift(relative), relative), longer, money
 
 
-def layout_label(layout: Alternative) -> str:
-    """The changes of a layout in a line: `tensor 4, pipeline 2`."""
-    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in layout.changes.items())
+@dataclass(frozen=True)
+class AlternativesView:
+    """The front of all layouts of the run: what was looked at, its chart, and a table of some of it."""
+
+    lead: str
+    chart: Chart
+    table: Table
 
 
-def alternatives(report: Report) -> ChartAndTable | None:
-    """Other layouts of the same run beside this one; None where none were supplied."""
-    if not report.alternatives:
+def alternatives(report: Report) -> AlternativesView | None:
+    """The layouts that no other beats in time and memory, beside this one; None where none were searched, or fit."""
+    found = report.recommendations
+    if not found or not found.front:
         return None
     here = report.compiled.totals
-    layouts = [("this plan", here), *((layout_label(other), other.totals) for other in report.alternatives)]
-    best = [is_unbeaten(totals, [other for _, other in layouts]) for _, totals in layouts]
+    own = (reserved_bytes(here), step_seconds(here))
+    beaten = any(memory <= own[0] and time <= own[1] and (memory, time) != own for memory, time in found.points)
+    kept = own[0] <= float(here["memory.capacity"]) - found.headroom
+    tips = {_place(one.totals): one.label for one in found.front if one.changes}
+    titles = {_place(one.totals): name for name, one in found.named().items() if one.changes}
+    others = {_place({"memory.reserved": held, "time.step": time}): (held, time) for held, time in found.points}
     points = [
-        scatter.LayoutPoint(label, reserved_bytes(totals), step_seconds(totals), unbeaten)
-        for (label, totals), unbeaten in zip(layouts, best, strict=True)
+        scatter.LayoutPoint("this plan", *own, kept and not beaten),
+        *(
+            scatter.LayoutPoint(titles.get(place, ""), *point, best=True, tip=tips.get(place, ""))
+            for place, point in others.items()
+            if place != _place(here)
+        ),
     ]
     capacity = float(here["memory.capacity"])
-    alt = f"{len(layouts)} layouts by memory and time of a step; {sum(best)} of them are beaten by no other in both."
-    ordered = sorted(zip(layouts, best, strict=True), key=lambda pair: step_seconds(pair[0][1]))
-    rows = tuple(layout_row(label, totals, here, unbeaten) for (label, totals), unbeaten in ordered)
+    alt = f"The front of {found.legal} layouts by memory and time of a step: {len(found.points)} beaten by no other."
+    rows = [("this plan", here), *((one.label, one.totals) for one in found.front if one.changes)]
+    ordered = sorted(rows, key=lambda row: step_seconds(row[1]))
     quantities = columns("number", "memory", "step", "against this plan", "cost")
-    return ChartAndTable(
+    some = f"{len(found.front)} of {len(found.points)} layouts of" if len(found.front) < len(found.points) else "All of"
+    return AlternativesView(
+        f"{found.scope}. {len(found.points)} of these make up the front: whatever is faster needs more memory.",
         draw_chart(
             "Memory against time",
-            "Each dot is a layout that was tried"
-            + ("; the dashed line joins those that no other of them beats in both." if sum(best) > 1 else "."),
+            "Dark dots are layouts that fit and that no other beats in both; the dashed line joins them.",
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
-        Table("Other layouts, fastest first", (Column("layout"), *quantities, Column("front")), rows, 24),
+        Table(
+            f"{some} the front, fastest first",
+            (Column("layout"), *quantities),
+            tuple(layout_row(label, totals, here) for label, totals in ordered),
+            8,
+        ),
     )
+
+
+def _place(totals: Mapping[str, Number]) -> tuple[int, str]:
+    """What tells a layout's dot from another's, whether the search or the compiler gave its figures."""
+    return round(reserved_bytes(totals)), f"{step_seconds(totals):.8g}"
 
 
 def reserved_bytes(totals: Mapping[str, Number]) -> float:
@@ -104,16 +128,7 @@ def step_seconds(totals: Mapping[str, Number]) -> float:
     return float(totals["time.step"])
 
 
-def is_unbeaten(totals: Mapping[str, Number], others: Sequence[Mapping[str, Number]]) -> bool:
-    """Whether no other layout is better in one of memory and time and no worse in the other."""
-    memory, time = reserved_bytes(totals), step_seconds(totals)
-    pairs = [(reserved_bytes(other), step_seconds(other)) for other in others]
-    return not any(held <= memory and taken <= time and (held, taken) != (memory, time) for held, taken in pairs)
-
-
-def layout_row(
-    label: str, totals: Mapping[str, Number], here: Mapping[str, Number], unbeaten: bool
-) -> tuple[Cell, ...]:
+def layout_row(label: str, totals: Mapping[str, Number], here: Mapping[str, Number]) -> tuple[Cell, ...]:
     """One layout against this plan."""
     needed, relative = totals["memory.reserved"], step_seconds(totals) / step_seconds(here) - 1
     return (
@@ -126,5 +141,4 @@ def layout_row(
         amount(step_seconds(totals), "s"),
         Cell("–", "0") if totals is here else number_cell(numbers.change(relative), relative),
         amount(totals["cost.run"], "USD") if "cost.run" in totals else DASH,
-        Cell("yes" if unbeaten else ""),
     )

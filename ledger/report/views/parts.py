@@ -13,8 +13,8 @@ from ledger.units import unit_of
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
-    from ledger.books.what_if.alternatives import Alternative
     from ledger.evidence.near_measurements import NearMeasurement
+    from ledger.report.recommendations import Recommendations
     from ledger.report.typesetting.pictures import TypesetFormula
 
 SPARE = 4  # rows that are printed rather than announced as missing
@@ -23,11 +23,11 @@ WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a report is made from."""
+    """Everything a report is made from; `recommendations` are None where no other layouts were searched."""
 
     compiled: Compiled
     sensitivities: Sequence[tuple[str, str, float]] = ()
-    alternatives: Sequence[Alternative] = ()
+    recommendations: Recommendations | None = None
     microbenchmarks: Sequence[NearMeasurement] = ()
     runs: Sequence[NearMeasurement] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.report.views.advice import advice
+from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.nearby import nearest_runs_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, columns, share, text_cells, total
@@ -41,7 +41,8 @@ class Headline:
 class VerdictView:
     """The verdict box; `known` is False where the plan says too little to judge the fit.
 
-    `change` is what to change first, in a sentence; empty where nothing is known to help. `measured` is the error on
+    `change` is what to change first, in a sentence; empty where nothing is known to help; `advice` are layouts to
+    choose from. `measured` is the error on
     runs like the plan, of a page that shows them. `warnings` are the plan's, as `ledger check` tells them.
     """
 
@@ -57,6 +58,7 @@ class VerdictView:
     change: str = ""
     measured: str = ""
     warnings: tuple[str, ...] = ()
+    advice: Advice | None = None
 
 
 def verdict(report: Report) -> VerdictView:
@@ -75,9 +77,10 @@ def verdict(report: Report) -> VerdictView:
         basis_sentence(compiled),
         tuple(Headline(total(compiled, key), title, comparison_note(report, key)) for key, title in present),
         tuple(check.title for check in compiled.verdict.checks if check.status == "fail"),
-        advice(report),
+        advice_sentence(report),
         nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
         tuple(problem.message for problem in compiled.plan.warnings),
+        advice(report),
     )
 
 

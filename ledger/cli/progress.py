@@ -1,0 +1,66 @@
+"""A bar on a terminal while layouts are priced, and on how many cores that is done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ledger.report.recommendations import Recommendations
+    from ledger.search.sweep import Progress
+    from ledger.spec.plan import Plan
+
+QUICK = 30.0  # seconds after which a quick search goes by what it has
+
+search_option = click.option(
+    "--search/--no-search",
+    default=True,
+    envvar="LEDGER_SEARCH",
+    help="Whether the plan's other layouts are searched for the best of them.",
+)
+
+
+def progress_bar(stack: ExitStack) -> Progress:
+    """A bar on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda *_: None
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("pricing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    bar = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True))
+    task = bar.add_task("", total=None)
+
+    def show(done: int, count: int, legal: int) -> None:
+        bar.update(task, total=count, completed=done, description=f"{legal:,} layouts".replace(",", " "))
+
+    return show
+
+
+def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
+    """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
+
+    Without `whole` a quick search of some of them is enough. Ctrl-C ends the search, and what was found by then counts.
+    """
+    from ledger.search.recommend import may_recommend
+    from ledger.search.recommendation_cache import recommendations
+    from ledger.search.workers import WorkerError, in_processes
+
+    if not may_recommend(plan):
+        return None
+    seconds = 0.0 if whole else QUICK
+    with ExitStack() as stack:
+        try:
+            return recommendations(plan, in_processes(cores()), progress_bar(stack), whole=whole, seconds=seconds)
+        except WorkerError as error:
+            click.echo(f"error: the search of other layouts failed: {error}", err=True)
+            return None
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,108 @@
+"""What a search of a plan's layouts recommends: frozen data that report and check print, and the search fills."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger import numbers
+from ledger.spec.edit import flow
+
+SHORT = ("parallelism.", "run.", "cluster.")  # parts whose keys are clear without them
+OWN = "the plan as it is"
+LISTED = 8  # entries of a list that a line has room for
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A layout: the fewest keys that make the plan this layout, as `--set` takes them (None: taken away), its totals.
+
+    `totals` are those of the plan compiled with these changes and nothing else.
+    """
+
+    changes: Mapping[str, Any]
+    totals: Mapping[str, float]
+
+    @property
+    def label(self) -> str:
+        """The changes in a line: `tensor 4, recompute full`."""
+        return ", ".join(map(_said, self.changes, self.changes.values())) or OWN
+
+    @property
+    def yaml(self) -> tuple[str, ...]:
+        """The lines that a spec must have instead; a key that must go is named in a comment."""
+        nested: dict[str, list[str]] = {}
+        for key, value in self.changes.items():
+            part, _, rest = key.partition(".")
+            name = rest or part
+            said = f"# remove `{name}`" if value is None else f"{name}: {flow(value)}"
+            nested.setdefault(part if rest else "", []).append(said)
+        lines = []
+        for part, entries in nested.items():
+            lines += [f"{part}:", *(f"  {entry}" for entry in entries)] if part else entries
+        return tuple(lines)
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The best of the layouts that fit with the plan's own headroom; None where there is none.
+
+    `smallest` changes the fewest keys, then is the least slow; `cheapest` is None where the run has no price. `front`:
+    layouts that no other beats in time and memory, fastest first, compiled; `points`: bytes and seconds of all of them.
+    `legal`, `fitting`: how many layouts were looked at, and how many fit. `kept`: keys of a layout that stayed as the
+    plan has them. `fewer`: smaller numbers of devices, with how many of their layouts were looked at for the cheapest.
+    `nearest`: where nothing fits, the layout that misses least. `headroom`: bytes that stay free. Not
+    `complete` where the search was stopped.
+    """
+
+    smallest: Recommendation | None = None
+    fastest: Recommendation | None = None
+    cheapest: Recommendation | None = None
+    front: tuple[Recommendation, ...] = ()
+    points: tuple[tuple[float, float], ...] = ()
+    legal: int = 0
+    fitting: int = 0
+    kept: tuple[str, ...] = ()
+    fewer: Mapping[int, int] = field(default_factory=dict)
+    nearest: Recommendation | None = None
+    headroom: float = 0.0
+    complete: bool = True
+
+    @property
+    def scope(self) -> str:
+        """How many layouts were looked at, of which space, and how many of them fit."""
+        free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
+        said = f"{numbers.integer(self.legal)} legal layouts looked at, {numbers.integer(self.fitting)} fit{free}"
+        if self.kept:
+            kept = ", ".join(key.rpartition(".")[2] for key in self.kept)
+            said += f"; {kept} as in the plan"
+        if not self.complete:
+            said += "; the search was stopped before its end"
+        if any(self.fewer.values()):
+            fewer = ", ".join(
+                f"{numbers.integer(count)} on {devices}" for devices, count in self.fewer.items() if count
+            )
+            said += f"; for the cheapest also {fewer} devices"
+        return said
+
+    def named(self) -> dict[str, Recommendation]:
+        """What is recommended, by why: `cheapest and fastest` where one layout is both."""
+        found: list[tuple[str, Recommendation]] = []
+        for name, one in (("smallest edit", self.smallest), ("cheapest", self.cheapest), ("fastest", self.fastest)):
+            same = next((place for place, (_, other) in enumerate(found) if one and other.changes == one.changes), None)
+            if one and same is not None:
+                found[same] = (f"{found[same][0]} and {name}", one)
+            elif one:
+                found.append((name, one))
+        return dict(found)
+
+
+def _said(key: str, value: Any) -> str:
+    name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
+    if value is None:
+        return f"no {name}"
+    if isinstance(value, list) and len(value) > LISTED:
+        return f"{name} a list of {len(value)}"
+    return f"{name} {value if isinstance(value, str) else json.dumps(value)}"

@@ -1,0 +1,247 @@
+"""One pass over the layouts of a plan: their front, the smallest edit that fits, the cheapest, the fastest.
+
+The pass finds layouts as arrays; what is recommended is then compiled by itself, from the fewest keys that a user must
+write, and held to what the pass found.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ledger.books.compiler import compile_plan
+from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search.blocks import Block
+from ledger.search.edits import EDIT_RANK, fewest_changes
+from ledger.search.found import Found, Rows, add, nothing
+from ledger.search.headroom import headroom_bytes, headroom_words
+from ledger.search.pricing import Piece, pieces
+from ledger.search.question import CAPACITY, MEMORY, TIME, Question
+from ledger.search.space import LAYOUT, VALUES, Space, space_of
+from ledger.search.tasks import Job, Task
+from ledger.search.workers import Run, in_this_process
+from ledger.spec.load import revised
+from ledger.spec.overrides import assignments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.books.results import Number
+    from ledger.search.sweep import Progress
+    from ledger.spec.plan import Plan
+
+CANDIDATES = 16  # layouts with the fewest edits, by estimate, whose edits are counted exactly
+COMPILED = 24  # of a front, evenly from the fastest to the one with least memory
+DEVICES, COST = "cluster.devices", "cost.run"
+FEWER = 3  # halvings of the devices that are looked at for the cheapest
+WORTH = 0.02  # of the cost: what fewer devices must save, since the run takes so much longer on them
+TOLERANCE = 1e-9  # of figures of the pass, relative to those of the compiler
+TOTALS = (TIME, "time.run", COST, MEMORY, CAPACITY, "mfu", "tokens_per_second")
+QUESTION = Question(objective=EDIT_RANK, top=CANDIDATES)
+# Keys that a quick search leaves as the plan has them: most layouts differ in these alone.
+KEPT = (
+    "parallelism.context",
+    "parallelism.context_exchange",
+    "parallelism.interleave",
+    "parallelism.schedule",
+    "parallelism.offload",
+)
+
+
+def may_recommend(plan: Plan) -> bool:
+    """Whether a plan has layouts, and a spec in which one could be written."""
+    return not plan.model.bare and plan.reading is not None
+
+
+def recommend(
+    plan: Plan,
+    run: Run = in_this_process,
+    progress: Progress = lambda *_: None,
+    *,
+    whole: bool = True,
+    seconds: float = 0.0,
+) -> Recommendations:
+    """What the layouts of a plan that was read from a spec recommend: all of them, or those that keep the keys of KEPT.
+
+    With all of them, the cheapest is looked for on fewer devices too, among layouts that keep these keys. Interrupted,
+    or when `seconds` are over (0: without a limit), it goes by what was found so far.
+    """
+    fewer = fewer_devices(plan) if whole and plan.assumptions.price else {}
+    spaces = [space_of(plan, {} if whole else kept_values(plan)), *fewer.values()]
+    (found, *others), complete = searched(spaces, run, progress, seconds)
+    at = {devices: (space, other) for (devices, space), other in zip(fewer.items(), others, strict=True)}
+    front = _front(plan, spaces[0], found, COMPILED if whole else 1)
+    fastest = front[0] if front else None
+    return Recommendations(
+        smallest=smallest_edit(plan, spaces[0], found),
+        fastest=fastest,
+        cheapest=cheapest(plan, fastest, at),
+        front=front,
+        points=tuple((float(row[_column(MEMORY)]), float(row[_column(TIME)])) for row in found.front.totals),
+        legal=found.legal,
+        fitting=found.meeting,
+        kept=() if whole else KEPT,
+        fewer={devices: other.legal for devices, (_, other) in at.items()},
+        nearest=None if front or not len(found.nearest) else _compiled(plan, spaces[0], found.nearest, 0),
+        headroom=headroom_bytes(plan),
+        complete=complete,
+    )
+
+
+# --- spaces -------------------------------------------------------------------------------------
+
+
+def kept_values(plan: Plan) -> Mapping[str, tuple[Any, ...]]:
+    """The values of the keys of KEPT: the plan's own, and those that a layout without them, or a pipeline, needs."""
+    mesh = plan.parallelism
+    several = mesh.interleave > 1
+    own = [mesh.schedule] if mesh.schedule else []
+    offloads = VALUES["parallelism.offload"](plan)
+    return {
+        "parallelism.context": (mesh.context,),
+        "parallelism.context_exchange": (mesh.context_exchange if mesh.context > 1 else None,),
+        "parallelism.interleave": tuple(sorted({1, mesh.interleave})),
+        "parallelism.schedule": tuple(dict.fromkeys((None, "1f1b", *(["interleaved"] if several else []), *own))),
+        "parallelism.offload": tuple(one for one in offloads if one != ["activations"] or mesh.offload),
+    }
+
+
+def fewer_devices(plan: Plan) -> dict[int, Space]:
+    """The plan on a half, a quarter and an eighth of its devices, as far as these are whole nodes."""
+    cluster = plan.cluster
+    counts = [cluster.devices >> power for power in range(1, FEWER + 1) if cluster.devices % (1 << power) == 0]
+    found = {}
+    for count in counts:
+        made = revised(plan, [f"{DEVICES}={count}"]).plan
+        if count % cluster.devices_per_node == 0 and made:
+            found[count] = space_of(made, kept_values(made))
+    return found
+
+
+def searched(spaces: Sequence[Space], run: Run, progress: Progress, seconds: float = 0.0) -> tuple[list[Found], bool]:
+    """What is found of each space, and whether all of it was looked at; what is most like the plan comes first."""
+    tasks: list[Task] = []
+    of: list[int] = []
+    for number, space in enumerate(spaces):
+        limits = QUESTION.limits(space.plan, headroom_bytes(space.plan), headroom_words(space.plan))
+        for piece in pieces(space):
+            tasks.append(Task(len(tasks), piece, space, {}, limits))
+            of.append(number)
+    ordered = sorted(tasks, key=lambda task: (of[task.number], _unlike(task.piece, task.space.plan)))
+    found = [nothing(QUESTION) for _ in spaces]
+    try:
+        with time_limit(seconds):
+            for done, (task, part) in enumerate(run(ordered, Job(QUESTION)), 1):
+                number = of[task.number]
+                found[number] = add(found[number], part, QUESTION)
+                progress(done, len(tasks), sum(one.legal for one in found))
+                if not part.complete:
+                    return found, False
+    except (KeyboardInterrupt, OutOfTimeError):
+        return found, False
+    return found, True
+
+
+def _unlike(piece: Piece, plan: Plan) -> int:
+    """In how many ways the layouts of a piece differ from the plan."""
+    mesh = plan.parallelism
+    cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
+    return cut + (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
+
+
+class OutOfTimeError(Exception):
+    """The seconds of a search are over."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises OutOfTimeError after so many seconds, where the system has a timer and this is the main thread."""
+    if not seconds or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- what is recommended ------------------------------------------------------------------------
+
+
+def smallest_edit(plan: Plan, space: Space, found: Found) -> Recommendation | None:
+    """The fewest changed keys, then the least time of a step: of the plan itself, none, where it fits as it is."""
+    own = compile_plan(plan).totals
+    if own[MEMORY] <= own[CAPACITY] - headroom_bytes(plan):
+        return Recommendation({}, _shown(own))
+    best: Recommendation | None = None
+    for place, rank in enumerate(found.best.totals[:, _column(EDIT_RANK)]):
+        if best and int(rank) > len(best.changes):
+            break
+        other = _compiled(plan, space, found.best, place)
+        if best is None or _size(other) < _size(best):
+            best = other
+    return best
+
+
+def _size(one: Recommendation) -> tuple[int, float]:
+    return len(one.changes), one.totals[TIME]
+
+
+def cheapest(
+    plan: Plan, fastest: Recommendation | None, fewer: Mapping[int, tuple[Space, Found]]
+) -> Recommendation | None:
+    """The layout that costs least: of those on as many devices it is the fastest, and fewer must save WORTH of it."""
+    others = [
+        _compiled(plan, space, found.front, 0, {DEVICES: devices})
+        for devices, (space, found) in fewer.items()
+        if len(found.front)
+    ]
+    best = fastest if fastest and COST in fastest.totals else None
+    least = min((one for one in others if COST in one.totals), key=lambda one: one.totals[COST], default=None)
+    if best and least and least.totals[COST] > (1 - WORTH) * best.totals[COST]:
+        return best
+    return least or best
+
+
+def _front(plan: Plan, space: Space, found: Found, most: int) -> tuple[Recommendation, ...]:
+    """So many of the front, from the fastest to the one with least memory, each compiled."""
+    count = len(found.front)
+    places = np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+    return tuple(_compiled(plan, space, found.front, int(place)) for place in places)
+
+
+def _compiled(
+    plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping[str, Any] | None = None
+) -> Recommendation:
+    """A row compiled by itself, from the fewest keys that make it; held to what the pass found of it."""
+    choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
+    changes = fewest_changes(plan, {**(fixed or {}), **Block(space, choices, {}).layout(0)})
+    made = revised(plan, assignments(changes))
+    assert made.plan is not None, f"{changes} makes no plan of {plan.name}"  # noqa: S101 - our own mistake
+    totals = compile_plan(made.plan).totals
+    for key in (TIME, MEMORY):
+        found = float(rows.totals[place, _column(key)])
+        same = isclose(float(totals[key]), found, rel_tol=TOLERANCE)
+        assert same, f"{changes}: {key} is {totals[key]} compiled, {found} in the search"  # noqa: S101 - as above
+    return Recommendation(changes, _shown(totals))
+
+
+def _shown(totals: Mapping[str, Number]) -> dict[str, float]:
+    return {key: float(totals[key]) for key in TOTALS if key in totals}
+
+
+def _column(key: str) -> int:
+    return QUESTION.keys.index(key)

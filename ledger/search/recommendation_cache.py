@@ -1,0 +1,118 @@
+"""Recommendations as they were found before: in this process, or in the user's cache folder.
+
+A file is found again only by the same program, for the same plan as it is written: nothing stale is used. One that is
+damaged, or that cannot be written, is found out again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ledger.report.files import replace_file
+from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search.program import program_digest
+from ledger.search.recommend import recommend
+from ledger.search.workers import Run, in_this_process
+
+if TYPE_CHECKING:
+    from ledger.search.sweep import Progress
+    from ledger.spec.plan import Plan
+
+LAYOUTS = ("smallest", "fastest", "cheapest", "nearest")
+
+
+def recommendations(
+    plan: Plan,
+    run: Run = in_this_process,
+    progress: Progress = lambda *_: None,
+    *,
+    whole: bool = True,
+    seconds: float = 0.0,
+) -> Recommendations:
+    """What all layouts of a plan recommend; without `whole` a quick search will do, where no other was made before.
+
+    A search that was stopped is not kept.
+    """
+    for scope in (True,) if whole else (True, False):
+        if found := known(plan, whole=scope):
+            return found
+    made = recommend(plan, run, progress, whole=whole, seconds=seconds)
+    if made.complete:
+        keep(plan, made, whole=whole)
+    return made
+
+
+def known(plan: Plan, *, whole: bool) -> Recommendations | None:
+    """What was found before; None where nothing was, or where its file is damaged."""
+    key = _key(plan, whole=whole)
+    if key in _in_process():
+        return _in_process()[key]
+    try:
+        found = from_record(json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    _in_process()[key] = found
+    return found
+
+
+def keep(plan: Plan, found: Recommendations, *, whole: bool) -> None:
+    """Keeps what was found, as far as that can be done."""
+    key = _key(plan, whole=whole)
+    _in_process()[key] = found
+    with suppress(OSError):  # a read-only home: the next run searches again
+        replace_file(cache_folder() / f"{key}.json", json.dumps(as_record(found)).encode())
+
+
+def cache_folder() -> Path:
+    """Where recommendations are kept (XDG base directory specification)."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ledger" / "recommendations"
+
+
+def as_record(found: Recommendations) -> dict[str, Any]:
+    """Recommendations as JSON has them."""
+    record = {field.name: getattr(found, field.name) for field in fields(found)}
+    record |= {name: _layout_record(record[name]) for name in LAYOUTS if record[name]}
+    return record | {"front": [_layout_record(one) for one in found.front], "fewer": list(found.fewer.items())}
+
+
+def from_record(record: Mapping[str, Any]) -> Recommendations:
+    """What `as_record` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    return Recommendations(
+        **{
+            **record,
+            **{name: _layout(record[name]) for name in LAYOUTS if record[name]},
+            "front": tuple(map(_layout, record["front"])),
+            "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
+            "kept": tuple(record["kept"]),
+            "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
+        }
+    )
+
+
+def _layout_record(one: Recommendation) -> dict[str, Any]:
+    return {"changes": dict(one.changes), "totals": dict(one.totals)}
+
+
+def _layout(record: Mapping[str, Any]) -> Recommendation:
+    return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
+
+
+@cache
+def _in_process() -> dict[str, Recommendations]:
+    return {}
+
+
+def _key(plan: Plan, *, whole: bool) -> str:
+    """A digest of all that the recommendations follow from."""
+    overrides = plan.reading.overrides if plan.reading else ()
+    values = replace(plan, reading=None, origins={}, warnings=())
+    told = (program_digest(), plan.digest, repr(values), repr(overrides), repr(whole))
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()

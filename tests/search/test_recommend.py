@@ -1,0 +1,270 @@
+"""What the layouts of a plan recommend: held to every layout of a small space, one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.books.compiler import compile_plan
+from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search import recommend as module
+from ledger.search import recommendation_cache
+from ledger.search.edits import fewest_changes
+from ledger.search.headroom import headroom_bytes
+from ledger.search.recommend import may_recommend, recommend
+from ledger.search.recommendation_cache import as_record, from_record, recommendations
+from ledger.search.space import Layout, Space, laid_out, space_of
+from ledger.spec.load import load_plan, revised
+from ledger.spec.overrides import assignments
+from ledger.spec.plan import Plan
+
+TIME, MEMORY = "time.step", "memory.reserved"
+# A plan that a reader wrote: it fits its device, and its title is wrong. On it an advice once broke the plan's policy.
+QWEN = """
+spec: ledger/1
+plan: Qwen2.5 7B on 12 A100
+accelerator: a100-sxm-80gb
+cluster: {base: a100-200g, devices: 16}
+model: qwen2.5-7b
+precision: bf16-mixed
+optimizer: adamw
+parallelism: {data: 8, tensor: 2, zero: 1, sequence: save_gathered}
+recompute: none
+run: {tokens: 37B tokens, seq_len: 3072, micro_batch: 2, global_batch: 96}
+assumptions: {price: {per_device_hour: 1.37 USD, date: 2026-01-01, source: my own offer}, headroom: typical}
+"""
+SMALL: Mapping[str, tuple[Any, ...]] = {
+    "parallelism.tensor": (1, 2),
+    "parallelism.sequence": ("off", "save_gathered"),
+    "parallelism.context": (1,),
+    "parallelism.context_exchange": (None,),
+    "parallelism.pipeline": (1,),
+    "parallelism.interleave": (1,),
+    "parallelism.schedule": (None,),
+    "parallelism.replicate": (1,),
+    "parallelism.offload": (None,),
+    "parallelism.zero": (1, 3),
+    "parallelism.reshard": (None, True),
+    "recompute": ("none", "full"),
+    "run.micro_batch": (1, 2, 6),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is found in the user's cache, and nothing is left in it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    recommendation_cache._in_process.cache_clear()
+    yield
+    recommendation_cache._in_process.cache_clear()
+
+
+# One layout beside the plan's own: what there is to find does not matter.
+LEAST = {
+    **SMALL,
+    "parallelism.tensor": (2,),
+    "parallelism.zero": (1,),
+    "recompute": ("none",),
+    "run.micro_batch": (1, 2),
+}
+
+
+def searched(plan: Plan, values: Mapping[str, tuple[Any, ...]]) -> Recommendations:
+    """What a space with these values recommends; no fewer devices are looked at."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, values))
+        patch.setattr(module, "fewer_devices", lambda _: {})
+        return recommend(plan)
+
+
+@pytest.fixture(scope="module")
+def tight() -> Plan:
+    """The plan with micro-batches that leave too little free."""
+    return load_plan(QWEN, ["run.micro_batch=6"])
+
+
+@pytest.fixture(scope="module")
+def found(tight: Plan) -> Recommendations:
+    """What is recommended instead."""
+    return searched(tight, SMALL)
+
+
+def compiled_layouts(space: Space, plan: Plan) -> list[tuple[Layout, float, float]]:
+    """Every legal layout with its time and memory, compiled one by one."""
+    found = []
+    for layout in space.layouts():
+        totals = compile_plan(laid_out(plan, layout)).totals
+        found.append((layout, float(totals[TIME]), float(totals[MEMORY])))
+    return found
+
+
+def test_each_is_the_best_of_all_layouts_that_keep_the_headroom(tight: Plan, found: Recommendations) -> None:
+    """The front, the fastest and the smallest edit are those of a search by compiling every layout."""
+    room = tight.accelerator.memory - headroom_bytes(tight)
+    every = compiled_layouts(space_of(tight, SMALL), tight)
+    fitting = [one for one in every if one[2] <= room]
+    assert 0 < len(fitting) < len(every)
+    assert (found.legal, found.fitting) == (len(every), len(fitting))
+    points = [(memory, time) for _, time, memory in fitting]
+    front = {one for one in points if not any(o != one and o[0] <= one[0] and o[1] <= one[1] for o in points)}
+    assert [held for held, _ in sorted(found.points)] == [held for held, _ in sorted(front)]
+    assert [time for _, time in sorted(found.points)] == pytest.approx([time for _, time in sorted(front)], rel=1e-9)
+    assert found.fastest
+    assert found.fastest.totals[TIME] == pytest.approx(min(time for _, time, _ in fitting), rel=1e-9)
+    edits = min((len(fewest_changes(tight, layout)), time) for layout, time, _ in fitting)
+    assert found.smallest
+    assert (len(found.smallest.changes), found.smallest.totals[TIME]) == pytest.approx(edits, rel=1e-9)
+
+
+def test_what_is_recommended_is_what_a_user_gets(tight: Plan, found: Recommendations) -> None:
+    """The changes, as `--set` takes them, make the plan whose totals are told, and it keeps the plan's own headroom."""
+    rows = [one for one in (found.smallest, found.fastest, found.cheapest, *found.front) if one]
+    assert len(rows) > 3
+    for one in rows:
+        totals = compile_plan(load_plan(QWEN, ["run.micro_batch=6", *assignments(one.changes)])).totals
+        assert one.totals == {key: float(totals[key]) for key in one.totals}
+        assert totals[MEMORY] <= tight.accelerator.memory - 10e9
+
+
+def test_what_is_kept_is_what_was_found(found: Recommendations) -> None:
+    """Every field survives the file."""
+    assert from_record(json.loads(json.dumps(as_record(found)))) == found
+
+
+def test_a_plan_that_fits_needs_no_edit() -> None:
+    """The smallest edit of a plan that keeps its headroom is none."""
+    smallest = searched(load_plan(QWEN), LEAST).smallest
+    assert smallest
+    assert smallest.changes == {}
+
+
+def test_where_nothing_fits_the_nearest_is_told(tight: Plan) -> None:
+    """Micro-batches of 6 and 12 need more than the 75.9 GB that the policy leaves of a device of 80 GiB."""
+    none = searched(tight, {**LEAST, "run.micro_batch": (6, 12)})
+    assert (none.fitting, none.fastest, none.smallest, none.front) == (0, None, None, ())
+    assert none.nearest
+    assert none.nearest.totals[MEMORY] > 80 * 2**30 - 10e9
+
+
+def test_keys_that_follow_are_no_edits() -> None:
+    """`data` counts where the spec states it, and a key without effect stays as it is written."""
+    plan = load_plan(QWEN)
+    space = space_of(plan, {**SMALL, "parallelism.zero": (1,), "recompute": ("none",), "run.micro_batch": (2,)})
+    alone = next(layout for layout in space.layouts() if layout["parallelism.tensor"] == 1)
+    assert fewest_changes(plan, alone) == {"parallelism.data": 16, "parallelism.tensor": 1}
+    free = load_plan(QWEN.replace("data: 8, ", ""))
+    assert fewest_changes(free, alone) == {"parallelism.tensor": 1}
+
+
+def test_fewer_devices_are_whole_nodes() -> None:
+    """Of 16 devices in nodes of 8, a half are whole nodes, and a quarter are not."""
+    assert list(module.fewer_devices(load_plan(QWEN))) == [8]
+
+
+def test_a_plan_without_layouts_or_without_a_spec_is_not_searched() -> None:
+    """A count of parameters has no layers to lay out; a plan made by hand has no lines to change."""
+    plan = load_plan(QWEN)
+    assert may_recommend(plan)
+    assert not may_recommend(replace(plan, reading=None))
+    bare = revised(plan, ["model={parameters: 7e9 parameters}", "kernels={}"]).plan
+    assert bare is not None
+    assert not may_recommend(bare)
+
+
+def test_the_lines_of_a_recommendation_are_yaml() -> None:
+    """Grouped under their parts, as a spec has them; what must go is named."""
+    one = Recommendation({"parallelism.tensor": 4, "parallelism.sequence": None, "recompute": {"every": 2}}, {})
+    assert one.yaml == ("parallelism:", "  tensor: 4", "  # remove `sequence`", "recompute: {every: 2}")
+
+
+def test_a_search_that_runs_out_of_time_goes_by_what_it_has(tight: Plan) -> None:
+    """It says so; here there is no time at all, and so nothing to recommend."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "space_of", lambda plan, _: space_of(plan, LEAST))
+        patch.setattr(module, "fewer_devices", lambda _: {})
+        cut = recommend(tight, seconds=1e-3)
+    assert not cut.complete
+    assert (cut.smallest, cut.legal) == (None, 0)
+    assert cut.scope.endswith("the search was stopped before its end")
+
+
+# --- the cache ----------------------------------------------------------------------------------
+
+
+def stub(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """Searches that find a number of layouts, and are counted."""
+    asked: list[Plan] = []
+
+    def made(plan: Plan, *_: object, **__: object) -> Recommendations:
+        asked.append(plan)
+        return Recommendations(legal=len(asked), points=((1.0, 2.0),), fewer={8: 3})
+
+    monkeypatch.setattr(recommendation_cache, "recommend", made)
+    return asked
+
+
+def test_a_plan_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process, and across processes by a file; another plan, or the same by other overrides, is its own."""
+    asked = stub(monkeypatch)
+    plan = load_plan(QWEN)
+    first = recommendations(plan)
+    assert recommendations(load_plan(QWEN)) == first
+    recommendation_cache._in_process.cache_clear()
+    assert recommendations(plan) == first
+    assert len(asked) == 1
+    recommendations(load_plan(QWEN, ["run.micro_batch=1"]))
+    assert len(asked) == 2
+
+
+def test_another_program_searches_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older version found is not used."""
+    asked = stub(monkeypatch)
+    plan = load_plan(QWEN)
+    recommendations(plan)
+    monkeypatch.setattr(recommendation_cache, "program_digest", lambda: "another")
+    recommendations(plan)
+    assert len(asked) == 2
+
+
+def test_a_quick_search_takes_what_a_whole_one_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the other way round."""
+    asked = stub(monkeypatch)
+    plan = load_plan(QWEN)
+    recommendations(plan, whole=False)
+    found = recommendations(plan)
+    assert recommendations(plan, whole=False) == found
+    assert len(asked) == 2
+
+
+def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one may come to its end."""
+    monkeypatch.setattr(recommendation_cache, "recommend", lambda *_, **__: Recommendations(complete=False))
+    plan = load_plan(QWEN)
+    recommendations(plan)
+    assert recommendation_cache.known(plan, whole=True) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"legal": 3}'])
+def test_a_damaged_file_is_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str) -> None:
+    """Silently: the cache saves time, and nothing depends on it."""
+    asked = stub(monkeypatch)
+    plan = load_plan(QWEN)
+    recommendations(plan)
+    (file,) = (tmp_path / "ledger" / "recommendations").iterdir()
+    file.write_text(content, encoding="utf-8")
+    recommendation_cache._in_process.cache_clear()
+    recommendations(plan)
+    assert len(asked) == 2
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The next run searches again."""
+    (tmp_path / "taken").write_text("", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    stub(monkeypatch)
+    assert recommendations(load_plan(QWEN)).legal == 1
