@@ -4,7 +4,7 @@
 
 Layouts are those of `ledger sweep`, priced with the totals that a front of time and cost against memory needs. `facts`
 are seconds in which rules are traced and evaluated over grids of sizes; the rest puts them together for every layout.
-The last column is the rate of the rest alone. With every total, layouts are compiled one by one; the line says how fast.
+`rest` is the rate without facts. With every total, layouts are compiled one by one; the line says how fast.
 """
 
 from __future__ import annotations
@@ -107,9 +107,17 @@ def main() -> None:
     asked.add_argument("--only", choices=PLANS, action="append")
     asked.add_argument("--workers", type=int, default=1)
     given = asked.parse_args()
-    print(
-        f"{'space':8} {'combinations':>14} {'legal':>12} {'wall s':>8} {'a second':>10} {'facts':>6} {'rest, a core':>13} {'peak':>8}"
-    )
+    heads = {
+        "space": 8,
+        "combinations": 14,
+        "legal": 12,
+        "wall s": 8,
+        "a second": 10,
+        "facts": 6,
+        "rest": 13,
+        "peak": 8,
+    }
+    print(" ".join(f"{name:>{width}}" for name, width in heads.items()))
     for name in given.only or PLANS:
         plan = PLANS[name]()
         begin = time.perf_counter()
@@ -120,7 +128,7 @@ def main() -> None:
         peak = table[:, 3].max() / 1e9
         combinations = space_of(plan).combinations
         print(
-            f"{name:8} {combinations:14.3g} {legal:12,.0f} {wall:8.1f} {legal / wall:10,.0f} {facts / seconds:6.0%}"
+            f"{name:>8} {combinations:14.3g} {legal:12,.0f} {wall:8.1f} {legal / wall:10,.0f} {facts / seconds:6.0%}"
             f" {rest:13,.0f} {peak:5.2f} GB",
             flush=True,
         )
