@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 QUICK = 30.0  # seconds after which a quick search goes by what it has
+WHOLE = 5e9  # combinations of values up to which a report searches all of them: a minute or two on two cores
 
 search_option = click.option(
     "--search/--no-search",
@@ -44,15 +45,18 @@ def progress_bar(stack: ExitStack) -> Progress:
 def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
     """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
 
-    Without `whole` a quick search of some of them is enough. Ctrl-C ends the search, and what was found by then counts.
+    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough. Ctrl-C
+    ends the search, and what was found by then counts.
     """
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations
+    from ledger.search.space import space_of
     from ledger.search.workers import WorkerError, in_processes
 
     if not may_recommend(plan):
         return None
     seconds = 0.0 if whole else QUICK
+    whole = whole and space_of(plan).combinations <= WHOLE
     with ExitStack() as stack:
         try:
             return recommendations(plan, in_processes(cores()), progress_bar(stack), whole=whole, seconds=seconds)

@@ -8,7 +8,7 @@ the compiler's own rules and evaluated over grids of sizes; here they are gather
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -38,9 +38,9 @@ class Piece:
 
     space: Space
     name: str
-    cut: Mapping[str, bool]
-    zero: int
-    offload: Any
+    cut: Mapping[str, bool] = field(default_factory=dict)
+    zero: int = 0
+    offload: Any = None
 
 
 def pieces(space: Space) -> tuple[Piece, ...]:
