@@ -35,10 +35,12 @@ function problems(chosen) {
 }
 
 // The resource that shortens a step most by being better: the step again, with each price in turn better than it is.
+// What comes before every structure reads prices too: a device without links of its own sends over the host's.
 function bottleneck(structure, seconds) {
   values[step(0)] = read(seconds);
   PLAN.prices.forEach((better, index) => {
     values[price(index)] = better;
+    run(0);
     run(structure);
     values[step(1 + index)] = read(seconds);
     values[price(index)] = 1;
