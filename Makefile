@@ -4,6 +4,7 @@ SPEC ?= specs/70b.yaml
 TESTS ?= tests
 WORKERS ?= auto
 RUNS ?= 10
+PAGES ?= reports/*.html
 THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -15,7 +16,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-sweep bench-cpu house lock clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +81,10 @@ bench-sweep: $(runnable) ## layouts a second that `ledger sweep` prices, for thr
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
 	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)
 
+browser := $(VENV)/browser
+pages: $(browser)/node_modules ## open PAGES=reports/*.html in Chromium, wide and narrow, light and dark, under axe-core
+	@NODE_PATH=$(abspath $<) scripts/pages $(PAGES)
+
 house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; AGAINST=DIR beside another
 	@$(python) benchmarks/house.py $(AGAINST) .
 
@@ -110,6 +115,9 @@ $(testable): pyproject.toml requirements/test.txt $(runnable)
 $(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py) | $(runnable)
 	@$(bin)/ledger schema --out $(@D)
 	@touch $@
+
+$(browser)/node_modules: | $(python)
+	@npm install --silent --no-save --prefix $(browser) playwright-core@1.65.1 axe-core@4.14.1
 
 $(VENV)/.pango: scripts/pango $(runnable)
 	@scripts/pango $(python)
