@@ -123,10 +123,10 @@ class Fields(ValueType):
         return tuple(row for row in self.rows if not row.needed.never)
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """What the values are made into; None where one of them is unsound."""
+        """What the values are made into; None where one of them is unsound, and where a base is still to be found."""
         before = len(faults)
         values = self.values(written, faults)
-        sound = all(fault.harmless for fault in faults[before:])
+        sound = all(fault.harmless for fault in faults[before:]) and not (self.based and "base" in written.node.fields)
         return self.make(values) if sound else None
 
     def values(self, written: Written, faults: Faults) -> Values:

@@ -10,7 +10,7 @@ import pytest
 from ledger.spec.inputs import changes
 from ledger.spec.load import load_plan, revised
 from ledger.spec.plan import Expectation, Kernels, Model, Recompute
-from ledger.spec.problems import Location
+from ledger.spec.problems import Location, SpecError
 from tests.spec.shelf import LIBRARY, SMALL, loaded, messages, problems
 
 
@@ -246,3 +246,11 @@ def test_one_part_that_is_broken_hides_no_rule_of_the_others() -> None:
     """A typing error in `run` and a mesh that does not fit are told together."""
     said = messages("run.tokens=80", "cluster.devices=16")
     assert len(said) == 2
+
+
+@pytest.mark.parametrize("kind", ["accelerator", "cluster", "model", "precision", "optimizer", "stack"])
+def test_a_base_that_is_not_there_is_told_once(kind: str) -> None:
+    """Where only a base is named, and wrongly, nothing of the part is stated: that is the one problem."""
+    with pytest.raises(SpecError) as raised:
+        loaded(f"{kind}={{base: nowhere}}")
+    assert [problem.message for problem in raised.value.problems] == [f"no {kind} is named `nowhere`"]
