@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from ledger.arithmetic.values import maximum
 from ledger.model.collectives import Collective, collective
 from ledger.model.dims import symbol
 from ledger.model.exchanges import Exchanged, exchanges, sets, tied
@@ -50,7 +51,7 @@ def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Pro
 def _by_rows(plan: Plan, build: Builder) -> Iterator[sympy.Symbol]:
     """Experts of a device that its shards do not divide: fully_shard cuts their second dimension (torchtitan)."""
     degrees = plan.parallelism
-    shards = degrees.data * degrees.context // (degrees.replicate * degrees.expert)
+    shards = maximum(1, degrees.data * degrees.context // (degrees.replicate * degrees.expert))
     for group in plan.model.groups:
         if group.mlp.experts // degrees.expert % shards:
             yield symbol("experts", build.suffix(group))

@@ -69,14 +69,16 @@ def recommend(
 ) -> Recommendations:
     """What the layouts of a plan that was read from a spec recommend: all of them, or those that keep the keys of KEPT.
 
-    With all of them, the cheapest is looked for on fewer devices too, among layouts that keep these keys. Interrupted,
-    or when `seconds` are over (0: without a limit), it goes by what was found so far.
+    Without a limit of `seconds`, the cheapest is looked for on fewer devices too, among layouts that keep these keys,
+    and layouts of the whole front are compiled. Interrupted, or when its time is over, it goes by what it found by
+    then.
     """
-    fewer = fewer_devices(plan) if whole and plan.assumptions.price else {}
+    thorough = not seconds
+    fewer = fewer_devices(plan) if thorough and plan.assumptions.price else {}
     spaces = [space_of(plan, {} if whole else kept_values(plan)), *fewer.values()]
     (found, *others), complete = searched(spaces, run, progress, seconds)
     at = {devices: (space, other) for (devices, space), other in zip(fewer.items(), others, strict=True)}
-    front = _front(plan, spaces[0], found, COMPILED if whole else 1)
+    front = _front(plan, spaces[0], found, COMPILED if thorough else 1)
     fastest = front[0] if front else None
     return Recommendations(
         smallest=smallest_edit(plan, spaces[0], found),

@@ -113,3 +113,14 @@ def front(points: np.ndarray) -> np.ndarray:
     ordered = points[np.lexsort((points[:, 1], points[:, 0]))]
     least = np.minimum.accumulate(ordered[:, 1])
     return ordered[np.concatenate([[True], ordered[1:, 1] < least[:-1] * (1 - CLOSE)])]
+
+
+def test_a_piece_is_the_same_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers price pieces in any order: what one finds does not rest on what another has looked at."""
+    small = {"parallelism.pipeline": [32], "parallelism.schedule": ["gpipe"], "parallelism.context": [1, 2, 4]}
+    space = space_of(load_plan("mixtral-8x7b"), {**small, "run.micro_batch": [4], "parallelism.zero": [3]})
+    in_turn = [[len(block) for block in price(piece, ("memory.reserved",))] for piece in pieces(space)]
+    for piece, together in zip(pieces(space), in_turn, strict=True):
+        monkeypatch.setattr("ledger.search.world._WORLDS", {})
+        assert [len(block) for block in price(piece, ("memory.reserved",))] == together
+    assert sum(map(sum, in_turn)) == 144
