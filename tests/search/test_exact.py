@@ -115,6 +115,7 @@ def front(points: np.ndarray) -> np.ndarray:
     return ordered[np.concatenate([[True], ordered[1:, 1] < least[:-1] * (1 - CLOSE)])]
 
 
+@pytest.mark.long
 def test_a_piece_is_the_same_without_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers price pieces in any order: what one finds does not rest on what another has looked at."""
     small = {"parallelism.pipeline": [32], "parallelism.schedule": ["gpipe"], "parallelism.context": [1, 2, 4]}
