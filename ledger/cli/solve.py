@@ -69,6 +69,8 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
 
     named = {name: asked[name] for name in ("maximize", "minimize", "keep")}
     found = solve(plan, asked["paths"], asked["conditions"], **named)
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(record(found))
     else:

@@ -31,7 +31,12 @@ PAGES = (".html", ".htm")
     metavar="KEY=V,V",
     help="Try these values of a key of the layout, or of any other key that --set takes; null leaves it out.",
 )
-@click.option("--minimize", default="", metavar="TOTAL", help="What is best has least of this total: time.step.")
+@click.option(
+    "--minimize",
+    default="",
+    metavar="TOTAL",
+    help="What is best has least of this total: time.step (most tokens_per_second where its tokens vary).",
+)
 @click.option("--maximize", default="", metavar="TOTAL", help="What is best has most of this total.")
 @click.option(
     "--subject-to", "conditions", multiple=True, metavar="CONDITION", help="What must hold, as in 'mfu >= 40 %'."
@@ -68,6 +73,8 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     with ExitStack() as stack:
         run = _run(stack, given["workers"], given["scheduler"])
         search = prepare(asked)
+        for warning in search.warnings:
+            click.echo(f"warning: {warning}", err=True)
         progress = progress_bar(stack)
         try:
             swept = sweep(search, run, given["out"], dense=given["html"] is not None, progress=progress)
@@ -101,7 +108,7 @@ def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
         spec=sys.stdin.read() if spec == "-" else spec,
         overrides=given["overrides"],
         over=given["over"],
-        objective=given["maximize"] or given["minimize"] or "time.step",
+        objective=given["maximize"] or given["minimize"],
         largest=bool(given["maximize"]),
         conditions=given["conditions"],
         front=given["front"],

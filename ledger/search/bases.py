@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from ledger.books.absent import Absent, absent
 from ledger.search.axes import FLAG, Axes
 from ledger.search.batches import text_of
 from ledger.search.space import DATA, LAYOUT, VALUES, Layout, Space, laid_out, space_of
@@ -40,6 +41,35 @@ def stated(overrides: Sequence[str]) -> dict[str, Any]:
     """The `--set` values that hold for every layout: those of keys that a layout does not state itself."""
     values = {".".join(one.steps): one.value.plain() for one in read_overrides(overrides)}
     return {key: value for key, value in values.items() if not _is_of_layout(key)}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A base that has not a total that is asked for, and why."""
+
+    base: Base
+    key: str
+    why: Absent
+
+
+def with_totals(every: Sequence[Base], keys: Sequence[str]) -> tuple[tuple[Base, ...], tuple[LeftOut, ...]]:
+    """The bases that may have all of these totals, and those that lack an input of one."""
+    lacking = [LeftOut(base, key, why) for base in every for key in keys if (why := absent(base.plan, key))]
+    others = [one.base for one in lacking]
+    return tuple(base for base in every if not any(base is one for one in others)), tuple(lacking)
+
+
+def left_out_words(left_out: Sequence[LeftOut]) -> str:
+    """Which plans are left out, in a line: by what they lack, the devices where those lack it."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
+    for one in left_out:
+        told.setdefault((one.key, one.why.needed), {})[one.why.of or _said(one.base)] = None
+    lacking = (f"{', '.join(names)} ({key} needs `{needed}`)" for (key, needed), names in told.items())
+    return f"left out: {'; '.join(lacking)}"
+
+
+def _said(base: Base) -> str:
+    return ", ".join(f"{key} {text_of(value)}" for key, value in base.fixed.items()) or "the plan"
 
 
 def _is_of_layout(key: str) -> bool:

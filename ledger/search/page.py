@@ -179,7 +179,8 @@ def _headlines(swept: Swept) -> Iterator[tuple[str, str, str]]:
         )
     if len(found.best):
         best, objective = totals(search, found.best, 0), search.question.objective
-        note = f"{objective}; the plan: {numbers.written(float(search.own[objective]), unit_of(objective))}"
+        own = search.own.get(objective)
+        note = objective if own is None else f"{objective}; the plan: {numbers.written(float(own), unit_of(objective))}"
         yield "the best", numbers.written(best[objective], unit_of(objective)), note
 
 

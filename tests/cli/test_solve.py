@@ -129,3 +129,17 @@ def test_json_meets_its_published_schema(
 def test_what_is_kept_is_what_the_books_know() -> None:
     """The words of `--keep` stand beside the command, which loads no algebra to print its help."""
     assert tuple(proportions.KEPT) == KEPT
+
+
+def test_a_missing_price_is_said_to_be_missing(command_line: CommandLine) -> None:
+    """At the flag that asked for it; of several devices those without one are refused for that."""
+    asked = ("--for", "run.micro_batch", "--minimize", "cost.run")
+    result = command_line("solve", "7b-8xh100", "--set", "accelerator=gb300", *asked)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--minimize cost.run:1:12: no price of gb300 is on file")
+    assert "assumptions: {price: " in result.stderr
+    others = command_line("solve", "7b-8xh100", "--for", "accelerator", "--minimize", "cost.run")
+    assert "the plan then has no cost.run: state `assumptions.price`" in others.stdout
+    warned = [line for line in others.stderr.splitlines() if line.endswith("and the plan runs on b200")]
+    assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]
+    assert "and the plan runs on h100-sxm" not in others.stderr

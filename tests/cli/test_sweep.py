@@ -155,3 +155,43 @@ def test_an_interrupt_prints_what_was_found(command_line: CommandLine, monkeypat
     monkeypatch.setattr(tasks, "price", price)
     assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
     assert [path.name for path in Path.cwd().iterdir()] == ["x.csv"]
+
+
+def test_a_plan_without_a_price_is_left_out_and_named(command_line: CommandLine) -> None:
+    """The others are compared; where none is left, the price is said to be missing."""
+    asked = (*OVER, "--minimize", "cost.run", "--over")
+    result = command_line("sweep", PLAN, *asked, "accelerator=h100-sxm,gb300", "--json")
+    assert {row["changes"]["accelerator"] for row in json.loads(result.stdout)["top"]} == {"h100-sxm"}
+    told = command_line("sweep", PLAN, *asked, "accelerator=h100-sxm,gb300").stdout
+    assert "note: left out: gb300 (cost.run needs `assumptions.price`)" in told
+    assert "no legal layout has accelerator" not in told
+    none = command_line("sweep", PLAN, *asked, "accelerator=gb300")
+    assert none.exit_code == 2
+    assert "--minimize cost.run:1:12: no price of gb300 is on file" in none.stderr
+
+
+@pytest.mark.parametrize("asked", [("--front", "time.run,cost.run"), ("--subject-to", "cost.run <= 5000 USD")])
+def test_an_asked_total_that_wants_a_price_is_no_misspelling(command_line: CommandLine, asked: tuple[str, str]) -> None:
+    """Its place is where it was typed, and other totals are not offered."""
+    result = command_line("sweep", PLAN, *OVER, "--set", "accelerator=gb300", *asked)
+    assert result.exit_code == 2
+    assert "no price of gb300 is on file" in result.stderr
+    assert asked[0] in result.stderr
+    assert "did you mean" not in result.stderr
+
+
+def test_steps_of_unlike_tokens_are_compared_by_their_rate(command_line: CommandLine) -> None:
+    """Fewer tokens a step would always be the shortest step; a named objective stays."""
+    over = (*OVER, "--over", "run.seq_len=512,4096", "--json")
+    rates = [row["totals"]["tokens_per_second"] for row in json.loads(command_line("sweep", PLAN, *over).stdout)["top"]]
+    assert rates == sorted(rates, reverse=True)
+    named = json.loads(command_line("sweep", PLAN, *over, "--minimize", "time.step").stdout)["best"]
+    assert named["changes"]["run.seq_len"] == 512
+    assert named["totals"]["tokens_per_second"] < rates[0]
+
+
+def test_a_cluster_of_another_device_is_warned_of_once(command_line: CommandLine) -> None:
+    """One line a device on standard error, whatever else varies; none for the cluster's own device."""
+    devices = ("--over", "accelerator=h100-sxm,b200", "--over", "run.seq_len=2048,4096")
+    warned = command_line("sweep", PLAN, *OVER, *devices).stderr.splitlines()
+    assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]

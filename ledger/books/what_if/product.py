@@ -12,6 +12,7 @@ from ledger.books.what_if.ordered import LARGEST, SMALLEST, Objective, without_e
 from ledger.books.what_if.sought import Unknown, Value, key_fault
 from ledger.books.what_if.trial import with_settings
 from ledger.books.what_if.unknowns import unknown
+from ledger.spec.device_parts import cluster_warnings
 
 DEFAULT_OBJECTIVES = ("time.run", "time.step")  # the first that the plan has
 REASONS = 3  # why values are refused, that a message names
@@ -140,7 +141,12 @@ class Ranking:
             tried=tuple(self._rows(met, misses)),
             counts={"combinations": len(self.tried), "legal": len(self.legal), "meeting": len(met)},
             paths=tuple(unknowns),
+            warnings=tuple(dict.fromkeys(self._warnings())),
         )
+
+    def _warnings(self) -> Iterator[str]:
+        """That a combination runs on another device than its cluster describes."""
+        return (problem.message for one in self.legal for problem in cluster_warnings(one.warnings))
 
     def _asides(self, best: Candidate) -> Iterator[str]:
         """What follows from the answer, and what was no condition and yet bounds it."""

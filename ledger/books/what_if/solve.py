@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledger.books.names import no_total
 from ledger.books.what_if.answer import Question, Solution, told
-from ledger.books.what_if.conditions import FITS, check_consistent, condition
+from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
 from ledger.books.what_if.product import best_of
@@ -37,11 +38,11 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     """
     asked = (paths,) if isinstance(paths, str) else tuple(paths)
     known = totals(plan)
-    conditions = tuple(condition(text, known) for text in subject_to or [FITS])
+    conditions = tuple(condition(text, known, plan) for text in subject_to or [FITS])
     check_consistent(conditions)
-    for text in (maximize, minimize):
-        if text:
-            condition(f"{text} > 0", known)
+    for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
+        if key and key not in known:
+            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, known))
     objective = Objective(maximize, 1) if maximize else Objective(minimize, -1) if minimize else None
     question = Question(plan, known, conditions, objective, (BARE,) if plan.model.bare else ())
     kept = _kept(plan, asked, keep)
