@@ -24,7 +24,7 @@ WHOLE = "whole."  # begins the name of the whole file in the making
 COMPRESSION = "zstd"
 ROW_GROUP = 4 * FULL  # rows of a row group of the whole file
 FLAG = "--out "
-PARQUET_NEEDS = "Parquet needs pyarrow: pip install 'ledger[parquet]' (or write .csv, which needs nothing)"
+PARQUET_NEEDS = "Parquet needs pyarrow: pip install -e '.[parquet]' in ledger's folder (.csv needs nothing)"
 
 
 def form_of(path: Path) -> str:

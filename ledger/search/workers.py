@@ -134,7 +134,7 @@ def _serve(pipe: connection.Connection, job: Job) -> None:
 def require_dask(address: str) -> None:
     """Raises SpecError where Dask is not installed."""
     if find_spec("distributed") is None:
-        help_text = "a cluster needs Dask: pip install 'ledger[cluster]', here and on its workers"
+        help_text = "a cluster needs Dask: pip install -e '.[cluster]' in ledger's folder, here and on its workers"
         raise fault(f"{FLAG}{address}", len(FLAG) + 1, "Dask is not installed", help_text)
 
 
