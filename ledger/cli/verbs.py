@@ -40,7 +40,7 @@ class Verbs(click.Group):
         """Runs the command line; a stream that was closed (`>&-`) takes everything and gives nothing."""
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
-                setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))
+                setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
         return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
