@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,8 +121,8 @@ def test_what_is_not_installed_is_named(command_line: CommandLine, monkeypatch: 
 
     monkeypatch.setattr(outputs, "find_spec", lambda _: None)
     monkeypatch.setattr(workers, "find_spec", lambda _: None)
-    assert "pip install 'ledger[parquet]'" in command_line("sweep", PLAN, *OVER, "--out", "x.parquet").stderr
-    assert "pip install 'ledger[cluster]'" in command_line("sweep", PLAN, *OVER, "--scheduler", "tcp://[::1]:1").stderr
+    assert "pip install -e '.[parquet]'" in command_line("sweep", PLAN, *OVER, "--out", "x.parquet").stderr
+    assert "pip install -e '.[cluster]'" in command_line("sweep", PLAN, *OVER, "--scheduler", "tcp://[::1]:1").stderr
     assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
     assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 9
 
@@ -195,3 +197,13 @@ def test_a_cluster_of_another_device_is_warned_of_once(command_line: CommandLine
     devices = ("--over", "accelerator=h100-sxm,b200", "--over", "run.seq_len=2048,4096")
     warned = command_line("sweep", PLAN, *OVER, *devices).stderr.splitlines()
     assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]
+
+
+def test_a_scheduler_that_is_none_is_one_message() -> None:
+    """Nothing of the client that never was connected follows it."""
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "ledger", "sweep", PLAN, *OVER, "--scheduler", "nowhere"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr.startswith("--scheduler nowhere:1:13: no scheduler answers")
+    assert "ignored" not in told.stderr
