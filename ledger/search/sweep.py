@@ -31,6 +31,7 @@ from ledger.search.tasks import Job, Task
 from ledger.search.workers import Run
 from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
+from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -267,8 +268,17 @@ def empty(search: Search) -> SpecError:
     """Why a space has no legal layout: the rule that most of some of its layouts break."""
     from ledger.search.reasons import common_reason
 
-    named = [f"--over {text}" for text in search.asked.over]
-    where = Location(named[0] if named else search.asked.spec)
+    def without(base: Base, key: str) -> Plan | None:
+        left = {other: value for other, value in base.fixed.items() if other != key}
+        try:
+            return load_plan(search.asked.spec, (*search.asked.overrides, *assignments(left)), rules=())
+        except SpecError:
+            return None
+
+    reason = common_reason(search.bases, search.axes, without)
+    named = {text.partition("=")[0].strip(): f"--over {text}" for text in search.asked.over}
+    where = Location(search.asked.name or search.asked.spec)
+    if named:
+        where = Location(named.get(reason.key) or next(iter(named.values())), 1, len("--over ") + 1)
     message = f"the space has no legal layout among {search.combinations} combinations"
-    problem = Problem(where, message, common_reason(search.bases, search.axes.data))
-    return SpecError([problem], {text: text for text in named})
+    return SpecError([Problem(where, message, reason.text)], {text: text for text in named.values()})
