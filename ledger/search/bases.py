@@ -13,9 +13,10 @@ from ledger.search.batches import text_of
 from ledger.search.space import DATA, LAYOUT, VALUES, Layout, Space, laid_out, space_of
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
+from ledger.spec.overrides import FLAG as SET
 from ledger.spec.overrides import assignments, read_overrides
 from ledger.spec.plan import Plan
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 
 # A layout in which no key has an effect, but for sharding: what a value by itself is held against.
 PLAIN: Layout = {
@@ -116,13 +117,19 @@ def _raise_for_values(
                 continue
             error = next(error for chosen, error in failures if text_of(chosen[key]) == text_of(value))
             where = axes.place(key, value)
-            typed = f"--set {assignments({key: value})[0]}"
+            typed = f"{SET}{assignments({key: value})[0]}"
             own = [one for one in error.problems if one.where.file == typed]
-            problems += [Problem(where, one.message, one.help) for one in own]
+            problems += [Problem(_place(key, where, one.where.column), one.message, one.help) for one in own]
             if not own and not problems:
                 problems, sources = list(error.problems), dict(error.sources)
     if problems:
         raise SpecError(problems, sources | _texts(problems))
+
+
+def _place(key: str, value: Location, column: int) -> Location:
+    """A place in `--set KEY=VALUE` as it is in the text of an axis: in the key, or else at the value."""
+    within = column - len(SET)
+    return Location(value.file, 1, len(FLAG) + within) if within <= len(key) else value
 
 
 def _raise_for_keys(axes: Axes, found: Iterable[Base]) -> None:

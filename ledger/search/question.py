@@ -104,11 +104,14 @@ def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
     typed = (key, *front.split(","), *(word for text in conditions for word in text.split()))
     known = {*known, *(one for one in map(str.strip, typed) if absent(plan, one))}
     _require_total(key, known, f"--{'maximize' if largest else 'minimize'} ")
-    keys = tuple(dict.fromkeys(part.strip() for part in front.split(",") if part.strip()))
+    keys = tuple(part.strip() for part in front.split(",") if part.strip())
     if not keys:
         raise fault(f"--front {front}", 9, "a front needs a total", f"for example `--front {TIME},{MEMORY}`")
     for one in keys:
         _require_total(one, known, "--front ")
+        if keys.count(one) > 1:
+            column = len("--front ") + front.rindex(one) + 1
+            raise fault(f"--front {front}", column, f"`{one}` is named twice", "name each total once")
     named = {match[0] for text in conditions for match in MADE_BY_LAYOUTS.finditer(text)}
     asked = tuple(condition(text, {*known, *named}) for text in conditions)
     for problem in contradictions(asked):

@@ -48,5 +48,7 @@ def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
             continue
         by = said(abs(value - limit.bound), unit)
         side = "more" if value > limit.bound else "less"
-        told.append(f"{limit.text}: {said(value, unit)} is {by} {side} than {said(limit.bound, unit)}")
+        shown, bound = said(value, unit), said(limit.bound, unit)
+        missed = f"{by} {side}" if shown == bound else f"{shown} is {by} {side} than {bound}"
+        told.append(f"{limit.text}: {missed}")
     return told

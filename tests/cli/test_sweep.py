@@ -102,7 +102,19 @@ def test_where_nothing_meets_what_is_asked_the_nearest_miss_is_told(command_line
         (("--front", "mfu,memory.resrved"), "did you mean `memory.reserved`"),
         (("--subject-to", "time.step < 1 s", "--subject-to", "time.step > 2 s"), "no layout can meet both"),
         (("--out", "x.parqet"), "no extension that says its form"),
-        (("--out", "/proc/none/x.csv"), "/proc/none"),
+        (("--out", "/proc/none/x.csv"), "--out /proc/none/x.csv:1:7: there is no folder `/proc/none`"),
+        (("--out", "/proc/x.csv"), "--out /proc/x.csv:1:7: no file can be written in `/proc`"),
+        (("--html", "none/x.html"), "--html none/x.html:1:8: there is no folder `none`"),
+        (("--html", ""), "`--html` says nothing"),
+        (("--headroom", ""), "`--headroom` says nothing"),
+        (("--headroom", "110 %"), "leaves nothing of the 85.5 GB"),
+        (("--front", "mfu,time.step,mfu"), "--front mfu,time.step,mfu:1:23: `mfu` is named twice"),
+        (("--over", "run.microbatch=2"), "--over run.microbatch=2:1:8: `microbatch` is no field"),
+        (("--over", "run.seq_len=[1,2"), "--over run.seq_len=[1,2:1:24: not valid YAML"),
+        (("--over", "price.per_device_hour=2"), "write `assumptions.price`"),
+        (("--over", "parallelism.zero=3,'3'"), "cannot be the text `3`"),
+        (("--over", "run.tokens=5 GB"), "did you mean `5B tokens`?"),
+        (("--workers", "2", "--scheduler", "tcp://[::1]:1"), "exclude each other"),
         (("--html", "x.pdf"), "a page ends in .html"),
         (("--apply", "1", "--json"), "one of them at a time"),
     ],
@@ -112,6 +124,7 @@ def test_bad_input_is_refused_before_work_begins(command_line: CommandLine, args
     result = command_line("sweep", PLAN, *args)
     assert result.exit_code == 2
     assert told in result.stderr
+    assert "Usage:" not in result.stderr
     assert not list(Path.cwd().iterdir())
 
 
@@ -207,3 +220,35 @@ def test_a_scheduler_that_is_none_is_one_message() -> None:
     assert told.returncode == 2
     assert told.stderr.startswith("--scheduler nowhere:1:13: no scheduler answers")
     assert "ignored" not in told.stderr
+
+
+def test_a_row_that_is_not_there_is_no_usage(command_line: CommandLine) -> None:
+    """It says how many rows there are."""
+    result = command_line("sweep", PLAN, *OVER, "--apply", "11")
+    assert result.exit_code == 2
+    assert "--apply 11:1:9: 8 layouts meet everything" in result.stderr
+    assert "Usage:" not in result.stderr
+
+
+def test_a_miss_smaller_than_the_figures_is_told_alone(command_line: CommandLine) -> None:
+    """`265 ms is 45.9 us more than 265 ms` would be one figure too many."""
+    time = json.loads(command_line("sweep", PLAN, *OVER, "--json").stdout)["best"]["totals"]["time.step"]
+    condition = f"time.step <= {time * (1 - 1e-5) * 1e3!r} ms"
+    told = command_line("sweep", PLAN, *OVER, "--subject-to", condition).stdout.splitlines()
+    miss = next(line for line in told if line.startswith(f"  {condition}"))
+    assert miss.endswith(" µs more")
+    assert " is " not in miss
+
+
+def test_an_interrupt_before_anything_is_priced_says_so(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of what fits."""
+    from ledger.search import tasks
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks, "price", interrupted)
+    result = command_line("sweep", PLAN, *OVER)
+    assert (result.exit_code, result.output) == (130, "interrupted before any layout was priced\n")
