@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.progress import progress_bar
 
 UNSATISFIABLE = 1
 KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py has them
@@ -68,7 +70,9 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     from ledger.cli.tables import print_json
 
     named = {name: asked[name] for name in ("maximize", "minimize", "keep")}
-    found = solve(plan, asked["paths"], asked["conditions"], **named)
+    with ExitStack() as stack:
+        show = progress_bar(stack, "trying", "combinations")
+        found = solve(plan, asked["paths"], asked["conditions"], **named, note=lambda done, of: show(done, of, of))
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:

@@ -143,3 +143,13 @@ def test_a_missing_price_is_said_to_be_missing(command_line: CommandLine) -> Non
     warned = [line for line in others.stderr.splitlines() if line.endswith("and the plan runs on b200")]
     assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]
     assert "and the plan runs on h100-sxm" not in others.stderr
+
+
+def test_it_is_noted_how_many_combinations_there_are() -> None:
+    """First of all, then after each of them."""
+    from ledger.books.what_if.solve import solve
+    from ledger.spec.load import load_plan
+
+    told: list[tuple[int, int]] = []
+    found = solve(load_plan("7b-8xh100"), "parallelism.zero", note=lambda done, of: told.append((done, of)))
+    assert told == [(number, found.counts["combinations"]) for number in range(found.counts["combinations"] + 1)]
