@@ -252,3 +252,27 @@ def test_an_interrupt_before_anything_is_priced_says_so(
     monkeypatch.setattr(tasks, "price", interrupted)
     result = command_line("sweep", PLAN, *OVER)
     assert (result.exit_code, result.output) == (130, "interrupted before any layout was priced\n")
+
+
+def test_a_table_that_is_too_wide_breaks_its_heads_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """In 80 columns, too; where there is room, they stay whole."""
+    from ledger.cli.tables import print_rich
+
+    heads = ("", "changes", "memory.reserved", "tokens_per_second", "cost.run", "energy.run", "against the plan")
+    rows = [("1", "recompute {every: 2}, micro_batch 2", "67.5 GB", "84 684 tokens/s", "$8 856", "1.2 GJ", "+20 %")]
+    shown = {}
+    for width in (80, 200):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(width))
+            print_rich(heads, rows, heads[2:])
+        shown[width] = capsys.readouterr().out
+    assert {"memory.", "reserved", "tokens_", "per_", "second", "cost.", "against"} <= set(shown[80].split())
+    assert max(map(len, shown[80].splitlines())) <= 80
+    assert "memory.reserved  tokens_per_second" in shown[200]
+
+
+def test_lists_and_mappings_stand_as_a_spec_has_them(command_line: CommandLine) -> None:
+    """The table of a person has no JSON."""
+    told = command_line("sweep", PLAN, *OVER, "--headroom", "none").stdout
+    assert "recompute {every: 2}" in told
+    assert '"every"' not in told
