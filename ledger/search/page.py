@@ -152,7 +152,7 @@ def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: 
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit
-    grid = DensityGrid(levels(frame.grid(density.layer(0)), most).tolist(), shortest, longest, reach)
+    grid = DensityGrid(levels(frame.grid(density.layer(0)), most).tolist(), shortest, longest, reach, most)
     limits = sorted({search.limits(base)[0].bound for base in search.bases})
     beyond = (
         f" What needs more than {numbers.size(REACH * layers.unit)} is in the last column."

@@ -146,6 +146,8 @@ def test_the_page_needs_no_network_and_does_not_grow(command_line: CommandLine) 
     page = Path("x.html").read_text(encoding="utf-8")
     assert result.exit_code == 0
     assert "the plan itself" in page
+    for text in ("time of a step", "memory per device", "1 layout in a cell", 'class="diamond"'):
+        assert text in page
     assert 'src="' not in page
     assert "https://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert len(page) < 1_500_000
