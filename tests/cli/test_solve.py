@@ -51,7 +51,9 @@ def test_unknown_keys_have_near_misses(command_line: CommandLine) -> None:
 def test_one_objective_at_a_time(command_line: CommandLine) -> None:
     """Which of two would win is not for us to say."""
     both = ("--maximize", "mfu", "--minimize", "time.step")
-    assert command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both).exit_code == 2
+    result = command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--maximize mfu --minimize time.step:1:1: ")
 
 
 def test_the_parameters_of_layers_are_no_near_miss_of_themselves(command_line: CommandLine) -> None:
