@@ -9,7 +9,7 @@ from ledger.books.counts import peak
 from ledger.books.price_changes import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
-from ledger.numbers import THIN, integer, machine, offer, said
+from ledger.numbers import THIN, integer, machine, offer, said, size
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
 
@@ -74,6 +74,17 @@ def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: st
     memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
     run = f"; {said(totals['time.run'], 's')}{cost(plan, totals)}" if "time.run" in totals else ""
     return f"{memory}{run}; limited by {limit}"
+
+
+def shortfall(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """What lacks of the headroom that a plan's policy asks for, of one that fits; empty where nothing lacks."""
+    if "memory.reserved" not in totals:
+        return ""
+    free = float(totals["memory.capacity"]) - float(totals["memory.reserved"])
+    policy, wanted = plan.assumptions.headroom, HEADROOM[plan.assumptions.headroom]
+    if not 0 <= free < wanted:
+        return ""
+    return f"{size(free)} free, {size(wanted - free)} short of the {size(wanted)} of {policy} headroom"
 
 
 def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:

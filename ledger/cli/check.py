@@ -51,11 +51,14 @@ def exit_code(outcome: CheckOutcome) -> int:
 def print_text(outcomes: list[CheckOutcome]) -> None:
     """A line for each spec on stdout, what is wrong on stderr."""
     from ledger.cli.problems import tell
+    from ledger.numbers import THIN
 
     for outcome in outcomes:
         tell((*outcome.problems, *outcome.failures), outcome.sources)
         tell(replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings)
         click.echo(f"{outcome.spec}: {outcome.status}{': ' if outcome.headline else ''}{outcome.headline}")
+        if outcome.shortfall:
+            click.echo(f"  {outcome.shortfall.replace(THIN, ' ')}")
         if outcome.recommendations:
             print_recommendations(outcome.recommendations)
 
@@ -74,8 +77,11 @@ def print_recommendations(found: Recommendations) -> None:
         for line in one.yaml:
             click.echo(f"    {line}")
     if found.nearest:
-        needed = amount(found.nearest.totals["memory.reserved"], "B")
-        click.echo(f"  no layout fits; the nearest miss needs {needed}: {found.nearest.label}")
+        totals = found.nearest.totals
+        needed, left = totals["memory.reserved"], totals["memory.capacity"] - found.headroom
+        of = f"{amount(totals['memory.capacity'], 'B')} less {amount(found.headroom, 'B')} headroom"
+        click.echo(f"  no layout fits; the nearest miss: {found.nearest.label}")
+        click.echo(f"    it needs {amount(needed, 'B')}, {amount(needed - left, 'B')} more than {of}")
     click.echo(f"  {found.scope.replace(THIN, ' ')}")
 
 

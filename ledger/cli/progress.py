@@ -25,19 +25,19 @@ search_option = click.option(
 )
 
 
-def progress_bar(stack: ExitStack) -> Progress:
-    """A bar on a terminal, and nothing elsewhere."""
+def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts") -> Progress:
+    """A bar on a terminal with how many there are of `what`, and nothing elsewhere."""
     if not sys.stderr.isatty():
         return lambda *_: None
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("pricing"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     bar = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True))
     task = bar.add_task("", total=None)
 
     def show(done: int, count: int, legal: int) -> None:
-        bar.update(task, total=count, completed=done, description=f"{legal:,} layouts".replace(",", " "))
+        bar.update(task, total=count, completed=done, description=f"{legal:,} {what}".replace(",", " "))
 
     return show
 

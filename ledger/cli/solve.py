@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.progress import progress_bar
 
 UNSATISFIABLE = 1
 KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py has them
@@ -61,14 +63,21 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     from ledger.spec.load import load_plan
 
     if asked["maximize"] and asked["minimize"]:
-        raise click.UsageError("--maximize and --minimize exclude each other")
+        from ledger.books.what_if.conditions import fault
+
+        both = f"--maximize {asked['maximize']} --minimize {asked['minimize']}"
+        raise fault(both, 1, "`--maximize` and `--minimize` exclude each other", "leave one of them out")
     plan = load_plan(spec, overrides)
     from ledger.books.what_if.solve import solve
     from ledger.cli.solve_print import print_solution, record
     from ledger.cli.tables import print_json
 
     named = {name: asked[name] for name in ("maximize", "minimize", "keep")}
-    found = solve(plan, asked["paths"], asked["conditions"], **named)
+    with ExitStack() as stack:
+        show = progress_bar(stack, "trying", "combinations")
+        found = solve(plan, asked["paths"], asked["conditions"], **named, note=lambda done, of: show(done, of, of))
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(record(found))
     else:

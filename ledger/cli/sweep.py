@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ledger.search.workers import Run
 
 NOTHING_MEETS = 1
-FILE = click.Path(path_type=Path)
 PAGES = (".html", ".htm")
 
 
@@ -31,7 +30,12 @@ PAGES = (".html", ".htm")
     metavar="KEY=V,V",
     help="Try these values of a key of the layout, or of any other key that --set takes; null leaves it out.",
 )
-@click.option("--minimize", default="", metavar="TOTAL", help="What is best has least of this total: time.step.")
+@click.option(
+    "--minimize",
+    default="",
+    metavar="TOTAL",
+    help="What is best has least of this total: time.step (most tokens_per_second where its tokens vary).",
+)
 @click.option("--maximize", default="", metavar="TOTAL", help="What is best has most of this total.")
 @click.option(
     "--subject-to", "conditions", multiple=True, metavar="CONDITION", help="What must hold, as in 'mfu >= 40 %'."
@@ -41,8 +45,8 @@ PAGES = (".html", ".htm")
 )
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many of the best.")
 @click.option("--headroom", default="", metavar="AMOUNT", help="What must stay free: none, a policy, '10 %' or '8 GB'.")
-@click.option("--out", type=FILE, metavar="FILE", help="Write every legal layout to a .parquet or .csv file.")
-@click.option("--html", type=FILE, metavar="FILE", help="Write a page: all layouts, the front, the plan itself.")
+@click.option("--out", metavar="FILE", help="Write every legal layout to a .parquet or .csv file.")
+@click.option("--html", metavar="FILE", help="Write a page: all layouts, the front, the plan itself.")
 @json_option
 @click.option("--apply", "wanted", type=click.IntRange(min=1), metavar="K", help="Print the plan with row K's changes.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes of this machine.")
@@ -57,10 +61,10 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     Exit code 1: no layout meets the conditions; what comes nearest is printed. 130: interrupted; what was found is
     printed, and with --out the same command goes on.
     """
+    typed = _typed(ctx)
+    _check_together({**given, "json": as_json, "apply": wanted}, typed)
     asked = _asked(spec, wanted, given)
-    if wanted and as_json:
-        raise click.UsageError("--apply prints a plan, and --json a record: one of them at a time")
-    _check_files(given["out"], given["html"])
+    out, html = _files(given["out"], given["html"])
     from ledger.search.sweep import prepare, sweep
     from ledger.search.tasks import UnknownTotalError
     from ledger.search.workers import WorkerError
@@ -68,40 +72,58 @@ def command(ctx: click.Context, /, spec: str, *, as_json: bool, wanted: int | No
     with ExitStack() as stack:
         run = _run(stack, given["workers"], given["scheduler"])
         search = prepare(asked)
+        for warning in search.warnings:
+            click.echo(f"warning: {warning}", err=True)
         progress = progress_bar(stack)
         try:
-            swept = sweep(search, run, given["out"], dense=given["html"] is not None, progress=progress)
+            swept = sweep(search, run, out, dense=html is not None, progress=progress)
         except (UnknownTotalError, WorkerError) as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(BAD_INPUT)
-    if given["html"] and swept.found.legal:
+    if html and swept.found.legal:
         from ledger.search.page import write_page
 
-        write_page(swept, given["html"])
-        click.echo(given["html"], err=True)
-    _tell(swept, as_json=as_json, wanted=wanted, front="front" in _typed(ctx))
+        write_page(swept, html)
+        click.echo(html, err=True)
+    _tell(swept, as_json=as_json, wanted=wanted, front="front" in typed)
     ctx.exit(INTERRUPTED if not swept.complete else 0 if swept.found.meeting else NOTHING_MEETS)
 
 
 def _typed(ctx: click.Context) -> set[str]:
     """The options that were typed."""
-    return {name for name in ctx.params if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE}
+    named = {"as_json": "json", "wanted": "apply"}
+    return {
+        named.get(name, name)
+        for name in ctx.params
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+
+
+def _check_together(given: dict[str, Any], typed: set[str]) -> None:
+    """Raises SpecError for options that exclude each other, and for those that say nothing."""
+    from ledger.books.what_if.conditions import fault
+
+    for name in typed:
+        if isinstance(given.get(name), str) and not given[name].strip():
+            raise fault(f"--{name} ''", len(name) + 4, f"`--{name}` says nothing", "leave it out, or give it a value")
+    for one, other, why in (
+        ("maximize", "minimize", "exclude each other"),
+        ("workers", "scheduler", "exclude each other: those are processes here, a scheduler has workers of its own"),
+        ("apply", "json", "exclude each other: a plan is printed or a record, one of them at a time"),
+    ):
+        if {one, other} <= typed and given[one] and given[other]:
+            shown = [f"--{name}" if given[name] is True else f"--{name} {given[name]}" for name in (one, other)]
+            raise fault(" ".join(shown), 1, f"`--{one}` and `--{other}` {why}", "leave one of them out")
 
 
 def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
-    if given["maximize"] and given["minimize"]:
-        raise click.UsageError("--maximize and --minimize exclude each other")
-    if given["scheduler"] and given["workers"] > 1:
-        raise click.UsageError(
-            "--workers are processes here, --scheduler has workers of its own: one of them at a time"
-        )
     from ledger.search.sweep import Asked
 
     return Asked(
         spec=sys.stdin.read() if spec == "-" else spec,
         overrides=given["overrides"],
         over=given["over"],
-        objective=given["maximize"] or given["minimize"] or "time.step",
+        objective=given["maximize"] or given["minimize"],
         largest=bool(given["maximize"]),
         conditions=given["conditions"],
         front=given["front"],
@@ -111,17 +133,24 @@ def _asked(spec: str, wanted: int | None, given: dict[str, Any]) -> Asked:
     )
 
 
-def _check_files(out: Path | None, html: Path | None) -> None:
-    """Raises where a file could not be written in the end."""
+def _files(out: str | None, html: str | None) -> tuple[Path | None, Path | None]:
+    """The files to write; SpecError where one could not be written in the end."""
+    from ledger.books.what_if.conditions import fault
     from ledger.search.outputs import form_of, require_file
 
-    if html and html.suffix.lower() not in PAGES:
-        raise click.UsageError(f"--html {html}: a page ends in .html")
+    if html and Path(html).suffix.lower() not in PAGES:
+        raise fault(
+            f"--html {html}",
+            len("--html ") + 1,
+            "a page ends in .html",
+            f"name it `{Path(html).stem}.html`",
+        )
     if out:
-        form_of(out)
-    for path in (out, html):
+        form_of(Path(out))
+    for flag, path in (("--out ", out), ("--html ", html)):
         if path:
-            require_file(path)
+            require_file(flag, Path(path))
+    return Path(out) if out else None, Path(html) if html else None
 
 
 def _run(stack: ExitStack, workers: int, scheduler: str) -> Run:
@@ -145,6 +174,9 @@ def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> No
 
         print_json(sweep_record(swept))
         return
+    if not swept.complete and not swept.found.legal:
+        click.echo("interrupted before any layout was priced", err=True)
+        return
     click.echo(summary(swept), err=wanted is not None)
     for note in swept.notes:
         click.echo(f"note: {note}", err=wanted is not None)
@@ -159,9 +191,12 @@ def _tell(swept: Swept, *, as_json: bool, wanted: int | None, front: bool) -> No
 
 def _applied(search: Search, swept: Swept, wanted: int) -> str:
     """The text of the spec with the changes of a row."""
+    from ledger.books.what_if.conditions import fault
     from ledger.spec.applied import applied_text
 
     best = swept.found.best
     if wanted > len(best):
-        raise click.UsageError(f"--apply {wanted}: {len(best)} layouts meet everything")
+        there_are = "one layout meets" if len(best) == 1 else f"{len(best)} layouts meet"
+        help_text = f"the last row is {len(best)}"
+        raise fault(f"--apply {wanted}", len("--apply ") + 1, f"{there_are} everything", help_text)
     return applied_text(search.asked.spec, search.changes(best, wanted - 1))

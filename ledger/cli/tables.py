@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ledger.books.results import Number
 
 Rows = Sequence[Sequence[str]]
+GAP = 2  # between columns
+PARTED = re.compile(r"([._])(?=\w)")  # where the head of a column may be broken
 
 
 def amount(value: Number, unit: str) -> str:
@@ -40,14 +43,22 @@ def print_table(columns: Sequence[str], rows: Rows, right: Sequence[str] = ()) -
 
 
 def print_rich(columns: Sequence[str], rows: Rows, right: Sequence[str]) -> None:
-    """The table for a terminal: in its width, in colour unless NO_COLOR is set."""
+    """The table for a terminal: in its width, in colour unless NO_COLOR is set.
+
+    Where it is too wide, heads break between their words.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
     table = Table(box=None, pad_edge=False, header_style="bold")
+    natural = sum(max(map(len, cells)) for cells in zip(columns, *rows, strict=True)) + GAP * (len(columns) - 1)
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        head = name if natural <= console.width else PARTED.sub(r"\1\n", name).replace(" ", "\n")
+        least = max(map(len, head.split()), default=0)
+        justify = "right" if name in right else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold", min_width=least)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console.print(table)

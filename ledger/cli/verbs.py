@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,6 +35,13 @@ class Verbs(click.Group):
             return None
         command: click.Command = import_module(self.table[cmd_name]).command
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the command line; a stream that was closed (`>&-`) takes everything and gives nothing."""
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; what the user caused is told on stderr without a traceback."""

@@ -133,10 +133,11 @@ def installed(why: str, needed: Sequence[str] = NEEDED) -> None:
     """Raises a usage error that says `why` PyTorch is needed, and how to get what is missing."""
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
-        wanted = "'ledger[evidence]'" if needed is NEEDED else " ".join(missing)
+        wanted = "-e '.[evidence]'" if needed is NEEDED else " ".join(missing)
+        place = " in ledger's folder" if needed is NEEDED else ""
         raise click.UsageError(
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed, and {why}; "
-            f"`pip install {wanted}` installs what is needed"
+            f"`pip install {wanted}`{place} installs what is needed"
         )
 
 

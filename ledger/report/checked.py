@@ -25,7 +25,7 @@ class CheckOutcome:
     """What became of one spec: `problems` stop the compiler; `failures` and `warnings` are a compiled plan's.
 
     `sources` are the texts that the places of problems lie in, by file. `recommendations`: layouts that fit, of a plan
-    that does not leave its headroom free.
+    that does not leave its headroom free; `shortfall` says by how much, of one that fits.
     """
 
     spec: str
@@ -35,6 +35,7 @@ class CheckOutcome:
     headline: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     recommendations: Recommendations | None = None
+    shortfall: str = ""
 
     @property
     def status(self) -> str:
@@ -53,12 +54,15 @@ def check_plan(spec: str, compiler: Callable[[], Compiled], search: Search | Non
         compiled = compiler()
     except SpecError as error:
         return CheckOutcome(spec, problems=error.problems, sources=error.sources)
+    from ledger.books.verdict import shortfall
+
     return CheckOutcome(
         spec,
         failures=tuple(failed_checks(compiled, spec)),
         warnings=compiled.plan.warnings,
         headline=compiled.verdict.headline,
         recommendations=search(compiled.plan) if search and misses_headroom(compiled) else None,
+        shortfall=shortfall(compiled.plan, compiled.totals) if misses_headroom(compiled) else "",
     )
 
 

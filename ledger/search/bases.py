@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from ledger.books.absent import Absent, absent
 from ledger.search.axes import FLAG, Axes
 from ledger.search.batches import text_of
 from ledger.search.space import DATA, LAYOUT, VALUES, Layout, Space, laid_out, space_of
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
+from ledger.spec.overrides import FLAG as SET
 from ledger.spec.overrides import assignments, read_overrides
 from ledger.spec.plan import Plan
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import Location, Problem, SpecError
 
 # A layout in which no key has an effect, but for sharding: what a value by itself is held against.
 PLAIN: Layout = {
@@ -40,6 +42,35 @@ def stated(overrides: Sequence[str]) -> dict[str, Any]:
     """The `--set` values that hold for every layout: those of keys that a layout does not state itself."""
     values = {".".join(one.steps): one.value.plain() for one in read_overrides(overrides)}
     return {key: value for key, value in values.items() if not _is_of_layout(key)}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A base that has not a total that is asked for, and why."""
+
+    base: Base
+    key: str
+    why: Absent
+
+
+def with_totals(every: Sequence[Base], keys: Sequence[str]) -> tuple[tuple[Base, ...], tuple[LeftOut, ...]]:
+    """The bases that may have all of these totals, and those that lack an input of one."""
+    lacking = [LeftOut(base, key, why) for base in every for key in keys if (why := absent(base.plan, key))]
+    others = [one.base for one in lacking]
+    return tuple(base for base in every if not any(base is one for one in others)), tuple(lacking)
+
+
+def left_out_words(left_out: Sequence[LeftOut]) -> str:
+    """Which plans are left out, in a line: by what they lack, the devices where those lack it."""
+    told: dict[tuple[str, str], dict[str, None]] = {}
+    for one in left_out:
+        told.setdefault((one.key, one.why.needed), {})[one.why.of or _said(one.base)] = None
+    lacking = (f"{', '.join(names)} ({key} needs `{needed}`)" for (key, needed), names in told.items())
+    return f"left out: {'; '.join(lacking)}"
+
+
+def _said(base: Base) -> str:
+    return ", ".join(f"{key} {text_of(value)}" for key, value in base.fixed.items()) or "the plan"
 
 
 def _is_of_layout(key: str) -> bool:
@@ -86,13 +117,19 @@ def _raise_for_values(
                 continue
             error = next(error for chosen, error in failures if text_of(chosen[key]) == text_of(value))
             where = axes.place(key, value)
-            typed = f"--set {assignments({key: value})[0]}"
+            typed = f"{SET}{assignments({key: value})[0]}"
             own = [one for one in error.problems if one.where.file == typed]
-            problems += [Problem(where, one.message, one.help) for one in own]
+            problems += [Problem(_place(key, where, one.where.column), one.message, one.help) for one in own]
             if not own and not problems:
                 problems, sources = list(error.problems), dict(error.sources)
     if problems:
         raise SpecError(problems, sources | _texts(problems))
+
+
+def _place(key: str, value: Location, column: int) -> Location:
+    """A place in `--set KEY=VALUE` as it is in the text of an axis: in the key, or else at the value."""
+    within = column - len(SET)
+    return Location(value.file, 1, len(FLAG) + within) if within <= len(key) else value
 
 
 def _raise_for_keys(axes: Axes, found: Iterable[Base]) -> None:

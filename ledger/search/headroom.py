@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ledger.books.verdict import HEADROOM
 from ledger.books.what_if.conditions import fault
+from ledger.numbers import said
 from ledger.spec.near import closest
 from ledger.spec.plan import Plan
 from ledger.spec.quantities import QuantityError, parse, parse_any
@@ -31,6 +32,9 @@ def headroom_bytes(plan: Plan, text: str = "") -> float:
         raise fault(
             f"{FLAG}{text}", len(FLAG) + 1, "headroom is what stays free, so it is not negative", f"give {HELP}"
         )
+    if amount >= plan.accelerator.memory:
+        message = f"{wanted} headroom leaves nothing of the {said(plan.accelerator.memory, 'B')} of a device"
+        raise fault(f"{FLAG}{text or wanted}", len(FLAG) + 1, message, f"give {HELP}")
     return amount
 
 

@@ -24,7 +24,7 @@ WHOLE = "whole."  # begins the name of the whole file in the making
 COMPRESSION = "zstd"
 ROW_GROUP = 4 * FULL  # rows of a row group of the whole file
 FLAG = "--out "
-PARQUET_NEEDS = "Parquet needs pyarrow: pip install 'ledger[parquet]' (or write .csv, which needs nothing)"
+PARQUET_NEEDS = "Parquet needs pyarrow: pip install -e '.[parquet]' in ledger's folder (.csv needs nothing)"
 
 
 def form_of(path: Path) -> str:
@@ -41,11 +41,18 @@ def form_of(path: Path) -> str:
     return form
 
 
-def require_file(path: Path) -> None:
-    """Raises OSError where a file cannot be written at a path."""
+def require_file(flag: str, path: Path) -> None:
+    """Raises SpecError where a file cannot be written at the path that a flag names; no folder is made for it."""
+    text, column = f"{flag}{path}", len(flag) + 1
     if path.is_dir():
-        raise IsADirectoryError(21, "Is a directory", str(path))
-    require_writable(path.parent)
+        raise fault(text, column, f"`{path}` is a folder", f"name a file in it: `{path / 'layouts'}.csv`")
+    if not path.parent.is_dir():
+        raise fault(text, column, f"there is no folder `{path.parent}`", f"make it first: `mkdir -p {path.parent}`")
+    try:
+        require_writable(path.parent)
+    except OSError as error:
+        message = f"no file can be written in `{path.parent}`: {error.strerror}"
+        raise fault(text, column, message, "name a file in another folder") from error
 
 
 class Sink(Protocol):

@@ -152,7 +152,7 @@ def _figure(swept: Swept, layers: Layers, density: Density, frame: Frame, most: 
     shortest = SHORTEST * 10 ** (frame.first / PER_DECADE)
     longest = shortest * 10 ** (frame.rows * frame.by_row / PER_DECADE)
     reach = frame.columns * frame.by_column * layers.unit
-    grid = DensityGrid(levels(frame.grid(density.layer(0)), most).tolist(), shortest, longest, reach)
+    grid = DensityGrid(levels(frame.grid(density.layer(0)), most).tolist(), shortest, longest, reach, most)
     limits = sorted({search.limits(base)[0].bound for base in search.bases})
     beyond = (
         f" What needs more than {numbers.size(REACH * layers.unit)} is in the last column."
@@ -179,7 +179,8 @@ def _headlines(swept: Swept) -> Iterator[tuple[str, str, str]]:
         )
     if len(found.best):
         best, objective = totals(search, found.best, 0), search.question.objective
-        note = f"{objective}; the plan: {numbers.written(float(search.own[objective]), unit_of(objective))}"
+        own = search.own.get(objective)
+        note = objective if own is None else f"{objective}; the plan: {numbers.written(float(own), unit_of(objective))}"
         yield "the best", numbers.written(best[objective], unit_of(objective)), note
 
 

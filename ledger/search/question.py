@@ -9,6 +9,7 @@ from itertools import combinations
 from math import inf
 from typing import TYPE_CHECKING
 
+from ledger.books.absent import absent
 from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 TIME, MEMORY, CAPACITY = "time.step", "memory.reserved", "memory.capacity"
-SHOWN = (TIME, MEMORY, "mfu", "tokens_per_second")  # totals of every row, beside those that are asked for
+RATE = "tokens_per_second"
+SHOWN = (TIME, MEMORY, "mfu", RATE)  # totals of every row, beside those that are asked for
 # Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
 MORE_IN = ("token/s", "%")
 MORE = ("napkin.max_parameters", CAPACITY)
@@ -86,21 +88,30 @@ def is_more_better(key: str) -> bool:
     return unit_of(key) in MORE_IN or key in MORE
 
 
-def read_question(
+def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed
+    plan: Plan,
     known: Collection[str],
     objective: tuple[str, bool],
     conditions: Sequence[str],
     front: str,
     top: int,
 ) -> Question:
-    """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text."""
+    """What texts of the command line ask, of a plan that has `known` totals; SpecError with the place in the text.
+
+    Totals that the plan lacks, and that another could have, may be asked for: see ledger/search/bases.py.
+    """
     key, largest = objective
+    typed = (key, *front.split(","), *(word for text in conditions for word in text.split()))
+    known = {*known, *(one for one in map(str.strip, typed) if absent(plan, one))}
     _require_total(key, known, f"--{'maximize' if largest else 'minimize'} ")
-    keys = tuple(dict.fromkeys(part.strip() for part in front.split(",") if part.strip()))
+    keys = tuple(part.strip() for part in front.split(",") if part.strip())
     if not keys:
         raise fault(f"--front {front}", 9, "a front needs a total", f"for example `--front {TIME},{MEMORY}`")
     for one in keys:
         _require_total(one, known, "--front ")
+        if keys.count(one) > 1:
+            column = len("--front ") + front.rindex(one) + 1
+            raise fault(f"--front {front}", column, f"`{one}` is named twice", "name each total once")
     named = {match[0] for text in conditions for match in MADE_BY_LAYOUTS.finditer(text)}
     asked = tuple(condition(text, {*known, *named}) for text in conditions)
     for problem in contradictions(asked):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ledger.books.compiler import compile_plan
+from ledger.books.what_if.conditions import fault
 from ledger.search.axes import Axes, read_axes
-from ledger.search.bases import Base, bases
+from ledger.search.bases import Base, LeftOut, bases, left_out_words, with_totals
 from ledger.search.batches import FULL, text_of
 from ledger.search.blocks import Block
 from ledger.search.columns import columns_of
@@ -24,11 +25,13 @@ from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
 from ledger.search.program import program_digest
-from ledger.search.question import Limit, Question, read_question
+from ledger.search.question import RATE, TIME, Limit, Question, read_question
 from ledger.search.space import LAYOUT
 from ledger.search.tasks import Job, Task
 from ledger.search.workers import Run
+from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
+from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ class Asked:
     spec: str
     overrides: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
-    objective: str = "time.step"
+    objective: str = ""  # the usual one
     largest: bool = False
     conditions: tuple[str, ...] = ()
     front: str = "time.step,memory.reserved"
@@ -66,6 +69,21 @@ class Search:
     bases: tuple[Base, ...]
     tasks: tuple[Task, ...]
     base_of: tuple[int, ...]  # of each task
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What is to be known of the answer: plans that are left out, and another objective than the usual one."""
+        if self.left_out:
+            yield left_out_words(self.left_out)
+        if not self.asked.objective and self.question.objective == RATE:
+            yield f"steps have different numbers of tokens, so the best has most {RATE}"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That plans run on another device than their cluster describes, each device once."""
+        told = (one.message for base in self.bases for one in cluster_warnings(base.plan.warnings))
+        return tuple(dict.fromkeys(told))
 
     @property
     def space(self) -> dict[str, tuple[Any, ...]]:
@@ -121,10 +139,14 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
         where = plan.origins["model"].where
         raise SpecError([Problem(where, "a bare count of parameters has no layouts", "name a model with layers")])
     own = compile_plan(plan).totals
-    objective = (asked.objective, asked.largest)
-    question = read_question(own, objective, asked.conditions, asked.front, asked.top)
+    objective = (asked.objective or TIME, asked.largest)
+    question = read_question(plan, own, objective, asked.conditions, asked.front, asked.top)
     limits_of(question, plan, asked.headroom)
-    found = bases(asked.spec, asked.overrides, axes, note)
+    found, left_out = with_totals(bases(asked.spec, asked.overrides, axes, note), question.keys)
+    if not found:
+        raise _without_totals(asked, left_out)
+    if not asked.objective and len({tokens_of(base.plan) for base in found}) > 1:
+        question = replace(question, objective=RATE, largest=True)
     tasks: list[Task] = []
     base_of: list[int] = []
     for number, base in enumerate(found):
@@ -132,7 +154,24 @@ def prepare(asked: Asked, note: Callable[[int], None] = lambda _: None) -> Searc
         for piece in pieces(base.space):
             tasks.append(Task(len(tasks), piece, base.space, base.fixed, limits, axes.data))
             base_of.append(number)
-    return Search(asked, plan, own, question, axes, found, tuple(tasks), tuple(base_of))
+    return Search(asked, plan, own, question, axes, found, tuple(tasks), tuple(base_of), left_out)
+
+
+def tokens_of(plan: Plan) -> int:
+    """The tokens of a step."""
+    return plan.run.global_batch * plan.run.seq_len
+
+
+def _without_totals(asked: Asked, left_out: Sequence[LeftOut]) -> SpecError:
+    """That no plan has a total that is asked for, where it was asked for."""
+    first = left_out[0]
+    typed: Mapping[str, tuple[str, ...]] = {
+        f"--{'maximize' if asked.largest else 'minimize'} ": (asked.objective,),
+        "--front ": (asked.front,),
+        "--subject-to ": asked.conditions,
+    }
+    flag, text = next((flag, text) for flag, texts in typed.items() for text in texts if first.key in text)
+    return fault(flag + text, len(flag) + text.index(first.key) + 1, first.why.message, first.why.help)
 
 
 def sweep(
@@ -167,7 +206,7 @@ def sweep(
     seconds = time.perf_counter() - begin
     if total.complete and not total.legal:
         raise empty(search)
-    return Swept(search, total, seconds, layers, tuple(_unused(search.axes, total)))
+    return Swept(search, total, seconds, layers, (*search.notes, *_unused(search, total)))
 
 
 def _results(search: Search, job: Job, run: Run) -> Any:
@@ -213,11 +252,13 @@ def parts_of(search: Search, out: Path, layers: Layers | None) -> Parts:
     return Parts(str((out.parent / f"{out.name}.parts-{name}").absolute()), form, columns)
 
 
-def _unused(axes: Axes, found: Found) -> list[str]:
-    """Values that were named and that no legal layout has."""
+def _unused(search: Search, found: Found) -> list[str]:
+    """Values that were named and that no legal layout has, but for those of plans that were left out."""
     told = []
-    for key, values in axes.named.items():
-        none = [value for value, count in zip(values, found.used.get(key, np.zeros(0)), strict=False) if not count]
+    others = {(key, text_of(value)) for one in search.left_out for key, value in one.base.fixed.items()}
+    for key, values in search.axes.named.items():
+        counts = zip(values, found.used.get(key, np.zeros(0)), strict=False)
+        none = [value for value, count in counts if not count and (key, text_of(value)) not in others]
         if none and found.complete:
             told.append(f"no legal layout has {key} = {', '.join(map(text_of, none))}")
     return told
@@ -227,8 +268,17 @@ def empty(search: Search) -> SpecError:
     """Why a space has no legal layout: the rule that most of some of its layouts break."""
     from ledger.search.reasons import common_reason
 
-    named = [f"--over {text}" for text in search.asked.over]
-    where = Location(named[0] if named else search.asked.spec)
+    def without(base: Base, key: str) -> Plan | None:
+        left = {other: value for other, value in base.fixed.items() if other != key}
+        try:
+            return load_plan(search.asked.spec, (*search.asked.overrides, *assignments(left)), rules=())
+        except SpecError:
+            return None
+
+    reason = common_reason(search.bases, search.axes, without)
+    named = {text.partition("=")[0].strip(): f"--over {text}" for text in search.asked.over}
+    where = Location(search.asked.name or search.asked.spec)
+    if named:
+        where = Location(named.get(reason.key) or next(iter(named.values())), 1, len("--over ") + 1)
     message = f"the space has no legal layout among {search.combinations} combinations"
-    problem = Problem(where, message, common_reason(search.bases, search.axes.data))
-    return SpecError([problem], {text: text for text in named})
+    return SpecError([Problem(where, message, reason.text)], {text: text for text in named.values()})

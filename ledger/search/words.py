@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from ledger.numbers import said
 from ledger.search.found import Rows
 from ledger.search.space import LAYOUT, laid_out
 from ledger.search.sweep import Search
+from ledger.spec.edit import flow
 from ledger.spec.inputs import changes
 from ledger.units import unit_of
 
@@ -31,7 +31,7 @@ def _differing(stated: Mapping[str, Any], paths: list[str]) -> Iterator[str]:
     for key, value in stated.items():
         if value is not None and any(path == key or path.startswith(f"{key}.") for path in paths):
             name = next((key.removeprefix(part) for part in SHORT if key.startswith(part)), key)
-            yield f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+            yield f"{name} {value if isinstance(value, str) else flow(value)}"
 
 
 def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
@@ -48,5 +48,7 @@ def misses(search: Search, rows: Rows, place: int = 0) -> list[str]:
             continue
         by = said(abs(value - limit.bound), unit)
         side = "more" if value > limit.bound else "less"
-        told.append(f"{limit.text}: {said(value, unit)} is {by} {side} than {said(limit.bound, unit)}")
+        shown, bound = said(value, unit), said(limit.bound, unit)
+        missed = f"{by} {side}" if shown == bound else f"{shown} is {by} {side} than {bound}"
+        told.append(f"{limit.text}: {missed}")
     return told

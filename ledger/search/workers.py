@@ -134,7 +134,7 @@ def _serve(pipe: connection.Connection, job: Job) -> None:
 def require_dask(address: str) -> None:
     """Raises SpecError where Dask is not installed."""
     if find_spec("distributed") is None:
-        help_text = "a cluster needs Dask: pip install 'ledger[cluster]', here and on its workers"
+        help_text = "a cluster needs Dask: pip install -e '.[cluster]' in ledger's folder, here and on its workers"
         raise fault(f"{FLAG}{address}", len(FLAG) + 1, "Dask is not installed", help_text)
 
 
@@ -144,10 +144,20 @@ def connected(address: str) -> Client:
 
     from distributed import Client
 
+    class Connection(Client):  # type: ignore[misc, unused-ignore]
+        """A client that, where it never was connected, has nothing to close: closing it would wait for an answer."""
+
+        def __init__(self) -> None:
+            try:
+                super().__init__(address, timeout=TIMEOUT, set_as_default=False)
+            except BaseException:
+                self.status = "closed"
+                raise
+
     logging.getLogger("distributed").setLevel(logging.ERROR)
     place, column = f"{FLAG}{address}", len(FLAG) + 1
     try:
-        client = Client(address, timeout=TIMEOUT, set_as_default=False)
+        client = Connection()
     except (OSError, ValueError, TypeError) as error:
         help_text = (
             f"start one (`dask scheduler`), and give its address, for example tcp://127.0.0.1:8786 ({_first(error)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +14,8 @@ from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 
 FIGURE, DEVICE = "per_device_hour", "accelerator"
+LIST_PRICES = "`ledger list price` names those on file"
+CLUSTER_OF = "the cluster describes nodes of "  # begins the warning of a cluster of another device
 STATE_ONE = "`assumptions: {price: {per_device_hour: 3 USD, date: 2026-05, source: your offer}}`"
 
 
@@ -105,8 +107,17 @@ def _price_warnings(
         message = f"the price is for {other}, and the plan runs on {device}: the run is {instead}"
         yield Problem(_price_place(whole, stated), message, f"state one for {device}: {STATE_ONE}")
     elif stated is None and on_file is None:
-        message = f"no price of {device} is on file, so the run is not priced"
-        yield Problem(whole.named[DEVICE], message, f"state one: {STATE_ONE}; `ledger list price` names those on file")
+        yield Problem(whole.named[DEVICE], no_price(device), f"state one: {STATE_ONE}; {LIST_PRICES}")
+
+
+def no_price(device: str) -> str:
+    """That the library has no price of a device, and the plan states none."""
+    return f"no price of {device} is on file, so the run is not priced"
+
+
+def cluster_warnings(warnings: Iterable[Problem]) -> Iterator[Problem]:
+    """Of a plan's warnings that of a cluster described with another device."""
+    return (one for one in warnings if one.message.startswith(CLUSTER_OF))
 
 
 def _price_place(whole: Expanded, price: Node) -> Location:
@@ -124,7 +135,7 @@ def _cluster_warnings(whole: Expanded, library: Library) -> Iterator[Problem]:
     described = cluster.fields.get(DEVICE) if cluster else None
     if described is None or not isinstance(described.value, str) or is_device(described.value, whole, library):
         return
-    message = f"the cluster describes nodes of {described.value}, and the plan runs on {device}"
+    message = f"{CLUSTER_OF}{described.value}, and the plan runs on {device}"
     fitting = [f"`{name}`" for name in library.names("cluster") if _describes(name, whole, library)]
     help_text = f"{' or '.join(fitting)} describes nodes of {device}; " if fitting else ""
     help_text += f"`accelerator: {device}` in the cluster says that its network and failures are those of {device} too"

@@ -79,6 +79,9 @@ def wrong_type(written: Written, types: Iterable[str]) -> Fault:
 def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     """A value that is none of the choices."""
     names = [yaml_text(choice) for choice in choices]
+    if isinstance(written.node.value, str) and written.node.value in names:
+        message = f" cannot be the text {quote(written.node.value)}"
+        return fault_at(written, message, f"without quotes it is a value: one of {', '.join(names)}")
     near = nearest(str(written.node.plain()), names)
     help_text = f"{near} ({', '.join(names)})" if near.startswith("did") else f"one of {', '.join(names)}"
     if len(names) == 1:

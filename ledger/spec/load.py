@@ -190,7 +190,8 @@ def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draf
     problems = [*whole.problems, *(fault.problem for fault in found), *check_rules(rules, built, at)]
     plan = None
     if not unsound and all(part in built for part in PARTS):
-        warnings = () if problems else (*check_rules(WARNINGS, built, at), *whole.warnings)
+        heeded = check_rules(WARNINGS, built, at) if rules else ()
+        warnings = () if problems else (*heeded, *whole.warnings)
         plan = build.plan(built, node, reading, at, warnings)
     return Draft(plan, tuple(problems), whole.texts)
 

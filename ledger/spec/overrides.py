@@ -42,7 +42,7 @@ def read_overrides(settings: Iterable[str]) -> tuple[Override, ...]:
         except SpecError as error:
             problems.extend(error.problems)
     if problems:
-        raise SpecError(problems)
+        raise SpecError(problems, {one.where.file: one.where.file for one in problems})
     return tuple(read)
 
 

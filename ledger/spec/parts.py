@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache, lru_cache
 from types import NoneType, UnionType
@@ -102,6 +102,11 @@ class PartOf(ValueType):
     def value(self, written: Written, faults: Faults) -> Any:
         """The part."""
         return spec_type(self.cls).value(written, faults)
+
+    @property
+    def inner_keys(self) -> Collection[str]:
+        """The keys of the part."""
+        return spec_type(self.cls).inner_keys
 
     def plain(self, value: Any) -> Any:
         """What may stand instead of the mapping, if that says it."""

@@ -171,7 +171,9 @@ def _wrong_dimension(text: str, found: str, dimension: Dimension) -> QuantityErr
     if dimension.base == f"{found}/s":
         help_text = f"{dimension.noun} is due: did you mean `{written}/s`?"
     if found == "B" and dimension.base in {"tokens", "parameters"}:
-        help_text = f"{dimension.noun} is due: did you mean `{written} {dimension.base}`?"
+        billions = re.fullmatch(r"[\d._]+ ?B", written)
+        meant = f"{written} {dimension.base}" if billions else write(int(parse_any(text)[0]), dimension.base)
+        help_text = f"{dimension.noun} is due: did you mean `{meant}`?"
     return QuantityError(f"`{text}` is {DIMENSIONS[found].noun}, not {dimension.noun}", help_text)
 
 

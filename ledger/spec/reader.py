@@ -133,9 +133,12 @@ def _shift(start: Location, line: int, column: int) -> Location:
 def _syntax(error: yaml.YAMLError, text: str, start: Location) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark, what = error.problem_mark, error.problem
+        last = lines(text)[-1]
+        at_end = mark.line > text.count("\n") and bool(last)  # libyaml ends a text behind its last line
+        place = (mark.line - 1, len(last) - 1) if at_end else (mark.line, mark.column)
         context = f" ({error.context})" if error.context else ""
         help_text = "quote text that holds `: `" if what and what.startswith("mapping values") else ""
-        return Problem(_shift(start, mark.line, mark.column), f"not valid YAML: {what}{context}", help_text)
+        return Problem(_shift(start, *place), f"not valid YAML: {what}{context}", help_text)
     position = getattr(error, "position", 0)
     before = lines(text.encode()[:position].decode(errors="replace"))
     where = _shift(start, len(before) - 1, len(before[-1]))

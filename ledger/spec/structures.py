@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -142,9 +142,20 @@ class Fields(ValueType):
             elif self.others is not None:
                 values[key] = self.others.read(written.inner(key, node), faults)
             else:
-                faults.append(unknown_field(written, key, list(self.by_key), self.gone.get(key, "")))
+                instead = self.gone.get(key, "") or self.within(key)
+                faults.append(unknown_field(written, key, list(self.by_key), instead))
         faults.extend(self.lacking(written))
         return values
+
+    def within(self, key: str) -> str:
+        """Of a key that is one of a single part within, where it is to be written."""
+        parts = [row.key for row in self.rows if key in row.type.inner_keys]
+        return f"it is a field of `{parts[0]}`: write `{parts[0]}.{key}`" if len(parts) == 1 else ""
+
+    @property
+    def inner_keys(self) -> Collection[str]:
+        """The keys of its fields."""
+        return self.by_key.keys()
 
     def lacking(self, written: Written) -> Faults:
         """Keys that are needed and not there, and too few or too many of them."""

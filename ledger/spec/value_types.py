@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -45,6 +45,11 @@ class ValueType(ABC):
     def types(self) -> tuple[str, ...]:
         """The JSON types of its values; none: any."""
         return self.json
+
+    @property
+    def inner_keys(self) -> Collection[str]:
+        """The keys that its values may have, of a mapping."""
+        return ()
 
     def suits(self, value: object) -> bool:
         """Whether a value has one of the types."""

@@ -399,7 +399,7 @@ def test_devices_without_a_price_cost_nothing_that_is_known() -> None:
     unpriced = [row for row in found.tried if row.totals is None]
     assert found.value in priced
     assert unpriced
-    assert any(row.why == "the plan then has no cost.run" for row in unpriced)
+    assert any(row.why == "the plan then has no cost.run: state `assumptions.price`" for row in unpriced)
     costs = {name: compile_plan(load_plan(SMALL, [f"accelerator={name}"])).totals["cost.run"] for name in priced}
     assert found.value == min(costs, key=lambda name: costs[name])
 

@@ -153,3 +153,30 @@ def test_a_plan_that_fits_is_not_searched(run: Callable[..., Result], monkeypatc
     monkeypatch.setattr("ledger.cli.check.searched", lambda plan, **_: asked.append(plan))
     assert run("check", "tiny.yaml", "--search").exit_code == 0
     assert asked == []
+
+
+def test_what_lacks_of_the_headroom_is_told_before_what_to_edit(
+    command_line: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that fits is edited for the memory that its policy keeps free; one that leaves it has no such line."""
+    one = Recommendation({"run.micro_batch": 2}, {"time.step": 2.0, "memory.reserved": 5e8})
+    monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(smallest=one))
+    lines = command_line("check", "7b-8xh100", "--search").stdout.splitlines()
+    assert lines[1] == "  18.0 GB free, 2.01 GB short of the 20.0 GB of production headroom"
+    assert lines[2].startswith("  smallest edit")
+    assert "short of" not in command_line("check", "7b-8xh100", "--set", "run.micro_batch=2", "--search").stdout
+
+
+def test_the_nearest_miss_is_told_with_by_how_much(
+    command_line: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the headroom leaves of a device."""
+    near = Recommendation({"parallelism.tensor": 8}, {"memory.reserved": 4.71e9, "memory.capacity": 24.2e9})
+    monkeypatch.setattr(
+        "ledger.cli.check.searched", lambda *_, **__: Recommendations(nearest=near, legal=9, headroom=20e9)
+    )
+    lines = command_line("check", "8b", "--set", "accelerator=l4", "--search").stdout.splitlines()
+    assert lines[1:3] == [
+        "  no layout fits; the nearest miss: tensor 8",
+        "    it needs 4.71 GB, 510.0 MB more than 24.2 GB less 20.0 GB headroom",
+    ]

@@ -79,3 +79,11 @@ def test_a_plan_whose_host_updates_nothing_moves_nothing_there(command_line: Cal
     found = command_line("explain", "gpt2", "traffic.host", "--set", "parallelism.offload=[activations]")
     assert found.exit_code == 0
     assert "nothing is moved" in found.stdout
+
+
+def test_a_total_that_wants_a_price_is_no_misspelling(command_line: Callable[..., Result]) -> None:
+    """What is missing is named, and no other total offered."""
+    result = command_line("explain", "7b-8xh100", "cost.run", "--set", "accelerator=gb300")
+    assert result.exit_code == 2
+    assert "no price of gb300 is on file" in result.stderr
+    assert "did you mean" not in result.stderr

@@ -67,6 +67,18 @@ def test_a_reader_that_leaves_is_no_error_message() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize(
+    ("verb", "code"), [("show gpt2", 0), ("solve gpt2 --for run.micro_batch", 0), ("show -", 2), ("show nope", 2)]
+)
+def test_a_closed_stream_is_no_traceback(verb: str, code: int, closed: str) -> None:
+    """What is printed is lost, and the exit code is that of the verb."""
+    command = f"{sys.executable} -m ledger {verb} {closed}"
+    told = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert told.returncode == code
+    assert "Traceback" not in told.stderr
+
+
 def test_no_color_on_a_pipe(run: Callable[..., Result]) -> None:
     """Output that is not for a terminal carries no escape sequences."""
     assert "\x1b" not in run("show", "tiny.yaml").stdout

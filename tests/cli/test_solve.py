@@ -51,7 +51,9 @@ def test_unknown_keys_have_near_misses(command_line: CommandLine) -> None:
 def test_one_objective_at_a_time(command_line: CommandLine) -> None:
     """Which of two would win is not for us to say."""
     both = ("--maximize", "mfu", "--minimize", "time.step")
-    assert command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both).exit_code == 2
+    result = command_line("solve", "7b-8xh100", "--for", "run.micro_batch", *both)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--maximize mfu --minimize time.step:1:1: ")
 
 
 def test_the_parameters_of_layers_are_no_near_miss_of_themselves(command_line: CommandLine) -> None:
@@ -129,3 +131,27 @@ def test_json_meets_its_published_schema(
 def test_what_is_kept_is_what_the_books_know() -> None:
     """The words of `--keep` stand beside the command, which loads no algebra to print its help."""
     assert tuple(proportions.KEPT) == KEPT
+
+
+def test_a_missing_price_is_said_to_be_missing(command_line: CommandLine) -> None:
+    """At the flag that asked for it; of several devices those without one are refused for that."""
+    asked = ("--for", "run.micro_batch", "--minimize", "cost.run")
+    result = command_line("solve", "7b-8xh100", "--set", "accelerator=gb300", *asked)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--minimize cost.run:1:12: no price of gb300 is on file")
+    assert "assumptions: {price: " in result.stderr
+    others = command_line("solve", "7b-8xh100", "--for", "accelerator", "--minimize", "cost.run")
+    assert "the plan then has no cost.run: state `assumptions.price`" in others.stdout
+    warned = [line for line in others.stderr.splitlines() if line.endswith("and the plan runs on b200")]
+    assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]
+    assert "and the plan runs on h100-sxm" not in others.stderr
+
+
+def test_it_is_noted_how_many_combinations_there_are() -> None:
+    """First of all, then after each of them."""
+    from ledger.books.what_if.solve import solve
+    from ledger.spec.load import load_plan
+
+    told: list[tuple[int, int]] = []
+    found = solve(load_plan("7b-8xh100"), "parallelism.zero", note=lambda done, of: told.append((done, of)))
+    assert told == [(number, found.counts["combinations"]) for number in range(found.counts["combinations"] + 1)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,7 +102,19 @@ def test_where_nothing_meets_what_is_asked_the_nearest_miss_is_told(command_line
         (("--front", "mfu,memory.resrved"), "did you mean `memory.reserved`"),
         (("--subject-to", "time.step < 1 s", "--subject-to", "time.step > 2 s"), "no layout can meet both"),
         (("--out", "x.parqet"), "no extension that says its form"),
-        (("--out", "/proc/none/x.csv"), "/proc/none"),
+        (("--out", "/proc/none/x.csv"), "--out /proc/none/x.csv:1:7: there is no folder `/proc/none`"),
+        (("--out", "/proc/x.csv"), "--out /proc/x.csv:1:7: no file can be written in `/proc`"),
+        (("--html", "none/x.html"), "--html none/x.html:1:8: there is no folder `none`"),
+        (("--html", ""), "`--html` says nothing"),
+        (("--headroom", ""), "`--headroom` says nothing"),
+        (("--headroom", "110 %"), "leaves nothing of the 85.5 GB"),
+        (("--front", "mfu,time.step,mfu"), "--front mfu,time.step,mfu:1:23: `mfu` is named twice"),
+        (("--over", "run.microbatch=2"), "--over run.microbatch=2:1:8: `microbatch` is no field"),
+        (("--over", "run.seq_len=[1,2"), "--over run.seq_len=[1,2:1:24: not valid YAML"),
+        (("--over", "price.per_device_hour=2"), "write `assumptions.price`"),
+        (("--over", "parallelism.zero=3,'3'"), "cannot be the text `3`"),
+        (("--over", "run.tokens=5 GB"), "did you mean `5B tokens`?"),
+        (("--workers", "2", "--scheduler", "tcp://[::1]:1"), "exclude each other"),
         (("--html", "x.pdf"), "a page ends in .html"),
         (("--apply", "1", "--json"), "one of them at a time"),
     ],
@@ -110,6 +124,7 @@ def test_bad_input_is_refused_before_work_begins(command_line: CommandLine, args
     result = command_line("sweep", PLAN, *args)
     assert result.exit_code == 2
     assert told in result.stderr
+    assert "Usage:" not in result.stderr
     assert not list(Path.cwd().iterdir())
 
 
@@ -119,8 +134,8 @@ def test_what_is_not_installed_is_named(command_line: CommandLine, monkeypatch: 
 
     monkeypatch.setattr(outputs, "find_spec", lambda _: None)
     monkeypatch.setattr(workers, "find_spec", lambda _: None)
-    assert "pip install 'ledger[parquet]'" in command_line("sweep", PLAN, *OVER, "--out", "x.parquet").stderr
-    assert "pip install 'ledger[cluster]'" in command_line("sweep", PLAN, *OVER, "--scheduler", "tcp://[::1]:1").stderr
+    assert "pip install -e '.[parquet]'" in command_line("sweep", PLAN, *OVER, "--out", "x.parquet").stderr
+    assert "pip install -e '.[cluster]'" in command_line("sweep", PLAN, *OVER, "--scheduler", "tcp://[::1]:1").stderr
     assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
     assert len(Path("x.csv").read_text(encoding="utf-8").splitlines()) == 9
 
@@ -131,6 +146,8 @@ def test_the_page_needs_no_network_and_does_not_grow(command_line: CommandLine) 
     page = Path("x.html").read_text(encoding="utf-8")
     assert result.exit_code == 0
     assert "the plan itself" in page
+    for text in ("time of a step", "memory per device", "1 layout in a cell", 'class="diamond"'):
+        assert text in page
     assert 'src="' not in page
     assert "https://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert len(page) < 1_500_000
@@ -155,3 +172,109 @@ def test_an_interrupt_prints_what_was_found(command_line: CommandLine, monkeypat
     monkeypatch.setattr(tasks, "price", price)
     assert command_line("sweep", PLAN, *OVER, "--out", "x.csv").exit_code == 0
     assert [path.name for path in Path.cwd().iterdir()] == ["x.csv"]
+
+
+def test_a_plan_without_a_price_is_left_out_and_named(command_line: CommandLine) -> None:
+    """The others are compared; where none is left, the price is said to be missing."""
+    asked = (*OVER, "--minimize", "cost.run", "--over")
+    result = command_line("sweep", PLAN, *asked, "accelerator=h100-sxm,gb300", "--json")
+    assert {row["changes"]["accelerator"] for row in json.loads(result.stdout)["top"]} == {"h100-sxm"}
+    told = command_line("sweep", PLAN, *asked, "accelerator=h100-sxm,gb300").stdout
+    assert "note: left out: gb300 (cost.run needs `assumptions.price`)" in told
+    assert "no legal layout has accelerator" not in told
+    none = command_line("sweep", PLAN, *asked, "accelerator=gb300")
+    assert none.exit_code == 2
+    assert "--minimize cost.run:1:12: no price of gb300 is on file" in none.stderr
+
+
+@pytest.mark.parametrize("asked", [("--front", "time.run,cost.run"), ("--subject-to", "cost.run <= 5000 USD")])
+def test_an_asked_total_that_wants_a_price_is_no_misspelling(command_line: CommandLine, asked: tuple[str, str]) -> None:
+    """Its place is where it was typed, and other totals are not offered."""
+    result = command_line("sweep", PLAN, *OVER, "--set", "accelerator=gb300", *asked)
+    assert result.exit_code == 2
+    assert "no price of gb300 is on file" in result.stderr
+    assert asked[0] in result.stderr
+    assert "did you mean" not in result.stderr
+
+
+def test_steps_of_unlike_tokens_are_compared_by_their_rate(command_line: CommandLine) -> None:
+    """Fewer tokens a step would always be the shortest step; a named objective stays."""
+    over = (*OVER, "--over", "run.seq_len=512,4096", "--json")
+    rates = [row["totals"]["tokens_per_second"] for row in json.loads(command_line("sweep", PLAN, *over).stdout)["top"]]
+    assert rates == sorted(rates, reverse=True)
+    named = json.loads(command_line("sweep", PLAN, *over, "--minimize", "time.step").stdout)["best"]
+    assert named["changes"]["run.seq_len"] == 512
+    assert named["totals"]["tokens_per_second"] < rates[0]
+
+
+def test_a_cluster_of_another_device_is_warned_of_once(command_line: CommandLine) -> None:
+    """One line a device on standard error, whatever else varies; none for the cluster's own device."""
+    devices = ("--over", "accelerator=h100-sxm,b200", "--over", "run.seq_len=2048,4096")
+    warned = command_line("sweep", PLAN, *OVER, *devices).stderr.splitlines()
+    assert warned == ["warning: the cluster describes nodes of h100-sxm, and the plan runs on b200"]
+
+
+def test_a_scheduler_that_is_none_is_one_message() -> None:
+    """Nothing of the client that never was connected follows it."""
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "ledger", "sweep", PLAN, *OVER, "--scheduler", "nowhere"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr.startswith("--scheduler nowhere:1:13: no scheduler answers")
+    assert "ignored" not in told.stderr
+
+
+def test_a_row_that_is_not_there_is_no_usage(command_line: CommandLine) -> None:
+    """It says how many rows there are."""
+    result = command_line("sweep", PLAN, *OVER, "--apply", "11")
+    assert result.exit_code == 2
+    assert "--apply 11:1:9: 8 layouts meet everything" in result.stderr
+    assert "Usage:" not in result.stderr
+
+
+def test_a_miss_smaller_than_the_figures_is_told_alone(command_line: CommandLine) -> None:
+    """`265 ms is 45.9 us more than 265 ms` would be one figure too many."""
+    time = json.loads(command_line("sweep", PLAN, *OVER, "--json").stdout)["best"]["totals"]["time.step"]
+    condition = f"time.step <= {time * (1 - 1e-5) * 1e3!r} ms"
+    told = command_line("sweep", PLAN, *OVER, "--subject-to", condition).stdout.splitlines()
+    miss = next(line for line in told if line.startswith(f"  {condition}"))
+    assert miss.endswith(" µs more")
+    assert " is " not in miss
+
+
+def test_an_interrupt_before_anything_is_priced_says_so(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of what fits."""
+    from ledger.search import tasks
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks, "price", interrupted)
+    result = command_line("sweep", PLAN, *OVER)
+    assert (result.exit_code, result.output) == (130, "interrupted before any layout was priced\n")
+
+
+def test_a_table_that_is_too_wide_breaks_its_heads_between_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """In 80 columns, too; where there is room, they stay whole."""
+    from ledger.cli.tables import print_rich
+
+    heads = ("", "changes", "memory.reserved", "tokens_per_second", "cost.run", "energy.run", "against the plan")
+    rows = [("1", "recompute {every: 2}, micro_batch 2", "67.5 GB", "84 684 tokens/s", "$8 856", "1.2 GJ", "+20 %")]
+    shown = {}
+    for width in (80, 200):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("COLUMNS", str(width))
+            print_rich(heads, rows, heads[2:])
+        shown[width] = capsys.readouterr().out
+    assert {"memory.", "reserved", "tokens_", "per_", "second", "cost.", "against"} <= set(shown[80].split())
+    assert max(map(len, shown[80].splitlines())) <= 80
+    assert "memory.reserved  tokens_per_second" in shown[200]
+
+
+def test_lists_and_mappings_stand_as_a_spec_has_them(command_line: CommandLine) -> None:
+    """The table of a person has no JSON."""
+    told = command_line("sweep", PLAN, *OVER, "--headroom", "none").stdout
+    assert "recompute {every: 2}" in told
+    assert '"every"' not in told

@@ -124,7 +124,7 @@ def test_without_pytorch_it_says_how_to_get_it(plan: Path, monkeypatch: pytest.M
     monkeypatch.setattr(verify, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     result = run(plan)
     assert result.exit_code == 2
-    assert "pip install 'ledger[evidence]'" in result.output
+    assert "pip install -e '.[evidence]'" in result.output
 
 
 @pytest.mark.parametrize("words", [("--full", "--layers", "2"), ("--quick",)])

@@ -98,3 +98,14 @@ def test_a_plan_that_does_not_fit_is_told_what_frees_most(compiled: Compiled) ->
     first = told.partition(" frees up to ")[0]
     assert 0 < table.replace("<wbr>", "").index(first) < 1500
     assert told.replace("'", "&#39;") in page[: page.index('id="plan"')]
+
+
+def test_why_a_plan_that_fits_is_to_be_edited_is_said(compiled: Compiled) -> None:
+    """Its policy asks for more free memory than it leaves."""
+    totals = {**compiled.totals, "memory.reserved": 70e9, "memory.capacity": 80e9}
+    plan = replace(with_verdict(compiled, fits=True), totals=totals)
+    small, fast = layout(plan, 1.1, **{"run.micro_batch": 1}), layout(plan, 0.8, **{"parallelism.tensor": 4})
+    assert advice_sentence(Report(plan, recommendations=found(small, fast))) == (
+        "10.0\u202fGB free, 10.0\u202fGB short of the 20.0\u202fGB of production headroom. "
+        "Fits with 20.0\u202fGB free: micro_batch 1."
+    )

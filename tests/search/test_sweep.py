@@ -152,12 +152,29 @@ def test_several_plans_are_searched_and_their_changes_are_complete() -> None:
             assert float(totals[key]) == pytest.approx(value, rel=1e-12)
 
 
-def test_an_empty_space_says_why() -> None:
-    """No layout has a degree that the devices do not leave."""
+PINNED = ("tensor=1", "pipeline=1", "context=1", "offload=null", "replicate=1")
+
+
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ("parallelism.data=3", "3 does not divide the 8 devices"),
+        ("cluster.devices=7", "global_batch = 32 is no multiple of data x micro_batch = 7 x 1 = 7"),
+        ("parallelism.schedule=1f1b", "is null where pipeline is 1"),
+        ("run.global_batch=12", "global_batch = 12 is no multiple of"),
+        ("cluster=a100-200g", "is no multiple of data x micro_batch"),
+    ],
+)
+def test_an_empty_space_says_which_key_makes_it_so(over: str, told: str) -> None:
+    """The key that the rule reads which stands in the way, whichever was named first."""
     from ledger.spec.problems import SpecError
 
-    with pytest.raises(SpecError, match="no legal layout"):
-        sweep(prepare(Asked(SPEC, (), (*FEW, "parallelism.data=3"))), in_this_process)
+    pinned = (*(f"parallelism.{text}" for text in PINNED), "recompute=none", "run.micro_batch=1,2,4,8")
+    with pytest.raises(SpecError, match="no legal layout") as caught:
+        sweep(prepare(Asked(SPEC, (), (*pinned, over))), in_this_process)
+    (problem,) = caught.value.problems
+    assert (problem.where.file, problem.where.column) == (f"--over {over}", 8)
+    assert told in problem.help
 
 
 @pytest.mark.long

@@ -61,6 +61,7 @@ def test_units_are_what_they_say(text: str, base: str, value: Fraction) -> None:
         ("400 Gbps", "B/s", "`400 Gb/s`"),
         ("989 TFLOPS", "FLOP/s", "`989 TFLOP/s`"),
         ("70B", "parameters", "`70B parameters`"),
+        ("5 GB", "tokens", "`5B tokens`"),
         ("5 $", "USD", "`5 USD`"),
         ("10 MB USD", "USD", "USD`"),
         ("5 sec", "s", "`5 s`"),

@@ -13,6 +13,7 @@ from ledger.books.what_if.ordered import SMALLEST, Objective, Place
 from ledger.books.what_if.sought import NEXT_REAL, Settings, Value
 from ledger.books.what_if.trial import Trial
 from ledger.numbers import said
+from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.plan import Plan
 
 Totals = Mapping[str, Number]
@@ -101,6 +102,7 @@ class Solution:
     tried: tuple[Tried, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of plans that were tried: a cluster of another device than the plan's
 
 
 def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:
@@ -109,7 +111,9 @@ def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:
     here = sought.value(rank)
     notes = (*question.notes, *_asides(trial, found))
     blank = Solution(sought.path, sought.unit, sought.given, found.goal, sought.why, form, notes, nearest=here)
-    blank = replace(blank, paths=(sought.path,))
+    plan = trial.draft(rank).plan
+    warned = tuple(one.message for one in cluster_warnings(plan.warnings if plan else ()))
+    blank = replace(blank, paths=(sought.path,), warnings=warned)
     if not found.met:
         refused = tuple(problem.message for problem in trial.draft(rank).problems)
         return replace(blank, bounds=question.bounds(trial(rank), None, met=False), notes=(*notes, *refused))

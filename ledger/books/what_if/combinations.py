@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ledger.books.absent import absent
 from ledger.books.what_if.answer import Question, Totals
 from ledger.books.what_if.inversion import inverted
 from ledger.books.what_if.ordered import LARGEST, SMALLEST, Place, place
@@ -36,6 +37,7 @@ class Candidate(Combination):
     totals: Totals
     met: bool
     upper: bool = True
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,9 @@ class Space:
         known = totals(draft.plan)
         missing = [key for key in self.question.keys if key not in known]
         if missing:
-            return Refused(found.values, found.settings, f"the plan then has no {' and no '.join(missing)}")
+            return Refused(found.values, found.settings, _missing(draft.plan, missing))
         met = all(one.holds(known) for one in self.question.conditions)
-        return Candidate(found.values, found.settings, known, met)
+        return Candidate(found.values, found.settings, known, met, warnings=draft.plan.warnings)
 
     def _last_value(
         self, outer: Combination, draft: Draft, sought: Unknown, met: Sequence[Candidate]
@@ -131,7 +133,16 @@ class Space:
         here, settings = trial(found.rank), trial.settings(found.rank)
         if here is None or any(key not in here for key in self.question.keys):
             return Refused(values, settings, reasons(trial.draft(found.rank).problems))
-        return Candidate(values, settings, here, found.met, upper=found.goal != SMALLEST)
+        plan = trial.draft(found.rank).plan
+        upper, warnings = found.goal != SMALLEST, plan.warnings if plan else ()
+        return Candidate(values, settings, here, found.met, upper, warnings)
+
+
+def _missing(plan: Plan, keys: Sequence[str]) -> str:
+    """That a plan has not the totals that are asked for, and which input it lacks for them."""
+    needed = {found.needed: None for key in keys if (found := absent(plan, key))}
+    why = f": state {' and '.join(f'`{path}`' for path in needed)}" if needed else ""
+    return f"the plan then has no {' and no '.join(keys)}{why}"
 
 
 def reasons(problems: Sequence[Problem]) -> str:

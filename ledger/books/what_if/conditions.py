@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from operator import eq, ge, gt, le, lt, ne
 
+from ledger.books.names import no_total
 from ledger.books.results import Number
 from ledger.numbers import DAY
 from ledger.spec.expectations import value
-from ledger.spec.near import nearest
+from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.quantities import QuantityError, parse_any
 
@@ -55,10 +56,10 @@ class Condition:
         return room if self.relation in {"<", "<="} else -room
 
 
-def condition(text: str, known: Collection[str], *, changes: bool = False) -> Condition:
+def condition(text: str, known: Collection[str], plan: Plan | None = None, *, changes: bool = False) -> Condition:
     """The condition that a text states about one of the `known` totals; raises SpecError with the place in the text.
 
-    Where it is on `changes`, a limit in per cent is relative to the old value.
+    Where it is on `changes`, a limit in per cent is relative to the old value. `plan`: the one whose totals are known.
     """
     if text.strip() == FITS:
         return Condition(text.strip(), "memory.reserved", "<=", Fraction(0), against="memory.capacity")
@@ -69,7 +70,7 @@ def condition(text: str, known: Collection[str], *, changes: bool = False) -> Co
         )
     key, relation, limit = match.groups()
     if key not in known:
-        raise fault(text, match.start(1) + 1, f"no total `{key}`", nearest(key, sorted(known)))
+        raise fault(text, match.start(1) + 1, *no_total(plan, key, known))
     relative = changes and limit.endswith("%")
     try:
         amount = parse_any(limit)[0] if relative else quantity(key, limit)

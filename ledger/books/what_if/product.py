@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 
 from ledger.books.what_if.answer import Question, Solution, Tried, unasked
 from ledger.books.what_if.combinations import Candidate, Refused, Space
@@ -12,13 +13,15 @@ from ledger.books.what_if.ordered import LARGEST, SMALLEST, Objective, without_e
 from ledger.books.what_if.sought import Unknown, Value, key_fault
 from ledger.books.what_if.trial import with_settings
 from ledger.books.what_if.unknowns import unknown
+from ledger.spec.device_parts import cluster_warnings
 
+Note = Callable[[int, int], None]  # combinations that were tried, of about so many
 DEFAULT_OBJECTIVES = ("time.run", "time.step")  # the first that the plan has
 REASONS = 3  # why values are refused, that a message names
 ANSWER, RUNNER_UP, WORSE, FAILS, REFUSED = "answer", "runner-up", "worse", "fails", "refused"
 
 
-def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str]) -> Solution:
+def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], note: Note) -> Solution:
     """The best of all combinations of values of inputs, each after those that its values depend on."""
     unknowns = {path: unknown(question.plan, path, kept.get(path, "")) for path in paths}
     endless = [path for path, one in unknowns.items() if not one.some]
@@ -29,8 +32,13 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str]) -
     by_default = question.objective is None
     question = _with_time(question) if by_default and not endless else question
     in_order = [*(path for path in paths if path not in endless), *endless]
-    tried = tuple(Space(question, in_order, kept).tried())
-    found = Ranking(question, unknowns, endless, tried)
+    count = prod(len(one.some) or 1 for one in unknowns.values())
+    tried: list[Candidate | Refused] = []
+    note(0, count)
+    for one in Space(question, in_order, kept).tried():
+        tried.append(one)
+        note(len(tried), max(count, len(tried)))
+    found = Ranking(question, unknowns, endless, tuple(tried))
     found.check_variety()
     return found.solution(by_default=by_default)
 
@@ -140,7 +148,12 @@ class Ranking:
             tried=tuple(self._rows(met, misses)),
             counts={"combinations": len(self.tried), "legal": len(self.legal), "meeting": len(met)},
             paths=tuple(unknowns),
+            warnings=tuple(dict.fromkeys(self._warnings())),
         )
+
+    def _warnings(self) -> Iterator[str]:
+        """That a combination runs on another device than its cluster describes."""
+        return (problem.message for one in self.legal for problem in cluster_warnings(one.warnings))
 
     def _asides(self, best: Candidate) -> Iterator[str]:
         """What follows from the answer, and what was no condition and yet bounds it."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ledger.books.names import no_total
 from ledger.books.what_if.answer import Question, Solution, told
-from ledger.books.what_if.conditions import FITS, check_consistent, condition
+from ledger.books.what_if.conditions import FITS, check_consistent, condition, fault
 from ledger.books.what_if.inversion import closed_form, inverted
 from ledger.books.what_if.ordered import Objective, check_matters, place
-from ledger.books.what_if.product import best_of
+from ledger.books.what_if.product import Note, best_of
 from ledger.books.what_if.proportions import proportional_sizes
 from ledger.books.what_if.sought import Unknown, key_fault
 from ledger.books.what_if.trial import BARE, Trial, totals
@@ -28,20 +29,22 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     maximize: str = "",
     minimize: str = "",
     keep: str = "",
+    note: Note = lambda *_: None,
 ) -> Solution:
     """The values of the inputs at `paths` under conditions (`fits` where there are none), the best for an objective.
 
-    `keep`: which sizes of the model stay in proportion to the one that is looked for. The plan must have been read from
-    a spec. Raises SpecError for an input, a condition or an objective that it does not know, for conditions that
-    contradict each other, and where nothing ends the search.
+    `keep`: which sizes of the model stay in proportion to the one that is looked for. `note` is told how many
+    combinations were tried, of how many. The plan must have been read from a spec. Raises SpecError for an input, a
+    condition or an objective that it does not know, for conditions that contradict each other, and where nothing ends
+    the search.
     """
     asked = (paths,) if isinstance(paths, str) else tuple(paths)
     known = totals(plan)
-    conditions = tuple(condition(text, known) for text in subject_to or [FITS])
+    conditions = tuple(condition(text, known, plan) for text in subject_to or [FITS])
     check_consistent(conditions)
-    for text in (maximize, minimize):
-        if text:
-            condition(f"{text} > 0", known)
+    for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
+        if key and key not in known:
+            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, known))
     objective = Objective(maximize, 1) if maximize else Objective(minimize, -1) if minimize else None
     question = Question(plan, known, conditions, objective, (BARE,) if plan.model.bare else ())
     kept = _kept(plan, asked, keep)
@@ -52,7 +55,7 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
         unknown(plan, again, kept.get(again, ""))
         if asked.count(again) > 1:
             raise key_fault(again, f"`{again}` is asked for twice", "name each key once")
-    return best_of(question, in_order(plan, asked), kept)
+    return best_of(question, in_order(plan, asked), kept, note)
 
 
 def _kept(plan: Plan, asked: Sequence[str], keep: str) -> dict[str, str]:

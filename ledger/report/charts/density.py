@@ -13,6 +13,9 @@ from ledger.report.svg import Box, Scale, Text, circle, element, line, path, pic
 LEVELS = 8
 RADIUS = 4.0
 LABELLED = 12
+TOP = 30.0  # px above the plot, for the key
+SWATCH = 12.0
+BESIDE = 4.0  # px from a mark to its number: farther off it would seem to be another's
 MOST_POINTS = 400  # of a front that are drawn
 
 
@@ -27,6 +30,7 @@ class DensityGrid:
     shortest: float
     longest: float
     reach: float
+    most: int = 1  # layouts in a cell of the highest level
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,15 @@ def chart(
     """Memory to the right, time upwards in equal factors; a line where each limit of memory is."""
     tall = min(0.62 * width, 430.0)
     x = Scale(0.0, grid.reach, 78.0, width - 8.0)
-    y = Scale(grid.shortest, grid.longest, 8.0 + tall, 8.0, logarithmic=True)
+    y = Scale(grid.shortest, grid.longest, TOP + tall, TOP, logarithmic=True)
     drawn = front[:MOST_POINTS]
     places = [(x(one.memory), y(one.seconds)) for one in drawn]
     own = (x(plan.memory), y(plan.seconds))
-    parts = [*_ground(x, y), element("g", *_levels(grid, x, y), class_="density", **_geometry(grid, x, y))]
+    parts = [
+        *_ground(x, y),
+        *_key(grid, x),
+        element("g", *_levels(grid, x, y), class_="density", **_geometry(grid, x, y)),
+    ]
     parts += [line((x(limit), y.start), (x(limit), y.end), "ink", 1.5) for limit in limits if limit < grid.reach]
     parts.append(path(places, "network", 1.25, "4 3"))
     parts += [
@@ -60,10 +68,10 @@ def chart(
     discs = [Box.around(*place, RADIUS, RADIUS) for place in [own, *places]]
     marks = [Mark(label, disc) for label, disc in zip([plan.label, *(one.label for one in drawn)], discs, strict=True)]
     walls = [Box(x(limit) - 1.0, y.end, x(limit) + 1.0, y.start) for limit in limits if limit < grid.reach]
-    texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED)
+    texts = place_labels(marks, walls, Box(x.start, y.end, width, y.start), LABELLED, (BESIDE,))
     parts += [_haloed(text) for text in texts]
     title = f"Layouts by memory and time: {len(front)} on the front, the plan itself as a diamond"
-    return picture(width, tall + 52.0, title, parts)
+    return picture(width, TOP + tall + 44.0, title, parts)
 
 
 def _haloed(text: Text) -> str:
@@ -99,6 +107,29 @@ def _levels(grid: DensityGrid, x: Scale, y: Scale) -> Iterator[str]:
             if there == level
         )
         yield element("path", d=cells, fill=light("compute"), class_="f-compute", fill_opacity=level / LEVELS)
+
+
+def _key(grid: DensityGrid, x: Scale) -> list[str]:
+    """What the axis of time is, at the left; at the right how many layouts each colour stands for, few to many."""
+    base = TOP - 12.0
+    few = "1 layout in a cell"
+    many = Text(x.end, base, numbers.integer(grid.most), SMALL, "end", fill="muted")
+    first = many.box.left - 6.0 - LEVELS * SWATCH
+    parts = [Text(0.0, base, "time of a step", SMALL).draw(), many.draw()]
+    parts += [
+        element(
+            "rect",
+            x=f"{first + (level - 1) * SWATCH:.1f}",
+            y=f"{base - 10.0:.1f}",
+            width=SWATCH,
+            height=SWATCH,
+            fill=light("compute"),
+            class_="f-compute",
+            fill_opacity=level / LEVELS,
+        )
+        for level in range(1, LEVELS + 1)
+    ]
+    return [*parts, Text(first - 6.0, base, few, SMALL, "end", fill="muted").draw()]
 
 
 def _ground(x: Scale, y: Scale) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.books.verdict import shortfall
 from ledger.report.views.levers import applicable_levers
 from ledger.report.views.parts import Report, fullest_role
 
@@ -69,7 +70,8 @@ def advice_sentence(report: Report) -> str:
     if not compiled.roles or "time.step" not in compiled.totals:
         return ""
     if found:
-        return _searched_sentence(found, compiled.totals)
+        why = shortfall(compiled.plan, compiled.totals) if found.smallest and found.smallest.changes else ""
+        return f"{why[:1].upper()}{why[1:]}{'. ' if why else ''}{_searched_sentence(found, compiled.totals)}"
     return UNSEARCHED if compiled.verdict.fits else f"{memory_advice(report)} {UNSEARCHED}".strip()
 
 
