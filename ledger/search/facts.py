@@ -52,7 +52,16 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Mapping[str, Any]], Fact
     for covered, one in reversed(found[:-1]):
         whole = merged(covered, one, whole)
     settled: Facts = whole
-    return settled
+    return each_array(settled, narrowed) if len(found) > 1 else settled
+
+
+def narrowed(values: Array) -> Array:
+    """An array over no more axes than its values depend on: one place of each of the others."""
+    for axis in range(values.ndim):
+        first = values.take([0], axis=axis)
+        if values.shape[axis] > 1 and (values == first).all():
+            values = first
+    return values
 
 
 def _replaced(result: Any, values: Sequence[Array]) -> Any:

@@ -47,7 +47,7 @@ def standing_parts(stack: Stack, kind: Kind, place: int) -> Mapping[str, Array]:
     """Bytes at a moment beside what layers wait with, for every cell."""
 
     def found() -> dict[str, Array]:
-        lasting = stack.named(lambda one: one.point_parts(kind)[place].lasting, STATED)
+        lasting = stack.named(lambda one: one.point_parts(kind, place).lasting, STATED)
         listed = list(stack.references(kind, place))
         return _sum(lasting, fullest_step(stack, kind, place, listed)) if listed else lasting
 
@@ -64,7 +64,7 @@ def fullest_step(stack: Stack, kind: Kind, place: int, listed: Sequence[Referenc
 
 def step_parts(stack: Stack, kind: Kind, place: int, references: References) -> Parts:
     """What layers hold while they run, and what stands beside it."""
-    found = stack.named(lambda one: one.point_parts(kind)[place].steps.get(references, {}), STATED)
+    found = stack.named(lambda one: one.point_parts(kind, place).steps.get(references, {}), STATED)
     for which, phase, unit in references:
         own = stack.named(lambda one: parts_of_tile(one)[phase, unit, one.adds][which], TILE)  # noqa: B023 - at once
         found = _sum(found, own)

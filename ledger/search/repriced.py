@@ -10,7 +10,7 @@ import numpy as np
 from ledger.books.price_changes import PRICES
 from ledger.search.facts import Array, Facts, each_array, evaluated
 from ledger.search.stacks import Stack
-from ledger.search.variants import Variant
+from ledger.search.variants import Grid, Variant
 from ledger.spec.plan import Plan
 
 
@@ -21,13 +21,7 @@ class Repriced(Variant):
         super().__init__(one.world, one.way, one.layers, one.several, one.ways, one.cells)
         self.price = price
 
-    def timed(
-        self,
-        key: tuple[Any, ...],
-        grid: Mapping[str, Array],
-        run: Callable[[Plan, Mapping[str, Any]], Facts],
-        legal: Array = True,
-    ) -> Facts:
+    def timed(self, key: tuple[Any, ...], over: Grid, run: Callable[[Plan, Mapping[str, Any]], Facts]) -> Facts:
         """Seconds that `run` says of the plan, over a grid, under its price."""
 
         def moved(inputs: Mapping[str, Any]) -> Facts:
@@ -36,8 +30,14 @@ class Repriced(Variant):
                 plan = price.moved(plan, inputs[price.path])
             return run(plan, inputs)
 
-        known = self.world.once(("repriced", *key), lambda: evaluated(priced_grid(grid), moved, legal))
-        return self.world.once(("repriced", self.price, *key), lambda: each_array(known, self._own))
+        def found() -> Facts:
+            grid, legal = over()
+            return evaluated(priced_grid(grid), moved, legal)
+
+        def own() -> Facts:
+            return each_array(self.world.once(("repriced", *key), found), self._own)
+
+        return self.world.once(("repriced", self.price, *key), own)
 
     def _own(self, values: Array) -> Array:
         """Of values over all prices, those under this one; a number is the same under all of them."""

@@ -26,7 +26,6 @@ from ledger.search.shapes import Kind
 from ledger.search.space import LAYOUT, laid_out
 from ledger.search.spent import TOTAL
 from ledger.search.sums import CellSums, added
-from ledger.search.variants import PIPELINE
 from ledger.spec.plan import Plan
 
 # Which part of RowTotals has a total: by the longest of these that its name begins with, part by part.
@@ -160,7 +159,7 @@ class RowTotals:
         (sends, returns), layers = rows.crossed(slots), rows.layers(slots)
         parts = [(1, cells.ends(kind)), *((held, cells.layer(unit, kind)) for unit, held in layers.items())]
         for name, here, there in (("forward", returns, sends), ("backward", sends, returns)):
-            parts += [(here, cells.passed(name, PIPELINE, kind)), (there, cells.sent(name))]
+            parts += [(here, cells.passed_on(name, kind)), (there, cells.sent(name))]
         recurring = added([(count, self.of_cells(one)) for count, one in parts if np.any(count)])
         once = {key: rows.layered(amount, kind, slots) for key, amount in cells.by_role(kind).items()}
         more = [(rows.times_once(unit, kind, layers), self.of_cells(cells.once(unit))) for unit in rows.once]

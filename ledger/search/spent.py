@@ -115,19 +115,17 @@ def tile_sums(one: Variant) -> TileSpent:
 
 def sent_sums(one: Variant) -> Mapping[str, Spent]:
     """What goes from stage to stage, over a tile, `data` and `pipeline`."""
-    return one.timed(one.send_key("sent"), one.world.grid(SENT), sent_spent, one.legal_of_layers(SENT))
+    return one.timed(one.send_key("sent"), lambda: one.sizes(SENT), sent_spent)
 
 
 def state_sums(one: Variant, kind: Kind) -> Mapping[PassOf, Spent]:
     """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
-    run = lambda plan, inputs: state_spent(replace(one.sharing, plan=plan), kind.role, inputs)  # noqa: E731
-    return one.timed(("state spent", one.sharing_key, kind.held), one.degrees, run)
+    return one.shared("work spent", kind, False, state_spent)
 
 
 def role_sums(one: Variant, kind: Kind) -> RoleSpent:
     """What stages of a kind spend for weights and gradients once a step, and hold."""
-    run = lambda plan, inputs: role_spent(replace(one.sharing, plan=plan), kind.role, inputs)  # noqa: E731
-    return one.timed(("role spent", one.sharing_key, kind.held), one.state_grid(kind.held), run)
+    return one.shared("role spent", kind, True, role_spent)
 
 
 # --- sums ---------------------------------------------------------------------------------------

@@ -184,34 +184,35 @@ def sharing_entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Ite
 
 def point_facts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]) -> tuple[PointFacts, ...]:
     """What a role holds at each moment beside what its layers do, at one setting of the degrees and of its layers."""
-    points = _points(way, role, line, inputs)
+    points = _points(way, role, line, range(len(line.points)), inputs)
     return tuple(PointFacts(sum(lasting.values()), _most(steps)) for lasting, steps in points)
 
 
-def point_parts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]) -> tuple[PointParts, ...]:
-    """The same by category."""
-    points = _points(way, role, line, inputs)
-    return tuple(PointParts(lasting, _fullest(steps)) for lasting, steps in points)
+def point_parts(way: Sharing, role: Role, line: Timeline, place: int, inputs: Mapping[str, Any]) -> PointParts:
+    """The same of one moment, by category."""
+    ((lasting, steps),) = _points(way, role, line, (place,), inputs)
+    return PointParts(lasting, _fullest(steps))
 
 
 def _points(
-    way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]
+    way: Sharing, role: Role, line: Timeline, places: Sequence[int], inputs: Mapping[str, Any]
 ) -> Iterator[tuple[Parts, Sequence[Beside]]]:
-    """At each moment: bytes that last, by category, and at the steps of what runs those beside bytes of layers."""
+    """At moments: bytes that last, by category, and at the steps of what runs those beside bytes of layers."""
     plan, mine, placed = way.plan, way.units, way.placed(inputs)
     held = replace(role, layers=layers_of(role, inputs))
     found = program(placed, held, held_units(mine, plan, role))
     value = exact(bindings(placed, held))
     moments = Referring(found, placed, line)
-    lasting: list[dict[str, Amount]] = [{} for _ in line.points]
-    for entry in (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments)):
-        if entry.amount and entry.times:
-            category, amount = entry.resource.category, held_bytes(entry, value)
-            for place in alive(entry):
-                lasting[place][category] = lasting[place].get(category, 0) + amount
-    running = {line.points.index(point): tuple(_steps(moments, point, value)) for point in moments.points}
-    for place, bytes_ in enumerate(lasting):
-        yield bytes_, running.get(place, ())
+    entries = (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments))
+    wanted = [entry for entry in entries if entry.amount and entry.times and not set(places).isdisjoint(alive(entry))]
+    stocks = [(alive(entry), entry.resource.category, held_bytes(entry, value)) for entry in wanted]
+    for place in places:
+        lasting: dict[str, Amount] = {}
+        for there, category, amount in stocks:
+            if place in there:
+                lasting[category] = lasting.get(category, 0) + amount
+        point = line.points[place]
+        yield lasting, tuple(_steps(moments, point, value)) if point.unit in moments.units else ()
 
 
 def _most(steps: Sequence[Beside]) -> dict[References, Amount]:

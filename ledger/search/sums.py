@@ -12,7 +12,7 @@ from ledger.search.shapes import Kind
 from ledger.search.spent import Spent, role_sums, sent_sums, state_sums, tile_sums
 from ledger.search.stacks import STATED, Stack
 from ledger.search.tiles import TILE
-from ledger.search.variants import SENT
+from ledger.search.variants import PIPELINE, SENT
 
 PASSES = ("forward", "backward")
 
@@ -25,19 +25,21 @@ class CellSums:
 
     def layer(self, unit: str, kind: Kind) -> Spent:
         """A layer of a group, or an end of the model, in a micro-batch."""
-        parts = [(1, self.passed(name, unit, kind)) for name in PASSES]
-        return self.stack.once(("layer sums", unit, kind.held), lambda: added(parts))
-
-    def passed(self, name: str, unit: str, kind: Kind) -> Spent:
-        """The same in one pass."""
-        key = name, unit
 
         def found() -> Spent:
-            own = self.stack.named(lambda one: tile_sums(one).passes.get(key, {}), TILE)
-            shared = self.stack.named(lambda one: state_sums(one, kind).get(key, {}), STATED)
-            return added([(1, own), (1, shared)])
+            return added([(1, self._pass(name, unit, kind)) for name in PASSES])
 
-        return self.stack.once(("pass sums", name, unit, kind.held), found)
+        return self.stack.once(("layer sums", unit, kind.held), found)
+
+    def passed_on(self, name: str, kind: Kind) -> Spent:
+        """What a stage does in a pass, beyond its transfer, for what another one sends."""
+        return self.stack.once(("pass sums", name, kind.held), lambda: self._pass(name, PIPELINE, kind))
+
+    def _pass(self, name: str, unit: str, kind: Kind) -> Spent:
+        key = name, unit
+        own = self.stack.named(lambda one: tile_sums(one).passes.get(key, {}), TILE)
+        shared = self.stack.named(lambda one: state_sums(one, kind).get(key, {}), STATED)
+        return added([(1, own), (1, shared)])
 
     def ends(self, kind: Kind) -> Spent:
         """All that a kind of stage holds but layers and what it passes on, in a micro-batch."""

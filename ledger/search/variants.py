@@ -12,6 +12,7 @@ import numpy as np
 from ledger.books.passes import UnitWork
 from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.pipelines import PIPELINES, Pipeline
+from ledger.model.schedule import Role
 from ledger.model.units import Unit, compute_precision
 from ledger.search.facts import Array, Facts, evaluated
 from ledger.search.shapes import Kind, Lines
@@ -45,6 +46,7 @@ from ledger.search.world import States, World
 from ledger.spec.plan import Plan
 
 PIPELINE = "pipeline"
+Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
 SENT = (*TILE, "data", "pipeline")  # what decides what a stage sends to the next
 
 
@@ -167,26 +169,25 @@ class Variant:
 
     # --- facts of layers ---
 
-    def timed(
-        self,
-        key: tuple[Any, ...],
-        grid: Mapping[str, Array],
-        run: Callable[[Plan, Mapping[str, Any]], Facts],
-        legal: Array = True,
-    ) -> Facts:
+    def timed(self, key: tuple[Any, ...], over: Grid, run: Callable[[Plan, Mapping[str, Any]], Facts]) -> Facts:
         """Seconds that `run` says of the plan, over a grid."""
-        return self.world.once(key, lambda: evaluated(grid, lambda inputs: run(self.plan, inputs), legal))
+
+        def found() -> Facts:
+            grid, legal = over()
+            return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
+
+        return self.world.once(key, found)
 
     @cached_property
     def times(self) -> TileTimes:
         """What layers take, over the sizes of a tile."""
         mine = self.units
-        return self.timed(
-            ("times", self.tile_key),
-            self.world.grid(TILE),
-            lambda plan, inputs: tile_times(plan, mine, inputs),
-            self.legal_tiles,
-        )
+        run = lambda plan, inputs: tile_times(plan, mine, inputs)  # noqa: E731
+        return self.timed(("times", self.tile_key), lambda: self.sizes(TILE), run)
+
+    def sizes(self, axes: tuple[str, ...]) -> tuple[Mapping[str, Array], Array]:
+        """The sizes of layers, and which of them any layout may have."""
+        return self.world.grid(axes), self.legal_of_layers(axes)
 
     @cached_property
     def tile(self) -> TileFacts:
@@ -195,8 +196,7 @@ class Variant:
 
     def of_tiles(self, name: Any, run: Callable[[Mapping[str, Any]], Facts]) -> Facts:
         """What `run` says of layers, over the sizes of a tile."""
-        grid = self.world.grid(TILE)
-        return self.world.once((name, self.tile_key), lambda: evaluated(grid, run, self.legal_tiles))
+        return self.world.once((name, self.tile_key), lambda: evaluated(self.world.grid(TILE), run, self.legal_tiles))
 
     def legal_of_layers(self, axes: tuple[str, ...]) -> Array:
         """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
@@ -216,7 +216,7 @@ class Variant:
     @cached_property
     def send_seconds(self) -> Array:
         """Seconds of what one stage sends to the next, over a tile, `data` and `pipeline`."""
-        return self.timed(self.send_key("send"), self.world.grid(SENT), send_seconds, self.legal_of_layers(SENT))
+        return self.timed(self.send_key("send"), lambda: self.sizes(SENT), send_seconds)
 
     def send_key(self, name: str) -> tuple[Any, ...]:
         """What decides what a stage sends to the next."""
@@ -265,18 +265,20 @@ class Variant:
 
     def state_work(self, kind: Kind) -> Mapping[PassOf, UnitWork]:
         """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
-        return self.timed(
-            ("work", self.sharing_key, kind.held),
-            self.degrees,
-            lambda plan, inputs: state_work(replace(self.sharing, plan=plan), kind.role, inputs),
-        )
+        return self.shared("work", kind, False, state_work)
 
     def update_times(self, kind: Kind) -> UpdateTimes:
         """What stages of a kind spend for weights and gradients once a step."""
+        return self.shared("update", kind, True, update_times)
+
+    def shared(
+        self, name: str, kind: Kind, deep: bool, run: Callable[[Sharing, Role, Mapping[str, Any]], Facts]
+    ) -> Facts:
+        """What `run` says of the weights of a kind of stage, over its degrees, and its layers where it is `deep`."""
         return self.timed(
-            ("update", self.sharing_key, kind.held),
-            self.state_grid(kind.held),
-            lambda plan, inputs: update_times(replace(self.sharing, plan=plan), kind.role, inputs),
+            (name, self.sharing_key, kind.held),
+            lambda: (self.state_grid(kind.held) if deep else self.degrees, True),
+            lambda plan, inputs: run(replace(self.sharing, plan=plan), kind.role, inputs),
         )
 
     def point_facts(self, kind: Kind) -> tuple[PointFacts, ...]:
@@ -286,12 +288,11 @@ class Variant:
         found: tuple[PointFacts, ...] = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
         return found
 
-    def point_parts(self, kind: Kind) -> tuple[PointParts, ...]:
-        """The same by category."""
-        key = "point parts", self.sharing_key, kind.held, id(kind.line)
-        run = lambda inputs: point_parts(self.sharing, kind.role, kind.line, inputs)  # noqa: E731
-        found: tuple[PointParts, ...] = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
-        return found
+    def point_parts(self, kind: Kind, place: int) -> PointParts:
+        """The same of one moment, by category."""
+        key = "point parts", self.sharing_key, kind.held, id(kind.line), place
+        run = lambda inputs: point_parts(self.sharing, kind.role, kind.line, place, inputs)  # noqa: E731
+        return self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
 
     @cached_property
     def adds(self) -> bool:
