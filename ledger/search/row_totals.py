@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ledger.arithmetic.operations import WHOLE
 from ledger.arithmetic.values import largest_of, parts_of
 from ledger.books import totals
 from ledger.books.compiled_roles import whole
@@ -206,7 +207,9 @@ class RowTotals:
             slots = self.rows.slots(place)
             variants = range(max(len(slot.variants) for slot in slots))
             yield largest_of(
-                sum(amount * self.rows.times(times, slots, variant) for times, amount in amounts.items())
+                whole_where_it_is(
+                    sum(amount * self.rows.times(times, slots, variant) for times, amount in amounts.items())
+                )
                 for variant in variants
             )
 
@@ -257,6 +260,11 @@ class _Front(dict[str, Array]):
 def optional(key: str) -> bool:
     """Whether a plan may lack a total."""
     return any(key == name or key.startswith(f"{name}.") for name in OPTIONAL)
+
+
+def whole_where_it_is(amount: Array) -> Array:
+    """What is a whole number but for rounding: layers may hold a fraction of a micro-batch each."""
+    return np.where(np.abs(amount - np.rint(amount)) < WHOLE, np.rint(amount), amount)
 
 
 def counted(plan: Plan, sizes: Sequence[int]) -> dict[str, list[float]]:
