@@ -62,7 +62,7 @@ PLANS: Mapping[str, Callable[[], Plan]] = {
 def timed(piece: Piece, keys: Sequence[str]) -> tuple[int, float, float, float]:
     """Layouts of a piece, seconds in all and of facts, and the most memory that the process has had, in bytes."""
     spent, asked = 0.0, [cast(Any, variants), cast(Any, repriced)]
-    evaluated = variants.evaluated
+    evaluated = asked[0].evaluated
 
     def watched(*given: Any) -> Any:
         nonlocal spent

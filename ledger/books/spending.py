@@ -9,11 +9,19 @@ import sympy
 
 from ledger.books.entries import Ledger
 from ledger.books.evaluate import Exact, Value
-from ledger.books.resources import Resource
+from ledger.books.resources import Resource, copied
+from ledger.model.offloading import DOWN, UP
 
-PHASES = {"forward": "forward", "backward": "backward", "recompute": "recompute", "optimizer": "update"}
-FLOPS, TRAFFIC, HELD, HOST_TRAFFIC = "flops", "traffic.step", "memory.host", "traffic.host"
+FLOPS = {
+    "forward": "flops.forward",
+    "backward": "flops.backward",
+    "recompute": "flops.recompute",
+    "optimizer": "flops.update",
+}
+TRAFFIC, HELD, HOST_TRAFFIC = "traffic.step", "memory.host", "traffic.host"
 BYTES, COUNT = "bytes", "count"
+COPIED = {direction: f"{copied(direction).name}.{BYTES}" for direction in (DOWN, UP)}
+OTHERS = (*FLOPS.values(), HELD, HOST_TRAFFIC, *COPIED.values())  # all but traffic and transfers between devices
 
 
 def spending(ledger: Ledger, value: Value) -> dict[str, Exact]:
@@ -28,7 +36,7 @@ def spending(ledger: Ledger, value: Value) -> dict[str, Exact]:
 def _totals(resource: Resource, when: str, amount: sympy.Expr, times: sympy.Expr) -> Iterator[tuple[str, sympy.Expr]]:
     """The totals that an entry of a resource is part of."""
     if resource.kind == "matmul":
-        yield f"{FLOPS}.{PHASES[when]}", amount * times
+        yield FLOPS[when], amount * times
     elif resource.kind == "hbm":
         yield TRAFFIC, amount * times
     elif resource.kind == "comm":

@@ -22,11 +22,11 @@ from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve
-from ledger.books.resources import copied, stock
-from ledger.books.spending import BYTES, HELD, HOST_TRAFFIC, TRAFFIC
+from ledger.books.resources import stock
+from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC
 from ledger.books.time import StepTime
 from ledger.model import dtypes
-from ledger.model.offloading import DOWN, UP, updates_on_host, weights_on_host
+from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.tensors import sized
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
@@ -85,8 +85,8 @@ def kv_cache(plan: Plan) -> Amount:
 
 def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
-    names = {name for mine in spent for name in mine if name == TRAFFIC or name.startswith("comm.")}
-    for name in sorted({TRAFFIC, *names}):
+    names = {TRAFFIC, *(name for mine in spent for name in mine)}
+    for name in sorted(names - {*OTHERS}):
         yield name, largest_of(mine.get(name, 0) for mine in spent)
 
 
@@ -99,8 +99,7 @@ def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
 
     yield HELD, neighbours * most(HELD)
     yield HOST_TRAFFIC, most(HOST_TRAFFIC)
-    for direction in (DOWN, UP):
-        name = f"{copied(direction).name}.{BYTES}"
+    for name in COPIED.values():
         yield name, most(name)
 
 
