@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -17,6 +17,7 @@ from ledger.books.memory import holdings
 from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline
 from ledger.books.memory.visits import timeline
+from ledger.books.spending import spending
 from ledger.model.fsdp_units import wrapped
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles
@@ -41,6 +42,11 @@ class CompiledRole:
         """Every entry: flows, stocks that last, and those that exist only at the fullest step of a moment."""
         running = nonzero(entry for step in self.fullest for entry in holdings.running(step))
         return Ledger(self.role.name, self.ledger.entries + running).entries
+
+    @cached_property
+    def spent(self) -> Mapping[str, Exact]:
+        """What it spends in a step, by the total that says so."""
+        return spending(self.ledger, self.value)
 
     def weights(self) -> Iterator[tuple[sympy.Expr, Tensor]]:
         """Every weight this device has a part in, once, with how many layers hold one."""
@@ -133,8 +139,8 @@ class Whole:
         return _weights(self.units)
 
 
-def whole(plan: Plan) -> Whole:
-    """One micro-batch of the whole model."""
+def whole(plan: Plan, mine: tuple[Unit, ...] | None = None) -> Whole:
+    """One micro-batch of the whole model; `mine`: its units, where they are there already."""
     counts = tuple(group.repeat for group in plan.model.groups)
     role = Role("all", (0,), 1, counts, first=True, last=True, in_flight=Fraction(1))
-    return Whole(whole_program(plan, role), exact(bindings(plan, role)))
+    return Whole(mine or whole_program(plan, role), exact(bindings(plan, role)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import sympy
@@ -21,16 +21,27 @@ from ledger.numbers import DAY
 from ledger.spec.plan import Attention, Plan
 
 Totals = Iterator[tuple[str, Amount]]
+PER_DEVICE = "parameters.per_device"
 CORE = ("attention", "core")
 
 
 def parameters(model: Whole, books: Sequence[CompiledRole]) -> Totals:
     """Parameters of the model, those a token uses, and those one device holds."""
+    yield from of_model(model)
+    yield PER_DEVICE, largest_of(per_device(book) for book in books)
+
+
+def of_model(model: Whole) -> Totals:
+    """Parameters of the model, and those a token uses."""
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
     trained = [(layers, weight) for layers, weight in model.weights() if not weight.frozen]
     yield "parameters.trainable", sum(model.value(layers * weight.elements()) for layers, weight in trained)
-    yield "parameters.per_device", largest_of(book.value(book.held("weights")) for book in books)
+
+
+def per_device(book: CompiledRole) -> Exact:
+    """Parameters that one device holds."""
+    return book.value(book.held("weights"))
 
 
 def whole_parameters(model: Whole) -> Exact:
@@ -46,12 +57,16 @@ def used(weight: Tensor) -> sympy.Expr:
     return weight.elements() * symbol("top_k", experts[0].suffix) / experts[0].symbol
 
 
-def flops(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
+Spent = tuple[Amount, Mapping[str, Amount]]  # so many devices, and what each of them spends in a step
+
+
+def flops(plan: Plan, spent: Sequence[Spent]) -> Totals:
     """Matmul FLOPs of the whole job in one step, by pass, with the exact density of causal masks."""
-    by_phase: dict[str, Exact] = {
-        phase: sum(book.role.devices * book.value(book.ledger.total("matmul", when=phase)) for book in books)
-        for phase in ("forward", "backward", "recompute")
-    }
+
+    def together(phase: str) -> Amount:
+        return sum(devices * mine.get(f"flops.{phase}", 0) for devices, mine in spent)
+
+    by_phase = {phase: together(phase) for phase in ("forward", "backward", "recompute")}
     for phase, amount in by_phase.items():
         yield f"flops.{phase}", amount
     step = sum(by_phase.values())
@@ -59,9 +74,8 @@ def flops(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
     yield "flops.step", step
     if plan.run.tokens:
         yield "flops.run", step * steps(plan)
-    update = sum(book.role.devices * book.value(book.ledger.total("matmul", when="optimizer")) for book in books)
-    if update:
-        yield "flops.update", update
+    if any("flops.update" in mine for _, mine in spent):
+        yield "flops.update", together("update")
 
 
 def steps(plan: Plan) -> Amount:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ledger.arithmetic.values import Amount, largest_of, maximum, minimum, share, where
 from ledger.books.entries import MICRO_BATCH, STEP
@@ -12,6 +13,7 @@ from ledger.books.launch_overhead import checks_once, launches
 from ledger.books.overlap import cargo, gradients_hide, hidden, moves, spent
 from ledger.books.overlap import tax as slowed
 from ledger.books.results import KernelTime
+from ledger.books.step_sums import LATE, RECURRING, StepSums, among, step_sums
 from ledger.model.causes import HostTransfer, Purpose
 from ledger.model.fsdp_units import ROOT
 from ledger.model.offloading import DOWN, OF_ACTIVATIONS, OF_GRADIENTS, UP, sums_on_host
@@ -95,6 +97,11 @@ class StageTime:
                 found[row.when] += row.seconds * row.times
         return found
 
+    @cached_property
+    def sums(self) -> StepSums:
+        """What its kernels and transfers add up to in a step, the update's among them."""
+        return step_sums(self.kernels)
+
     @property
     def micro_batch(self) -> Amount:
         """Seconds of one micro-batch, both passes."""
@@ -116,9 +123,9 @@ class StageTime:
     def exposed(self) -> Mapping[str, Amount]:
         """The share of its transfers' seconds that the step waits for, by what moves."""
         everything: dict[str, Amount] = defaultdict(float)
-        for row in self.kernels:
-            if moves(row):
-                everything[cargo(row)] += row.seconds * row.times
+        for name in (RECURRING, LATE):
+            for (moved,), seconds in among(self.sums, name).items():
+                everything[moved] += seconds
         shown: dict[str, Amount] = defaultdict(float, self.once)
         shown["pipeline"] += self.count * self.sends
         for unit_pass in self.passes.values():

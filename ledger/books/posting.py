@@ -23,10 +23,12 @@ from ledger.model.offloading import (
     OF_GRADIENTS,
     OF_WEIGHTS,
     Copied,
+    HostHeld,
+    activations_held_on_host,
     copies,
     copies_of_activations,
     copies_of_weights,
-    held_on_host,
+    weights_held_on_host,
 )
 from ledger.model.operations import ONE, Operation
 from ledger.model.optimizers import Value
@@ -70,8 +72,8 @@ def flows(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     yield from of_sends(program.sends)
     yield from of_update(program, plan, value)
     yield from _on_host(copies(plan, program.units, program.sharding))
-    for held in held_on_host(plan, program.units, program.sharding, value):
-        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
+    yield from of_weights_on_host(program, plan, value)
+    yield from of_activations_on_host(program.units)
 
 
 def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
@@ -123,6 +125,21 @@ def of_host(program: Program, plan: Plan) -> Iterator[Entry]:
 def of_host_activations(units: Sequence[Unit]) -> Iterator[Entry]:
     """Activations that move over the link to the host."""
     yield from _on_host(copies_of_activations(units))
+
+
+def of_weights_on_host(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
+    """What host memory holds of weights, and of what updates them."""
+    yield from _held(weights_held_on_host(plan, program.units, program.sharding, value))
+
+
+def of_activations_on_host(units: Sequence[Unit]) -> Iterator[Entry]:
+    """What host memory holds of activations."""
+    yield from _held(activations_held_on_host(units))
+
+
+def _held(things: Iterable[HostHeld]) -> Iterator[Entry]:
+    for held in things:
+        yield Entry(held.cause, on_host(held.category), "step", held.amount, held.count, held.why)
 
 
 def _on_host(copied: Iterable[Copied]) -> Iterator[Entry]:

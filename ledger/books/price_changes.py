@@ -65,7 +65,7 @@ def step_calls(books: Sequence[CompiledRole]) -> StepCalls:
 def step_time(plan: Plan, books: Sequence[CompiledRole]) -> Amount:
     """The estimate under other prices: the books stay as they are."""
     table = step_calls(books)
-    return time.step_time(table.times(plan, table.rows(plan)), plan).estimate
+    return time.estimated(table.times(plan, table.rows(plan)), plan).estimate
 
 
 def _peak(plan: Plan, by: Amount) -> Plan:
@@ -147,7 +147,7 @@ def resource_shares(plan: Plan, table: StepCalls, rows: Rows, step: Amount) -> d
     for price in PRICES:
         better = price.moved(plan, price.better_by)
         times = table.times(better, table.repriced(better, rows, price.prices))
-        faster.append(time.step_time(times, better).estimate)
+        faster.append(time.estimated(times, better).estimate)
     return shares(step, faster)
 
 

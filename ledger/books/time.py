@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
-from ledger.books.entries import STEP
-from ledger.books.overlap import cargo, moves, spent
 from ledger.books.passes import PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
-from ledger.model.causes import HostTransfer, Transfer
+from ledger.books.step_sums import ERROR, LATE, PRODUCTS, RECURRING, ROOFLINE, TRAFFIC, WIRE, among
 from ledger.model.pipelines import Others, Pace
-from ledger.model.schedule import micro_batches, schedule
+from ledger.model.schedule import schedule
 from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
@@ -69,17 +67,25 @@ def critical_path(times: Sequence[StageTime], bubble: Callable[[Others, Pace], A
     return CriticalPath(place, parts, sum(parts[name] for name in TITLES if name in parts))
 
 
+def estimated(times: Sequence[StageTime], plan: Plan) -> CriticalPath:
+    """The slowest role's step, in the order in which the plan's pipeline works."""
+    order, chunks = schedule(plan.parallelism), plan.parallelism.interleave
+    return critical_path(times, lambda others, own: order.bubble(others, own, chunks))
+
+
 def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
     """All roles together: the slowest stage sets the pace, the others fill and drain the pipeline."""
-    count, chunks = micro_batches(plan), plan.parallelism.interleave
-    order = schedule(plan.parallelism)
-    path = critical_path(times, lambda others, own: order.bubble(others, own, chunks))
+    return bounded(times, estimated(times, plan), plan)
+
+
+def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepTime:
+    """The step of a critical path with its bounds, and the parts that totals name."""
     place, parts, estimate = path.place, path.parts, path.estimate
     bubble, optimizer = parts["bubble"], parts["optimizer"]
     hosts = maximum(*(time.launch for time in times))
     error = of_item(place, times, lambda slowest: _error(slowest, estimate))
     roofline = maximum(*(_roofline(time) for time in times))
-    late = maximum(*(spent(row for row in time.kernels if moves(row) and row.per == STEP) for time in times))
+    late = maximum(*(sum(among(time.sums, LATE).values()) for time in times))
     moved = of_item(place, times, _moved) + late
     return StepTime(
         floor=maximum(*(_floor(time, plan) for time in times)),
@@ -89,7 +95,7 @@ def step_time(times: Sequence[StageTime], plan: Plan) -> StepTime:
         high=estimate * (1 + error),
         serial=of_item(place, times, _serial) + moved + bubble + optimizer + hosts,
         parts=parts,
-        compute=count * of_item(place, times, lambda time: sum(unit_pass.device for unit_pass in time.passes.values())),
+        compute=of_item(place, times, _kernels),
         communication=moved,
         exposed=sum(seconds for name, seconds in parts.items() if name in OPEN_TRANSFERS),
         bubble=bubble,
@@ -107,9 +113,14 @@ def _bubble(slowest: StageTime, times: Sequence[StageTime], bubble: Callable[[Ot
 
 def _moved(slowest: StageTime) -> Amount:
     """Seconds of its recurring transfers, and of sends beyond them."""
-    recurring = spent(row for row in slowest.kernels if moves(row) and row.per != STEP)
-    sends = spent(row for row in slowest.kernels if cargo(row) == PIPELINE)
-    return recurring + maximum(0.0, slowest.sends * slowest.count - sends)
+    recurring = among(slowest.sums, RECURRING)
+    sends = recurring.get((PIPELINE,), 0.0)
+    return sum(recurring.values()) + maximum(0.0, slowest.sends * slowest.count - sends)
+
+
+def _kernels(slowest: StageTime) -> Amount:
+    """Seconds of its kernels that recur with every micro-batch."""
+    return slowest.count * sum(unit_pass.device for unit_pass in slowest.passes.values())
 
 
 KERNELS = {"forward": "forward kernels", "recompute": "recomputed kernels", "backward": "backward kernels"}
@@ -154,43 +165,32 @@ def _parts(slowest: StageTime, once: Mapping[str, Amount], hosts: Amount) -> dic
 
 def _serial(slowest: StageTime) -> Amount:
     """Its kernels and what launching them takes, one after the other."""
-    kernels = spent(row for row in slowest.kernels if row.when != "optimizer" and not moves(row))
+    kernels = sum(slowest.computed.values())
     return kernels + slowest.count * sum(unit_pass.launch for unit_pass in slowest.passes.values())
 
 
 def _roofline(time: StageTime) -> Amount:
     """Each kernel at the larger of its compute and its traffic, by data sheet; transfers only if they are more."""
-    compute = sum(row.roofline * row.times for row in time.kernels if not moves(row))
-    return maximum(compute, _wire(time))
+    return maximum(time.sums.get((ROOFLINE,), 0.0), _wire(time))
 
 
 def _wire(time: StageTime) -> Amount:
     """The busiest axis at the line rate of its links."""
-    axes: dict[str, Amount] = defaultdict(float)
-    for row in time.kernels:
-        if isinstance(row.kind, Transfer | HostTransfer):
-            way = row.kind.axis if isinstance(row.kind, Transfer) else row.kind.direction
-            axes[way] += row.roofline * row.times
-    return largest_of(axes.values())
+    return largest_of(among(time.sums, WIRE).values())
 
 
 def _floor(time: StageTime, plan: Plan) -> Amount:
     """Every resource busy all the time and perfectly overlapped, at datasheet prices."""
-    resources: dict[str, Amount] = defaultdict(float)
-    for row in time.kernels:
-        if not moves(row):
-            resources["hbm"] += row.bytes * row.times / plan.accelerator.bandwidth
-            resources["matmul"] += row.compute * row.times
-    return maximum(_wire(time), *resources.values())
+    traffic = time.sums.get((TRAFFIC,), 0.0) / plan.accelerator.bandwidth
+    return maximum(_wire(time), traffic, time.sums.get((PRODUCTS,), 0.0))
 
 
 def _error(slowest: StageTime, estimate: Amount) -> Amount:
     """One standard deviation of the step, relative: errors of one curve add up, those of several partly cancel."""
     by_kind: dict[str, Amount] = defaultdict(float)
     exposed = slowest.exposed
-    for row in slowest.kernels:
-        part = row.seconds * row.times / estimate * (exposed[cargo(row)] if moves(row) else 1.0)
-        by_kind[str(row.kind)] += row.error * part
+    for (kind, moved), seconds in among(slowest.sums, ERROR).items():
+        by_kind[kind] += seconds / estimate * (exposed[moved] if moved else 1.0)
     return square_root(sum((DEVIATION * error) ** 2 for error in by_kind.values()) + UNSEEN**2)
 
 

@@ -18,15 +18,15 @@ from ledger.arithmetic.values import (
 )
 from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, reach, steps
-from ledger.books.evaluate import Exact
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
 from ledger.books.prices import curve
-from ledger.books.resources import ResourceKind, copied, stock
+from ledger.books.resources import stock
+from ledger.books.spending import COPIED, HELD, HOST_TRAFFIC, OTHERS, TRAFFIC
 from ledger.books.time import StepTime
 from ledger.model import dtypes
-from ledger.model.offloading import DOWN, UP, updates_on_host, weights_on_host
+from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.tensors import sized
 from ledger.spec.kernel_classes import ELEMENTWISE
 from ledger.spec.plan import Plan
@@ -37,13 +37,14 @@ def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], tim
     found: dict[str, Amount] = {}
     model = whole(plan)
     found.update(parameters(model, books))
-    found.update(flops(plan, books))
+    spent = [book.spent for book in books]
+    found.update(flops(plan, [(book.role.devices, book.spent) for book in books]))
     found.update(counters(plan, model))
     found.update(napkin(plan, found["parameters.active"]))
     found.update(memory(plan, books, peaks))
-    found.update(traffic(books))
+    found.update(traffic(spent))
     if plan.parallelism.offload:
-        found.update(host(plan, books))
+        found.update(host(plan, spent))
     found.update(times(plan, time, found))
     return found
 
@@ -71,10 +72,10 @@ def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> 
     pairs = tuple(zip(books, peaks, strict=True))
     yield "memory.reserved", of_item(worst, pairs, lambda pair: reserved(plan, *pair))
     yield "memory.capacity", plan.accelerator.memory
-    yield "kv_cache", _kv_cache(plan)
+    yield "kv_cache", kv_cache(plan)
 
 
-def _kv_cache(plan: Plan) -> Amount:
+def kv_cache(plan: Plan) -> Amount:
     """Keys and values of one micro-batch of full sequences, as far as layers look back, in the dtype matmuls write."""
     dtype = plan.precision.compute if plan.precision.autocast else plan.precision.activations
     length = plan.run.seq_len
@@ -82,42 +83,41 @@ def _kv_cache(plan: Plan) -> Amount:
     return truncate(kept * plan.run.micro_batch * dtypes.size(dtype))
 
 
-def traffic(books: Sequence[CompiledRole]) -> Totals:
+def traffic(spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Bytes and counts of each collective over each axis, and memory traffic: a device and step, of the worst role."""
-    found: dict[str, Amount] = {}
-    for book in books:
-        mine: dict[str, Exact] = {"traffic.step": book.value(book.ledger.total("hbm"))}
-        for entry in book.ledger.select("comm"):
-            name, times = entry.resource.name, book.value(entry.times)
-            mine[f"{name}.bytes"] = mine.get(f"{name}.bytes", 0) + book.value(entry.amount * entry.times)
-            mine[f"{name}.count"] = mine.get(f"{name}.count", 0) + times
-        for key, amount in mine.items():
-            found[key] = maximum(found.get(key, 0), amount)
-    yield from sorted(found.items())
+    names = {TRAFFIC, *(name for mine in spent for name in mine)}
+    for name in sorted(names - {*OTHERS}):
+        yield name, largest_of(mine.get(name, 0) for mine in spent)
 
 
-def host(plan: Plan, books: Sequence[CompiledRole]) -> Totals:
+def host(plan: Plan, spent: Sequence[Mapping[str, Amount]]) -> Totals:
     """Host memory of a node full of the devices that need most; bytes over a device's link to it, in a step."""
     neighbours = minimum(plan.cluster.devices, plan.cluster.devices_per_node)
 
-    def most(kind: ResourceKind, direction: str = "") -> Exact:
-        return largest_of(
-            sum(
-                book.value(entry.amount * entry.times)
-                for entry in book.ledger.select(kind)
-                if entry.resource.direction == direction
-            )
-            for book in books
-        )
+    def most(name: str) -> Amount:
+        return largest_of(mine.get(name, 0) for mine in spent)
 
-    yield "memory.host", neighbours * most("host")
-    yield "traffic.host", most("host_traffic")
-    for direction in (DOWN, UP):
-        yield f"{copied(direction).name}.bytes", most("host_link", direction)
+    yield HELD, neighbours * most(HELD)
+    yield HOST_TRAFFIC, most(HOST_TRAFFIC)
+    for name in COPIED.values():
+        yield name, most(name)
 
 
 def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     """Bounds and estimate of a step, rates, utilisation under each convention, and what the run takes and costs."""
+    yield from bounds(time)
+    yield from rates(plan, time.estimate)
+    passes = divide(known["flops.model"], known["flops.forward"])  # 3 where every weight is trained
+    yield "mfu", utilisation(plan, time.estimate, known["flops.unmasked"], passes)
+    yield "mfu.causal", _of_peak(plan, time.estimate, known["flops.model"])
+    yield "hfu", _of_peak(plan, time.estimate, known["flops.step"])
+    yield "prefill.time", time.forward
+    yield "decode.time_per_token", decode(plan, known)
+    yield from run(plan, time.estimate)
+
+
+def bounds(time: StepTime) -> Totals:
+    """A step, its bounds and its parts."""
     yield "time.floor", time.floor
     yield "time.roofline", time.roofline
     yield "time.step", time.estimate
@@ -129,18 +129,22 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     yield "time.exposed", time.exposed
     yield "time.bubble", time.bubble
     yield "time.optimizer", time.optimizer
-    rate = plan.run.global_batch * plan.run.seq_len / time.estimate
+
+
+def rates(plan: Plan, step: Amount) -> Totals:
+    """Tokens a second."""
+    rate = plan.run.global_batch * plan.run.seq_len / step
     yield "tokens_per_second", rate
     yield "tokens_per_second_per_device", rate / plan.cluster.devices
-    available = time.estimate * plan.cluster.devices * peak(plan)
-    passes = divide(known["flops.model"], known["flops.forward"])  # 3 where every weight is trained
-    square = divide(passes * known["flops.unmasked"] * plan.run.global_batch, plan.run.micro_batch)
-    yield "mfu", real(square) / available
-    yield "mfu.causal", real(known["flops.model"]) / available
-    yield "hfu", real(known["flops.step"]) / available
-    yield "prefill.time", time.forward
-    yield "decode.time_per_token", decode(plan, known)
-    yield from run(plan, time.estimate)
+
+
+def utilisation(plan: Plan, step: Amount, unmasked: Amount, passes: Amount) -> Amount:
+    """The share of the peak that the model's FLOPs are, as if no mask were causal: those of a micro-batch's forward."""
+    return _of_peak(plan, step, divide(passes * unmasked * plan.run.global_batch, plan.run.micro_batch))
+
+
+def _of_peak(plan: Plan, step: Amount, work: Amount) -> Amount:
+    return real(work) / (step * plan.cluster.devices * peak(plan))
 
 
 def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:

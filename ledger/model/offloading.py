@@ -131,8 +131,8 @@ def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[C
         yield each.name, each.count, HostCopy(OF_GRADIENTS, DOWN, "backward", reduced, per_step=once)
 
 
-def held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
-    """What host memory holds for a device when it is fullest."""
+def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value) -> Iterator[HostHeld]:
+    """What host memory holds for a device of weights, and of what updates them."""
     if weights_on_host(plan):
         for unit, count, weights in wrapped(tuple(mine)):
             for weight in weights:
@@ -140,6 +140,10 @@ def held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Va
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         yield from _updated(plan, mine, sharding, value)
+
+
+def activations_held_on_host(mine: Sequence[Unit]) -> Iterator[HostHeld]:
+    """What host memory holds for a device of activations when it is fullest."""
     for each in mine:
         for tensor in leaving(each):
             flying = each.count * symbol("in_flight", each.suffix)

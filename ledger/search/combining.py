@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,31 +10,27 @@ from typing import Any
 import numpy as np
 
 from ledger.arithmetic.values import maximum, truncate
-from ledger.books.compiled_roles import whole
-from ledger.books.compiler import compile_plan
-from ledger.books.counts import peak as rated
-from ledger.books.counts import unmasked
 from ledger.books.evaluate import exact
 from ledger.books.memory.outside import HANDLES
-from ledger.books.memory.timeline import BACKWARD
+from ledger.books.memory.timeline import BACKWARD, Point
 from ledger.books.passes import StageTime, StepWork, UnitPass, send_waits, transfers_once
-from ledger.books.time import critical_path
-from ledger.books.totals import run
+from ledger.books.step_sums import StepSums
+from ledger.books.time import CriticalPath, critical_path
 from ledger.model.dims import BY_NAME
-from ledger.search.blocks import Block
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape, Slot, place_values
-from ledger.search.space import LAYOUT, laid_out
 from ledger.search.stacks import TRANSFERS, Stack, summed
+from ledger.search.tiles import Stock
 from ledger.search.variants import PIPELINE
 
 
 @dataclass(frozen=True)
 class Stage(StageTime):
-    """A stage's step as sums: `number` of them in a pipeline, seconds of kernels by phase."""
+    """A stage's step as sums: `number` of them in a pipeline, seconds of kernels by phase, and what they add up to."""
 
     number: Array = 1
     spent: Mapping[str, Array] | None = None
+    totals: StepSums | None = None
 
     @property
     def stages(self) -> Array:
@@ -46,12 +42,50 @@ class Stage(StageTime):
         """Seconds of kernels in a step, the update aside, by phase."""
         return self.spent or {}
 
+    @property
+    def sums(self) -> StepSums:
+        """What its kernels and transfers add up to in a step."""
+        return self.totals or {}
+
+
+@dataclass(frozen=True)
+class Which:
+    """A moment: of which kind of stages, of which of what they may have in flight, and its place in their timeline."""
+
+    kind: int
+    variant: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes at the fullest moment of the fullest device, and those that are reserved there.
+
+    `moment` is its place among the `moments`, where it was asked for.
+    """
+
+    peak: Array
+    reserved: Array
+    moment: Array
+    moments: Sequence[Which]
+
 
 class Rows:
-    """Layouts whose stages are of the same kinds and work in one order: places of cells and of shapes."""
+    """Layouts whose stages are of the same kinds and work in one order: places of cells and of shapes.
 
-    def __init__(self, stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array]) -> None:
-        self.stack, self.kinds, self.listed, self.rows = stack, kinds, listed, rows
+    `detailed`: whether more is wanted than a step and its memory: each kind of transfer by itself.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        kinds: Sequence[Kind],
+        listed: Sequence[Shape],
+        rows: Mapping[str, Array],
+        *,
+        detailed: bool = False,
+    ) -> None:
+        self.stack, self.kinds, self.listed, self.rows, self.detailed = stack, kinds, listed, rows, detailed
         self.plan, self.world = stack.plan, stack.world
         self.schedule = listed[0].schedule
         self.counts = stack.cells["count"][rows["cell"]]
@@ -84,21 +118,30 @@ class Rows:
     @cached_property
     def step(self) -> Array:
         """Seconds of a step."""
-        times = [self.stage(place, kind) for place, kind in enumerate(self.kinds)]
+        return self.path.estimate
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """Each kind of stages in seconds."""
+        return [self.stage(place, kind) for place, kind in enumerate(self.kinds)]
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The slowest stage's step."""
         chunks = self.shape([shape.mesh.interleave for shape in self.listed])
-        return critical_path(times, lambda others, own: self.schedule.bubble(others, own, chunks)).estimate
+        return critical_path(self.stages, lambda others, own: self.schedule.bubble(others, own, chunks))
 
     def stage(self, place: int, kind: Kind) -> Stage:
         """One kind of stages in seconds."""
-        slots = [shape.slots[place] for shape in self.listed]
-        sends, returns = (self.shape([getattr(slot.role, name) for slot in slots]) for name in ("sends", "returns"))
+        slots = self.slots(place)
+        sends, returns = self.crossed(slots)
         layers = self.layers(slots)
         passes = {}
         for name, sent in (("forward", returns), ("backward", sends)):
-            parts = [(1, self._of_cells(self.stack.ends(name, kind)))]
-            parts += [(held, self._of_cells(self.stack.group_pass(name, unit, kind))) for unit, held in layers.items()]
+            parts = [(1, self._of_cells(self.stack.ends(name, kind, detailed=self.detailed)))]
+            parts += [(held, self._group_pass(name, unit, kind)) for unit, held in layers.items()]
             if self.stack.passes_on:
-                parts.append((sent, self._of_cells(self.stack.group_pass(name, PIPELINE, kind))))
+                parts.append((sent, self._group_pass(name, PIPELINE, kind)))
             passes[name, "all"] = summed(parts)
         late, computed, optimizer = self.update(kind, slots, layers)
         once, _ = transfers_once(late, passes, self.plan)
@@ -109,6 +152,17 @@ class Rows:
         spent = {"forward": self.count * device + computed}
         number = self.shape([slot.stages for slot in slots])
         return Stage(kind.role, self.count, (), passes, waits, optimizer, once, 0.0, number, spent)
+
+    def slots(self, place: int) -> list[Slot]:
+        """The stages of a kind, of each shape."""
+        return [shape.slots[place] for shape in self.listed]
+
+    def crossed(self, slots: Sequence[Slot]) -> tuple[Array, Array]:
+        """How many results of a micro-batch go to another stage, and how many gradients."""
+        return self.shape([slot.role.sends for slot in slots]), self.shape([slot.role.returns for slot in slots])
+
+    def _group_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
+        return self._of_cells(self.stack.group_pass(name, unit, kind, detailed=self.detailed))
 
     def _of_cells(self, one: UnitPass) -> UnitPass:
         shown = {kind: self.cell(seconds) for kind, seconds in one.shown.items()}
@@ -129,8 +183,8 @@ class Rows:
         transfers, computed, optimizer = self.stack.update(kind)
         work = StepWork(**{name: self.layered(getattr(transfers, name), kind, slots) for name in TRANSFERS})
         seconds = self.layered(computed, kind, slots)
-        for unit in self.stack.variants[0].tile.once:
-            times = layers.get(unit, 1 if self.stack.variants[0].holds(kind, unit) else 0)
+        for unit in self.once:
+            times = self.times_once(unit, kind, layers)
             own = self.stack.tile_once(unit) if np.any(times) else None
             if own is not None:
                 found = StepWork(**{name: self.cell(getattr(own[0], name)) for name in TRANSFERS})
@@ -138,29 +192,41 @@ class Rows:
                 seconds = seconds + times * self.cell(own[1])
         return work, seconds, self.layered(optimizer, kind, slots)
 
+    @property
+    def once(self) -> Iterable[str]:
+        """The units of a tile that may do something once a step."""
+        return self.stack.variants[0].times.once
+
+    def times_once(self, unit: str, kind: Kind, layers: Mapping[str, Array]) -> Array:
+        """How many of a unit a kind of stages holds."""
+        return layers.get(unit, 1 if self.stack.variants[0].holds(kind, unit) else 0)
+
     # --- memory ---
 
     @cached_property
-    def memory(self) -> tuple[Array, Array]:
-        """Bytes at the fullest moment of the fullest device, and those that are reserved there."""
+    def memory(self) -> Memory:
+        """The fullest moment of the fullest device."""
         peak: Array = None
         workspace: Array = 0
-        for place, kind in enumerate(self.kinds):
-            slots = [shape.slots[place] for shape in self.listed]
-            for point, held in self.moments(kind, slots):
-                own = self.workspace(point)
-                if peak is None:
-                    peak, workspace = held, own
-                    continue
-                if workspace is not own:
-                    workspace = np.where(held > peak, own, workspace)
-                peak = np.maximum(peak, held)
+        moment: Array = 0
+        moments = []
+        for which, point, held in self.moments():
+            own = self.workspace(point)
+            moments.append(which)
+            if peak is None:
+                peak, workspace = held, own
+                continue
+            if workspace is not own or self.detailed:
+                fuller = held > peak
+                workspace = np.where(fuller, own, workspace)
+                moment = np.where(fuller, len(moments) - 1, moment) if self.detailed else moment
+            peak = np.maximum(peak, held)
         library = HANDLES * self.plan.accelerator.matmul_workspace
         held = peak + library + workspace
         pool = np.floor(held * self.plan.stack.fragmentation + 1e-3) - held
-        return peak, held + pool + self.plan.stack.context
+        return Memory(peak, held + pool + self.plan.stack.context, moment, moments)
 
-    def workspace(self, point: Any) -> Array:
+    def workspace(self, point: Point) -> Array:
         """What the kernel of attention allocates at a moment."""
         if point.phase != BACKWARD or not point.unit:
             return 0
@@ -169,29 +235,36 @@ class Rows:
             self._live[key] = self.cell(self.stack.workspace(point.unit))
         return self._live[key]
 
-    def moments(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[tuple[Any, Array]]:
-        """Bytes at each moment of a kind of stages, of each of what they may have in flight."""
-        stocks = self.stack.stocks(kind, self.schedule)
+    def moments(self) -> Iterator[tuple[Which, Point, Array]]:
+        """Bytes at each moment of each kind of stages, of each of what they may have in flight."""
+        for number, kind in enumerate(self.kinds):
+            for variant, place, held in self.moments_of(kind, self.slots(number)):
+                yield Which(number, variant, place), kind.line.points[place], held
+
+    def moments_of(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[tuple[int, int, Array]]:
+        """The same of one kind of stages, by what is in flight and the place of the moment."""
+        stocks = self.stack.stocks(kind, self.schedule, detailed=self.detailed)
         variants = range(max(len(slot.variants) for slot in slots))
         steady = [key for key in stocks if not _flying(key[2])]
         held = {key: self.stock(key, kind, slots, 0) for key in steady}
         standing = [
-            sum((amount for (first, last, _), amount in held.items() if first <= place <= last), start)
+            sum((amount for (first, last, *_), amount in held.items() if first <= place <= last), start)
             for place, start in enumerate(self.standing(kind, slots))
         ]
         for variant in variants:
             moving = {key: self.stock(key, kind, slots, variant) for key in stocks if key not in held}
-            for place, point in enumerate(kind.line.points):
-                more = [amount for (first, last, _), amount in moving.items() if first <= place <= last]
+            for place, _ in enumerate(kind.line.points):
+                more = [amount for (first, last, *_), amount in moving.items() if first <= place <= last]
                 if more or variant == 0:
-                    yield point, sum(more, standing[place])
+                    yield variant, place, sum(more, standing[place])
 
-    def stock(self, key: Any, kind: Kind, slots: Sequence[Slot], variant: int) -> Array:
+    def stock(self, key: Stock, kind: Kind, slots: Sequence[Slot], variant: int) -> Array:
         """Bytes of what layers hold over a stretch of moments; each thing's are whole, however many there are of it."""
         times = self.times(key[2], slots, variant)
-        if self.stack.whole(key, kind, self.schedule) and np.all(times == np.rint(times)):
-            return self.cell(self.stack.stocks(kind, self.schedule)[key]) * times
-        each = self.stack.single_stocks(key, kind, self.schedule)
+        stack, order, detailed = self.stack, self.schedule, self.detailed
+        if stack.whole(key, kind, order, detailed=detailed) and np.all(times == np.rint(times)):
+            return self.cell(stack.stocks(kind, order, detailed=detailed)[key]) * times
+        each = stack.single_stocks(key, kind, order, detailed=detailed)
         return sum(truncate(self.cell(amount) * times) for amount in each)
 
     def standing(self, kind: Kind, slots: Sequence[Slot]) -> Iterator[Array]:
@@ -223,51 +296,6 @@ class Rows:
 
         return self.world.once(("times", times, id(slot), place), value)
 
-    # --- totals ---
-
-    def block(self, keys: Sequence[str]) -> Block:
-        """The rows with their totals."""
-        chosen, size = self.stack.chosen(self.rows, self.listed), self.rows["cell"].size
-        choices = {key: np.asarray(chosen[key], np.int32) for key in LAYOUT}
-        totals = {key: np.broadcast_to(np.asarray(self.total(key), float), size) for key in keys}
-        return Block(self.world.space, choices, totals)
-
-    def compiled(self, keys: Sequence[str]) -> Block:
-        """The rows with their totals, each compiled by itself; raises KeyError for a total that no plan has."""
-        chosen, size = self.stack.chosen(self.rows, self.listed), self.rows["cell"].size
-        block = Block(self.world.space, {key: np.asarray(chosen[key], np.int32) for key in LAYOUT}, {})
-        found = [compile_plan(laid_out(self.world.plan, block.layout(row))).totals for row in range(size)]
-        for key in keys:
-            if found and not any(key in totals for totals in found) and not key.startswith("comm."):
-                raise KeyError(key)
-        return replace(block, totals={key: np.array([float(one.get(key, np.nan)) for one in found]) for key in keys})
-
-    def total(self, key: str) -> Array:
-        """One total of every row; raises KeyError for one that is not put together here."""
-        if key == "time.step":
-            return self.step
-        if key == "memory.peak":
-            return self.memory[0]
-        if key == "memory.reserved":
-            return self.memory[1]
-        if key == "memory.capacity":
-            return self.plan.accelerator.memory
-        return self.of_run[key]
-
-    @cached_property
-    def of_run(self) -> dict[str, Array]:
-        """The run's totals, which follow from the step."""
-        plan = self.world.plan
-        rate = plan.run.global_batch * plan.run.seq_len / self.step
-        work = self.world.once("work", lambda: float(unmasked(plan, whole(plan)))) * PASSES / plan.run.micro_batch
-        available = self.step * plan.cluster.devices * rated(plan)
-        found = {
-            "tokens_per_second": rate,
-            "tokens_per_second_per_device": rate / plan.cluster.devices,
-            "mfu": work * plan.run.global_batch / available,
-        }
-        return {**found, **dict(run(plan, self.step))}
-
 
 def _flying(times: Any) -> bool:
     """Whether a formula counts micro-batches in flight or waiting, which differ from stage to stage of a kind."""
@@ -275,7 +303,6 @@ def _flying(times: Any) -> bool:
 
 
 FLYING = tuple(BY_NAME[name].letter for name in ("in_flight", "waiting"))
-PASSES = 3  # forward, and twice as much backward: every weight is trained
 
 
 def _together(one: StepWork, other: StepWork, times: Array) -> StepWork:

@@ -52,7 +52,16 @@ def evaluated(grid: Mapping[str, Array], run: Callable[[Mapping[str, Any]], Fact
     for covered, one in reversed(found[:-1]):
         whole = merged(covered, one, whole)
     settled: Facts = whole
-    return settled
+    return each_array(settled, narrowed) if len(found) > 1 else settled
+
+
+def narrowed(values: Array) -> Array:
+    """An array over no more axes than its values depend on: one place of each of the others."""
+    for axis in range(values.ndim):
+        first = values.take([0], axis=axis)
+        if values.shape[axis] > 1 and (values == first).all():
+            values = first
+    return values
 
 
 def _replaced(result: Any, values: Sequence[Array]) -> Any:
@@ -67,15 +76,21 @@ def _plain(value: Any) -> Any:
     return int(number) if float(number).is_integer() else number
 
 
-def mapped(value: Any, change: Callable[[Traced], Any]) -> Any:
-    """The same dataclasses, mappings and tuples with every traced value changed, in order."""
-    if isinstance(value, Traced):
+def mapped(value: Any, change: Callable[[Any], Any], what: type = Traced) -> Any:
+    """The same dataclasses, mappings and tuples with every value of a type changed, in order."""
+    if isinstance(value, what):
         return change(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{one.name: mapped(getattr(value, one.name), change) for one in fields(value)})
+        return replace(value, **{one.name: mapped(getattr(value, one.name), change, what) for one in fields(value)})
     if isinstance(value, Mapping):
-        return {key: mapped(one, change) for key, one in value.items()}
-    return tuple(mapped(one, change) for one in value) if isinstance(value, tuple | list) else value
+        return {key: mapped(one, change, what) for key, one in value.items()}
+    return tuple(mapped(one, change, what) for one in value) if isinstance(value, tuple | list) else value
+
+
+def each_array(value: Facts, change: Callable[[Array], Array]) -> Facts:
+    """The same dataclasses, mappings and tuples with every array changed."""
+    changed: Facts = mapped(value, change, np.ndarray)
+    return changed
 
 
 def _leaves(value: Any) -> Sequence[Traced]:
@@ -94,8 +109,9 @@ def merged(condition: Array, yes: Any, no: Any) -> Any:
     if is_dataclass(yes) and not isinstance(yes, type) and type(yes) is type(no):
         pairs = ((one.name, getattr(yes, one.name), getattr(no, one.name)) for one in fields(yes))
         return replace(yes, **{name: merged(condition, a, b) for name, a, b in pairs})
-    if isinstance(yes, Mapping):
-        return {key: merged(condition, yes.get(key, 0.0), no.get(key, 0.0)) for key in {**no, **yes}}
+    if isinstance(yes, Mapping) or isinstance(no, Mapping):
+        one, other = (each if isinstance(each, Mapping) else {} for each in (yes, no))
+        return {key: merged(condition, one.get(key, 0.0), other.get(key, 0.0)) for key in {**other, **one}}
     if isinstance(yes, tuple):
         if len(yes) != len(no):
             raise UnsettledError

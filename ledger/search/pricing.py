@@ -17,6 +17,7 @@ import numpy as np
 from ledger.search.blocks import Block
 from ledger.search.combining import Rows
 from ledger.search.facts import Array, UnsettledError
+from ledger.search.row_totals import RowTotals, detailed
 from ledger.search.shapes import Kind, Shape
 from ledger.search.space import Space
 from ledger.search.stacks import Stack
@@ -68,13 +69,13 @@ def _priced(
     stack: Stack, kinds: Sequence[Kind], listed: Sequence[Shape], rows: Mapping[str, Array], keys: Sequence[str]
 ) -> Block:
     """Some rows with their totals: put together from facts, or compiled one by one where that cannot be."""
-    found = Rows(stack, kinds, listed, rows)
-    if not all(one.uniform for one in stack.variants):
-        return found.compiled(keys)
     try:
-        return found.block(keys)
+        found = RowTotals(Rows(stack, kinds, listed, rows, detailed=detailed(keys)))
+        if all(one.uniform for one in stack.variants):
+            return found.block(keys)
     except (UnsettledError, KeyError):
-        return found.compiled(keys)
+        pass
+    return found.compiled(keys)
 
 
 def _variants(shared: World, piece: Piece) -> Iterator[Variant]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from ledger.books.passes import StepWork, UnitPass, UnitWork, unit_pass
 from ledger.model.pipelines import Pipeline
 from ledger.search.facts import Array
 from ledger.search.shapes import Kind, Shape
-from ledger.search.states import Reference
-from ledger.search.tiles import NEVER, TILE
-from ledger.search.variants import PIPELINE, Variant
-from ledger.search.world import World
+from ledger.search.states import Reference, References
+from ledger.search.tiles import NEVER, TILE, Stock
+from ledger.search.variants import PIPELINE, Variant, stock_key
+from ledger.search.world import Known, World
 
 
 class Stack:
@@ -61,6 +61,12 @@ class Stack:
             return table.reshape(-1, inner).take(place, axis=0)
         return table.reshape(-1).take(place)
 
+    def named(self, of: Callable[[Variant], Mapping[Any, Array]], axes: Sequence[str]) -> dict[Any, Array]:
+        """Facts by name, for every cell; what a variant lacks is 0."""
+        each = {id(one): of(one) for one in self.variants}
+        names = dict.fromkeys(name for own in each.values() for name in own)
+        return {name: self.joined(lambda one: each[id(one)].get(name, 0.0), axes) for name in names}  # noqa: B023
+
     def _places(self, used: tuple[str, ...]) -> Array:
         """Where the cells are in an array over some axes."""
 
@@ -72,11 +78,12 @@ class Stack:
 
         return self.once(("places", used), found)
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: Any, make: Callable[[], Known]) -> Known:
         """What is made once, under a key."""
         if key not in self._known:
             self._known[key] = make()
-        return self._known[key]
+        found: Known = self._known[key]
+        return found
 
     # --- layouts ---
 
@@ -132,25 +139,27 @@ class Stack:
         """Facts of weights and gradients, for every cell, with a column for each count of layers."""
         return self.joined(values, STATED)
 
-    def ends(self, name: str, kind: Kind) -> UnitPass:
+    def ends(self, name: str, kind: Kind, *, detailed: bool = False) -> UnitPass:
         """The sum of the passes of all that a kind of stage holds but layers and what it passes on."""
 
         def found() -> UnitPass:
             units = dict.fromkeys(unit for one in self.variants for unit in one.ends(name, kind))
-            return summed([(1, self.unit_pass(name, unit, kind)) for unit in units])
+            return summed([(1, lumped(self.unit_pass(name, unit, kind), detailed)) for unit in units])
 
-        result: UnitPass = self.once(("ends", name, kind.held), found)
-        return result
+        return self.once(("ends", name, kind.held, detailed), found)
 
-    def group_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
+    def group_pass(self, name: str, unit: str, kind: Kind, *, detailed: bool = False) -> UnitPass:
         """The pass of a layer of a group, or of what is passed on."""
-        result: UnitPass = self.once(("pass", name, unit), lambda: summed([(1, self.unit_pass(name, unit, kind))]))
-        return result
+
+        def found() -> UnitPass:
+            return lumped(self.unit_pass(name, unit, kind), detailed)
+
+        return self.once(("pass", name, unit, detailed), found)
 
     def unit_pass(self, name: str, unit: str, kind: Kind) -> UnitPass:
         """A unit's pass of one layer and micro-batch, for every cell."""
         key = name, unit
-        own = self._work(lambda one: one.tile.work.get(key, NOTHING), TILE)
+        own = self._work(lambda one: one.times.work.get(key, NOTHING), TILE)
         shared = self._work(lambda one: one.state_work(kind).get(key, NOTHING), STATED)
         work = added(own, shared)
         for transfers in behind_everything(self.plan.stack.overlap):  # also those kernels that weights need
@@ -190,7 +199,7 @@ class Stack:
     @property
     def passes_on(self) -> bool:
         """Whether stages do more than send what they pass on."""
-        return any(unit == PIPELINE for _, unit in self.variants[0].tile.work)
+        return any(unit == PIPELINE for _, unit in self.variants[0].times.work)
 
     def send_seconds(self) -> Array:
         """Seconds of what one stage sends to the next."""
@@ -198,8 +207,7 @@ class Stack:
 
     def update(self, kind: Kind) -> tuple[StepWork, Array, Array]:
         """Transfers of a kind of stage once a step, seconds of kernels beside them, and those of its update."""
-        result: tuple[StepWork, Array, Array] = self.once(("update", kind.held), lambda: self._update(kind))
-        return result
+        return self.once(("update", kind.held), lambda: self._update(kind))
 
     def _update(self, kind: Kind) -> tuple[StepWork, Array, Array]:
         def transfers(name: str) -> Array:
@@ -213,18 +221,17 @@ class Stack:
         """What a unit of a tile does once a step; None where it is nothing."""
 
         def found() -> tuple[StepWork, Array] | None:
-            once = [one.tile.once[unit] for one in self.variants]
+            once = [one.times.once[unit] for one in self.variants]
             if not any(np.any(each.transfers.late) or each.computed for each in once):
                 return None
 
             def transfers(name: str) -> Array:
-                return self.tiled(lambda one: getattr(one.tile.once[unit].transfers, name))
+                return self.tiled(lambda one: getattr(one.times.once[unit].transfers, name))
 
-            computed = self.tiled(lambda one: sum(one.tile.once[unit].computed.values()))
+            computed = self.tiled(lambda one: sum(one.times.once[unit].computed.values()))
             return StepWork(**{name: transfers(name) for name in TRANSFERS}), computed
 
-        result: tuple[StepWork, Array] | None = self.once(("once", unit), found)
-        return result
+        return self.once(("once", unit), found)
 
     # --- memory ---
 
@@ -233,51 +240,51 @@ class Stack:
 
         def found() -> Array:
             total = self.stated(lambda one: one.point_facts(kind)[place].lasting)
-            steps = [self._step(kind, place, references) for references in self._references(kind, place)]
+            steps = [self.step(kind, place, references) for references in self.references(kind, place)]
             return plus(total, maximum(*aligned(steps))) if steps else total
 
         return self.once(("standing", kind.held, id(kind.line), place), found)
 
-    def _references(self, kind: Kind, place: int) -> Mapping[tuple[Reference, ...], None]:
+    def references(self, kind: Kind, place: int) -> Mapping[References, None]:
         """The steps of a moment, by what layers hold meanwhile."""
         return dict.fromkeys(references for one in self.variants for references in one.point_facts(kind)[place].steps)
 
-    def _step(self, kind: Kind, place: int, references: tuple[Reference, ...]) -> Array:
+    def step(self, kind: Kind, place: int, references: References) -> Array:
         """Bytes of what layers hold while they run, with the most that stands beside it."""
         total = self.stated(lambda one: one.point_facts(kind)[place].steps.get(references, NEVER))
         for reference in references:
             total = plus(total, self.live(reference))
         return total
 
-    def stocks(self, kind: Kind, schedule: Pipeline) -> dict[Any, Array]:
-        """What layers hold from moment to moment: bytes by first and last moment, and how many there are."""
+    def stocks(self, kind: Kind, schedule: Pipeline, *, detailed: bool) -> dict[Stock, Array]:
+        """What layers hold from moment to moment: all bytes of each kind."""
 
-        def found() -> dict[Any, Array]:
-            keys = dict.fromkeys(key for one in self.variants for key in one.stocks(kind, schedule))
-            return {key: self.tiled(partial(_all_of, key, kind, schedule)) for key in keys}
+        def found() -> dict[Stock, Array]:
+            each = {id(one): one.stock_sums(kind, schedule, detailed=detailed) for one in self.variants}
+            keys = dict.fromkeys(key for own in each.values() for key in own)
+            return {key: self.tiled(lambda one: each[id(one)].get(key, 0)) for key in keys}  # noqa: B023
 
-        result: dict[Any, Array] = self.once((*_stock_key(kind, schedule),), found)
-        return result
+        return self.once((*stock_key(kind, schedule), detailed), found)
 
-    def whole(self, key: Any, kind: Kind, schedule: Pipeline) -> bool:
+    def whole(self, key: Stock, kind: Kind, schedule: Pipeline, *, detailed: bool) -> bool:
         """Whether the bytes of each are whole numbers."""
 
         def found() -> bool:
-            each = (one.stocks(kind, schedule).get(key, ()) for one in self.variants)
+            each = (one.stocks(kind, schedule, detailed=detailed).get(key, ()) for one in self.variants)
             return all(bool(np.all(amount == np.rint(np.asarray(amount, float)))) for own in each for amount in own)
 
-        result: bool = self.once((*_stock_key(kind, schedule), key, "whole"), found)
-        return result
+        return self.once((*stock_key(kind, schedule), key, "whole"), found)
 
-    def single_stocks(self, key: Any, kind: Kind, schedule: Pipeline) -> list[Array]:
+    def single_stocks(self, key: Stock, kind: Kind, schedule: Pipeline, *, detailed: bool) -> list[Array]:
         """The same of one such key, each by itself."""
 
         def found() -> list[Array]:
-            most = max(len(one.stocks(kind, schedule).get(key, ())) for one in self.variants)
-            return [self.tiled(partial(_one_of, key, place, kind, schedule)) for place in range(most)]
+            each = {id(one): one.stocks(kind, schedule, detailed=detailed).get(key, ()) for one in self.variants}
+            most = max(len(own) for own in each.values())
+            filled = {name: (*own, *([0] * (most - len(own)))) for name, own in each.items()}
+            return [self.tiled(lambda one: filled[id(one)][place]) for place in range(most)]  # noqa: B023
 
-        result: list[Array] = self.once((*_stock_key(kind, schedule), key), found)
-        return result
+        return self.once((*stock_key(kind, schedule), key), found)
 
     def live(self, reference: Reference) -> Array:
         """Bytes of a unit that runs."""
@@ -316,18 +323,6 @@ STATED = ("state",)  # one axis of all degrees that cut weights
 TRANSFERS = ("reduced", "longest", "gathered", "down", "longest_down", "up", "late")
 
 
-def _stock_key(kind: Kind, schedule: Pipeline) -> tuple[Any, ...]:
-    return "stocks", kind.held, id(kind.line), schedule.keeps_output, schedule.delays
-
-
-def _all_of(key: Any, kind: Kind, schedule: Pipeline, one: Variant) -> Array:
-    return one.stock_sums(kind, schedule).get(key, 0)
-
-
-def _one_of(key: Any, place: int, kind: Kind, schedule: Pipeline, one: Variant) -> Array:
-    return (*one.stocks(kind, schedule).get(key, ()), *([0] * (place + 1)))[place]
-
-
 def aligned(values: Sequence[Array]) -> list[Array]:
     """Values of cells so that they broadcast: those without a column for each count of layers have one column."""
     wide = any(np.ndim(one) == 2 for one in values)
@@ -340,14 +335,21 @@ def plus(one: Array, other: Array) -> Array:
     return first + second
 
 
+def lumped(one: UnitPass, detailed: bool = False) -> UnitPass:
+    """What a pass shows of transfers as one sum, unless each kind is wanted."""
+    return one if detailed else replace(one, shown={"data": sum(one.shown.values())})
+
+
 def summed(parts: Sequence[tuple[Array, UnitPass]]) -> UnitPass:
-    """So many passes one after the other; what they show of transfers is one sum."""
-    device = launch = shown = tax = weights = hidden = 0.0
+    """So many passes one after the other."""
+    device = launch = tax = weights = hidden = 0.0
+    shown: dict[str, Array] = {}
     for count, part in parts:
         device = device + count * part.device
         launch = launch + count * part.launch
-        shown = shown + count * sum(part.shown.values())
         tax = tax + count * part.tax
         weights = weights + count * part.weights
         hidden = hidden + count * part.hidden
-    return UnitPass(device, launch, {"data": shown}, tax, weights, hidden)
+        for kind, seconds in part.shown.items():
+            shown[kind] = shown.get(kind, 0.0) + count * seconds
+    return UnitPass(device, launch, shown, tax, weights, hidden)

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from ledger.arithmetic.values import Amount, maximum, truncate
+from ledger.arithmetic.values import Amount, largest, maximum, parts_of, truncate
 from ledger.books import posting
 from ledger.books.bindings import bindings
 from ledger.books.entries import STEP, Entry, Lifetime
@@ -55,6 +55,9 @@ from ledger.spec.plan import Plan
 STATE = ("tensor", "context", "expert", "data", "replicate")  # the degrees that cut weights and their states
 NAMES = (BEGINS, FULLEST, ENDS, ENTERS, DONE, *STRETCHES)
 Reference = tuple[str, str, str]  # which of these, of the pass and unit
+References = tuple[Reference, ...]
+Parts = Mapping[str, Amount]  # bytes by category
+Beside = tuple[References, Parts]  # what layers hold at a step, by name, and what stands beside it
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,15 @@ class PointFacts:
     """Bytes at one moment: those that last, and beside which sums of layers' own bytes how many more may stand."""
 
     lasting: Amount
-    steps: Mapping[tuple[Reference, ...], Amount]
+    steps: Mapping[References, Amount]
+
+
+@dataclass(frozen=True)
+class PointParts:
+    """The same by category, at the fullest of the steps beside the same bytes of layers."""
+
+    lasting: Parts
+    steps: Mapping[References, Parts]
 
 
 @dataclass(frozen=True)
@@ -149,21 +160,22 @@ def state_work(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> dict[Pass
     """What a micro-batch spends for weights and gradients, of one layer of each group, at one setting of degrees."""
     placed, single = way.placed(inputs), replace(role, layers=tuple(min(1, held) for held in role.layers))
     value = exact(bindings(placed, single))
-    entries = (entry for entry in _entries(way, single, placed, value) if entry.per != STEP)
+    entries = (entry for entry in sharing_entries(way, single, placed, value) if entry.per != STEP)
     return dict(unit_works(priced(tuple(entries), placed, value), placed))
 
 
 def update_times(way: Sharing, role: Role, inputs: Mapping[str, Any]) -> UpdateTimes:
     """What a device spends for weights and gradients once a step, at one setting of degrees and of its layers."""
-    placed, held = way.placed(inputs), replace(role, layers=_layers(role, inputs))
+    placed, held = way.placed(inputs), replace(role, layers=layers_of(role, inputs))
     value = exact(bindings(placed, held))
-    entries = (entry for entry in _entries(way, held, placed, value) if entry.per == STEP)
+    entries = (entry for entry in sharing_entries(way, held, placed, value) if entry.per == STEP)
     rows = priced(tuple(entries), placed, value)
     optimizer = sum(row.seconds * row.times for row in rows if row.when == "optimizer" and not moves(row))
     return UpdateTimes(once_work(rows), optimizer)
 
 
-def _entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Iterator[Entry]:
+def sharing_entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Iterator[Entry]:
+    """What a role does for weights and gradients."""
     found = program(placed, role, held_units(way.units, way.plan, role))
     yield from posting.of_exchanges(found, placed, value)
     yield from posting.of_update(found, placed, value)
@@ -172,46 +184,75 @@ def _entries(way: Sharing, role: Role, placed: Plan, value: Value) -> Iterator[E
 
 def point_facts(way: Sharing, role: Role, line: Timeline, inputs: Mapping[str, Any]) -> tuple[PointFacts, ...]:
     """What a role holds at each moment beside what its layers do, at one setting of the degrees and of its layers."""
+    points = _points(way, role, line, range(len(line.points)), inputs)
+    return tuple(PointFacts(sum(lasting.values()), _most(steps)) for lasting, steps in points)
+
+
+def point_parts(way: Sharing, role: Role, line: Timeline, place: int, inputs: Mapping[str, Any]) -> PointParts:
+    """The same of one moment, by category."""
+    ((lasting, steps),) = _points(way, role, line, (place,), inputs)
+    return PointParts(lasting, _fullest(steps))
+
+
+def _points(
+    way: Sharing, role: Role, line: Timeline, places: Sequence[int], inputs: Mapping[str, Any]
+) -> Iterator[tuple[Parts, Sequence[Beside]]]:
+    """At moments: bytes that last, by category, and at the steps of what runs those beside bytes of layers."""
     plan, mine, placed = way.plan, way.units, way.placed(inputs)
-    held = replace(role, layers=_layers(role, inputs))
+    held = replace(role, layers=layers_of(role, inputs))
     found = program(placed, held, held_units(mine, plan, role))
     value = exact(bindings(placed, held))
     moments = Referring(found, placed, line)
-    lasting = [0] * len(line.points)
-    for entry in (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments)):
-        if entry.amount and entry.times:
-            amount = held_bytes(entry, value)
-            for place in alive(entry):
-                lasting[place] = lasting[place] + amount
-    running = {line.points.index(point): tuple(_steps(moments, point, value)) for point in moments.points}
-    return tuple(PointFacts(bytes_, _fullest(running.get(place, ()))) for place, bytes_ in enumerate(lasting))
+    entries = (*holdings.of_weights(found, placed, line, value), *holdings.of_gradients(moments))
+    wanted = [entry for entry in entries if entry.amount and entry.times and not set(places).isdisjoint(alive(entry))]
+    stocks = [(alive(entry), entry.resource.category, held_bytes(entry, value)) for entry in wanted]
+    for place in places:
+        lasting: dict[str, Amount] = {}
+        for there, category, amount in stocks:
+            if place in there:
+                lasting[category] = lasting.get(category, 0) + amount
+        point = line.points[place]
+        yield lasting, tuple(_steps(moments, point, value)) if point.unit in moments.units else ()
 
 
-def _fullest(steps: Sequence[tuple[tuple[Reference, ...], Amount]]) -> dict[tuple[Reference, ...], Amount]:
-    """Of the steps beside the same bytes of layers, those with most bytes more."""
-    found: dict[tuple[Reference, ...], Amount] = {}
-    for references, amount in steps:
+def _most(steps: Sequence[Beside]) -> dict[References, Amount]:
+    """Of the steps beside the same bytes of layers, the most bytes more."""
+    found: dict[References, Amount] = {}
+    for references, parts in steps:
+        amount = sum(parts.values())
         found[references] = maximum(found[references], amount) if references in found else amount
     return found
 
 
-def _steps(moments: Moments, point: Any, value: Value) -> Iterator[tuple[tuple[Reference, ...], Amount]]:
+def _fullest(steps: Sequence[Beside]) -> dict[References, Parts]:
+    """Of the steps beside the same bytes of layers, the fullest."""
+    alike: dict[References, list[Parts]] = {}
+    for references, parts in steps:
+        alike.setdefault(references, []).append(parts)
+    return {
+        references: parts_of(largest(each, lambda parts: sum(parts.values())), each, lambda parts: parts)
+        for references, each in alike.items()
+    }
+
+
+def _steps(moments: Moments, point: Any, value: Value) -> Iterator[Beside]:
     chosen = moments.alive(point)[1:-1]
     for step in moments.steps(point, chosen):
         yield _split(step, point.phase, value)
 
 
-def _split(step: Step, phase: str, value: Value) -> tuple[tuple[Reference, ...], Amount]:
+def _split(step: Step, phase: str, value: Value) -> Beside:
     references: list[Reference] = []
-    amount: Amount = 0
+    parts: dict[str, Amount] = {}
     for each in step.held:
         if not isinstance(each, Allocation):
             raise UnsettledError
         if each.cause.name in NAMES:
             references.append((each.cause.name, phase, each.cause.unit))
         elif each.amount and each.times:
-            amount = amount + truncate(value(each.amount) * value(each.times))
-    return tuple(references), amount
+            amount = truncate(value(each.amount) * value(each.times))
+            parts[each.category] = parts.get(each.category, 0) + amount
+    return tuple(references), parts
 
 
 def held_bytes(entry: Entry, value: Value) -> Amount:
@@ -226,5 +267,6 @@ def alive(entry: Entry) -> range:
     return range(entry.when.first, entry.when.last + 1)
 
 
-def _layers(role: Role, inputs: Mapping[str, Any]) -> tuple[Amount, ...]:
+def layers_of(role: Role, inputs: Mapping[str, Any]) -> tuple[Amount, ...]:
+    """The layers of each group that a device holds, where a role holds any."""
     return tuple(inputs[f"layers.{place}"] if held else 0 for place, held in enumerate(role.layers))

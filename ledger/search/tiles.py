@@ -6,9 +6,11 @@ layer of each group, and for one micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from typing import Any
 
 import sympy
@@ -23,7 +25,7 @@ from ledger.books.memory import holdings
 from ledger.books.memory.expert_span import AFTER, span
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.outside import temporaries
-from ledger.books.memory.passing import passes, standing
+from ledger.books.memory.passing import categories, passes, standing
 from ledger.books.memory.steps import weight_gradients
 from ledger.books.memory.timeline import FORWARD, Timeline
 from ledger.books.overlap import moves
@@ -34,11 +36,13 @@ from ledger.model.operations import total
 from ledger.model.program import Program, sends
 from ledger.model.schedule import Role, schedule
 from ledger.model.sharding import EXPERT, Sharding
+from ledger.model.tensors import Tensor
 from ledger.model.units import Unit, builder, units
 from ledger.spec.plan import Plan
 
 TILE = ("tensor", "context", "expert", "micro_batch")  # the sizes that cut a tile
 PassOf = tuple[str, str]  # forward or backward, and the unit
+Counts = Callable[[Tensor], bool]
 
 
 # Bytes alive in one pass of a unit: as it begins, at the fullest step, at the end but weights' gradients. Of a layer
@@ -58,14 +62,21 @@ class OnceWork:
 
 
 @dataclass(frozen=True)
-class TileFacts:
-    """One layer of each group, and each end of the model. `live` by pass, unit and whether gradients are added to.
-
-    `work` is that of one micro-batch. `workspace`: bytes that the attention of a unit's backward allocates for itself.
-    """
+class TileTimes:
+    """What one layer of each group, and each end of the model, takes in one micro-batch, and once a step."""
 
     work: Mapping[PassOf, UnitWork]
     once: Mapping[str, OnceWork]
+
+
+@dataclass(frozen=True)
+class TileFacts:
+    """What one layer of each group, and each end of the model, holds.
+
+    `live` by pass, unit and whether gradients are added to. `workspace`: bytes that the attention of a unit's backward
+    allocates for itself.
+    """
+
     live: Mapping[tuple[str, str, bool], Mapping[str, Amount]]
     workspace: Mapping[str, Amount]
 
@@ -94,18 +105,28 @@ def sized(plan: Plan, inputs: Mapping[str, Amount], count: int = 1) -> Plan:
 DEGREES = ("data", "tensor", "pipeline", "context", "expert", "replicate")
 
 
-def tile_facts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) -> TileFacts:
-    """The facts at one setting of tensor, context, expert and micro_batch."""
+def tile_times(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) -> TileTimes:
+    """The seconds at one setting of tensor, context, expert and micro_batch."""
     placed = sized(plan, inputs)
-    role = whole_role(placed)
-    value = exact(bindings(placed, role))
-    passed_on = posting.of_sends(sends(placed, role))
-    rows = priced((*posting.of_units(mine, placed), *posting.of_host_activations(mine), *passed_on), placed, value)
-    names = tuple(dict.fromkeys(row.cause.unit for row in rows))
-    within = [row for row in rows if not _between_stages(row)]
+    value = exact(bindings(placed, whole_role(placed)))
+    rows = priced(tile_entries(placed, mine), placed, value)
+    names = dict.fromkeys(row.cause.unit for row in rows)
+    once = {name: once_work([row for row in rows if row.cause.unit == name]) for name in names}
+    return TileTimes(dict(unit_works(rows, placed)), once)
+
+
+def tile_entries(placed: Plan, mine: tuple[Unit, ...]) -> tuple[Entry, ...]:
+    """What units compute and send, all but what goes from stage to stage."""
+    passed_on = posting.of_sends(sends(placed, whole_role(placed)))
+    within = (entry for entry in passed_on if not between_stages(entry))
+    return *posting.of_units(mine, placed), *posting.of_host_activations(mine), *within
+
+
+def tile_facts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) -> TileFacts:
+    """What is held at one setting of tensor, context, expert and micro_batch."""
+    placed = sized(plan, inputs)
+    value = exact(bindings(placed, whole_role(placed)))
     return TileFacts(
-        dict(unit_works(within, placed)),
-        {name: once_work([row for row in within if row.cause.unit == name]) for name in names},
         {
             (phase, unit.name, added): dict(live(unit, phase, steps, value))
             for unit in mine
@@ -116,8 +137,29 @@ def tile_facts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) ->
     )
 
 
-def _between_stages(row: KernelTime) -> bool:
-    return moves(row) and getattr(row.kind, "cargo", "") == "pipeline"
+# What is alive by pass, unit and whether gradients add up, then by which of the amounts of a pass, and by category.
+TileParts = Mapping[tuple[str, str, bool], Mapping[str, Mapping[str, Amount]]]
+
+
+def tile_parts(plan: Plan, mine: tuple[Unit, ...], inputs: Mapping[str, Any]) -> TileParts:
+    """What is alive by category, at one setting of tensor, context, expert and micro_batch."""
+    placed = sized(plan, inputs)
+    value = exact(bindings(placed, whole_role(placed)))
+    found: dict[tuple[str, str, bool], dict[str, dict[str, Amount]]] = {}
+    for unit, added in product(mine, (False, True)):
+        of = categories(unit)
+        for phase, steps in passes(unit, added=added):
+            names = {of(tensor) for step in steps for tensor in step.tensors if not standing(tensor)}
+            own = found.setdefault((phase, unit.name, added), {})
+            for category in sorted(names):
+                for name, amount in live(unit, phase, steps, value, lambda t: of(t) == category):  # noqa: B023
+                    own.setdefault(name, {})[category] = amount
+    return found
+
+
+def between_stages(entry: Entry) -> bool:
+    """Whether something goes from one stage to another."""
+    return entry.resource.axis == "pipeline"
 
 
 def priced(entries: Sequence[Entry], plan: Plan, value: Value) -> list[KernelTime]:
@@ -146,24 +188,27 @@ def once_work(rows: Sequence[KernelTime]) -> OnceWork:
     return OnceWork(step_work(rows), computed)
 
 
-def live(unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value) -> Iterator[tuple[str, Amount]]:
-    """What is alive in a pass, as far as no other unit holds it."""
-    yield BEGINS, _held(steps[0], value)
-    yield FULLEST, _fullest(steps, value)
-    yield ENDS, _held(steps[-1], value, weight_gradients(unit))
+def live(
+    unit: Unit, phase: str, steps: Sequence[LiveTensors], value: Value, counts: Counts = lambda _: True
+) -> Iterator[tuple[str, Amount]]:
+    """What is alive in a pass, as far as no other unit holds it; of tensors that do not count, nothing."""
+    held, fullest = partial(_held, value=value, counts=counts), partial(_fullest, value=value, counts=counts)
+    yield BEGINS, held(steps[0])
+    yield FULLEST, fullest(steps)
+    yield ENDS, held(steps[-1], without=weight_gradients(unit))
     written = expert_gradients(unit)
     if not written:
         return
     there = span(unit, phase, steps)
-    enters = _held(_between(steps, there.first), value)
+    enters = held(_between(steps, there.first))
     done = _between(steps, there.last + 1)
-    kept, own = _held(done, value, written), _held(_only(done, written), value)
+    kept, own = held(done, without=written), held(_only(done, written))
     yield ENTERS, enters
     yield DONE, kept
     gone = written if phase != FORWARD else frozenset[str]()
     for stretch, (name, less) in enumerate(zip(STRETCHES, (enters, enters, kept + own, kept), strict=True)):
         mine = [step for place, step in enumerate(steps) if there.stretch(place) == stretch]
-        yield name, _fullest(mine, value, gone if stretch == AFTER else frozenset()) - less if mine else NEVER
+        yield name, fullest(mine, without=gone if stretch == AFTER else frozenset()) - less if mine else NEVER
 
 
 def expert_gradients(unit: Unit) -> frozenset[str]:
@@ -182,12 +227,14 @@ def _only(alive: LiveTensors, names: frozenset[str]) -> LiveTensors:
     return LiveTensors(alive.step, tuple(tensor for tensor in alive.tensors if tensor.name in names))
 
 
-def _held(step: LiveTensors, value: Value, without: frozenset[str] = frozenset()) -> Amount:
+def _held(step: LiveTensors, value: Value, counts: Counts, without: frozenset[str] = frozenset()) -> Amount:
     kept = (tensor for tensor in step.tensors if not standing(tensor) and tensor.name not in without)
-    return sum(truncate(value(tensor.bytes())) for tensor in kept)
+    return sum(truncate(value(tensor.bytes())) for tensor in kept if counts(tensor))
 
 
-def _fullest(steps: Sequence[LiveTensors], value: Value, without: frozenset[str] = frozenset()) -> Amount:
+def _fullest(
+    steps: Sequence[LiveTensors], value: Value, counts: Counts, without: frozenset[str] = frozenset()
+) -> Amount:
     """Bytes of the fullest step; one all of whose tensors are alive at another one is never the fullest alone."""
     sets = [frozenset(id(tensor) for tensor in step.tensors) for step in steps]
     widest = [
@@ -195,7 +242,7 @@ def _fullest(steps: Sequence[LiveTensors], value: Value, without: frozenset[str]
     ]
     sizes = {id(tensor): truncate(value(tensor.bytes())) for place in widest for tensor in steps[place].tensors}
     fullest = largest(widest, lambda place: sum(sizes[id(tensor)] for tensor in steps[place].tensors))
-    return pick(fullest, [_held(steps[place], value, without) for place in widest])
+    return pick(fullest, [_held(steps[place], value, counts, without) for place in widest])
 
 
 def workspace(unit: Unit, value: Value) -> Amount:
@@ -207,23 +254,30 @@ def workspace(unit: Unit, value: Value) -> Amount:
 def send_seconds(plan: Plan, inputs: Mapping[str, Any]) -> Amount:
     """The longest of what a stage sends to the next, in seconds."""
     placed = sized(plan, inputs)
-    role = whole_role(placed)
-    value = exact(bindings(placed, role))
-    rows = priced(tuple(posting.of_sends(sends(placed, role))), placed, value)
-    return largest_of(row.seconds for row in rows if _between_stages(row))
+    value = exact(bindings(placed, whole_role(placed)))
+    return largest_of(row.seconds for row in priced(sent_entries(placed), placed, value))
 
 
-# Bytes of each by first and last moment, and how many of them there are.
-Stocks = Mapping[tuple[int, int, sympy.Expr], tuple[Amount, ...]]
+def sent_entries(placed: Plan) -> tuple[Entry, ...]:
+    """What goes from stage to stage."""
+    return tuple(entry for entry in posting.of_sends(sends(placed, whole_role(placed))) if between_stages(entry))
 
 
-def tile_stocks(plan: Plan, mine: tuple[Unit, ...], line: Timeline, inputs: Mapping[str, Any]) -> Stocks:
+# Bytes of each by first and last moment, how many of them there are, and their category, where that is told apart.
+Stock = tuple[int, int, sympy.Expr, str]
+Stocks = Mapping[Stock, tuple[Amount, ...]]
+
+
+def tile_stocks(
+    plan: Plan, mine: tuple[Unit, ...], line: Timeline, inputs: Mapping[str, Any], *, detailed: bool
+) -> Stocks:
     """What the layers of a role hold from moment to moment; how many layers and micro-batches do stays a formula."""
     placed = sized(plan, inputs)
     value = exact(bindings(placed, whole_role(placed)))
-    found: dict[tuple[int, int, sympy.Expr], tuple[Amount, ...]] = {}
+    found: dict[Stock, tuple[Amount, ...]] = {}
     for entry in holdings.of_layers(Program(mine, (), (), Sharding(0, ())), placed, line):
         if entry.amount and entry.times and isinstance(entry.when, Lifetime):
-            key = entry.when.first, entry.when.last, entry.times
+            category = entry.resource.category if detailed else ""
+            key = entry.when.first, entry.when.last, entry.times, category
             found[key] = (*found.get(key, ()), value(entry.amount))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,25 +12,42 @@ import numpy as np
 from ledger.books.passes import UnitWork
 from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.pipelines import PIPELINES, Pipeline
+from ledger.model.schedule import Role
 from ledger.model.units import Unit, compute_precision
-from ledger.search.facts import Array, evaluated
+from ledger.search.facts import Array, Facts, evaluated
 from ledger.search.shapes import Kind, Lines
 from ledger.search.space import LAYOUT, Layout, laid_out
 from ledger.search.states import (
     PointFacts,
+    PointParts,
     Sharing,
     UpdateTimes,
     any_moments,
     held_units,
     point_facts,
+    point_parts,
     state_work,
     update_times,
 )
-from ledger.search.tiles import TILE, PassOf, TileFacts, send_seconds, tile_facts, tile_stocks, tile_units
+from ledger.search.tiles import (
+    TILE,
+    PassOf,
+    Stock,
+    Stocks,
+    TileFacts,
+    TileTimes,
+    send_seconds,
+    tile_facts,
+    tile_stocks,
+    tile_times,
+    tile_units,
+)
 from ledger.search.world import States, World
 from ledger.spec.plan import Plan
 
 PIPELINE = "pipeline"
+Grid = Callable[[], tuple[Mapping[str, Array], Array]]  # values of inputs, and where these are legal
+SENT = (*TILE, "data", "pipeline")  # what decides what a stage sends to the next
 
 
 @dataclass(frozen=True)
@@ -152,17 +169,36 @@ class Variant:
 
     # --- facts of layers ---
 
+    def timed(self, key: tuple[Any, ...], over: Grid, run: Callable[[Plan, Mapping[str, Any]], Facts]) -> Facts:
+        """Seconds that `run` says of the plan, over a grid."""
+
+        def found() -> Facts:
+            grid, legal = over()
+            return evaluated(grid, lambda inputs: run(self.plan, inputs), legal)
+
+        return self.world.once(key, found)
+
+    @cached_property
+    def times(self) -> TileTimes:
+        """What layers take, over the sizes of a tile."""
+        mine = self.units
+        run = lambda plan, inputs: tile_times(plan, mine, inputs)  # noqa: E731
+        return self.timed(("times", self.tile_key), lambda: self.sizes(TILE), run)
+
+    def sizes(self, axes: tuple[str, ...]) -> tuple[Mapping[str, Array], Array]:
+        """The sizes of layers, and which of them any layout may have."""
+        return self.world.grid(axes), self.legal_of_layers(axes)
+
     @cached_property
     def tile(self) -> TileFacts:
-        """What layers compute and hold, over the sizes of a tile."""
-        plan, mine = self.plan, self.units
-        legal = self._legal_tiles
-        return self.world.once(
-            ("tile", self.tile_key),
-            lambda: evaluated(self.world.grid(TILE), lambda inputs: tile_facts(plan, mine, inputs), legal),
-        )
+        """What layers hold, over the sizes of a tile."""
+        return self.of_tiles("tile", lambda inputs: tile_facts(self.plan, self.units, inputs))
 
-    def _legal_of_layers(self, axes: tuple[str, ...]) -> Array:
+    def of_tiles(self, name: Any, run: Callable[[Mapping[str, Any]], Facts]) -> Facts:
+        """What `run` says of layers, over the sizes of a tile."""
+        return self.world.once((name, self.tile_key), lambda: evaluated(self.world.grid(TILE), run, self.legal_tiles))
+
+    def legal_of_layers(self, axes: tuple[str, ...]) -> Array:
         """Sizes that any layout may have whose layers are cut alike, however it shares its weights."""
         values, found = self.world.space.values, np.zeros([self.world.lengths[axis] for axis in axes], bool)
         cut = {"tensor": self.layers.tensor, "context": self.layers.context, "expert": self.layers.expert}
@@ -173,37 +209,35 @@ class Variant:
         return found
 
     @cached_property
-    def _legal_tiles(self) -> Array:
-        return self._legal_of_layers(TILE)
+    def legal_tiles(self) -> Array:
+        """Sizes of a tile that any such layout may have."""
+        return self.legal_of_layers(TILE)
 
     @cached_property
     def send_seconds(self) -> Array:
         """Seconds of what one stage sends to the next, over a tile, `data` and `pipeline`."""
-        axes, plan = (*TILE, "data", "pipeline"), self.plan
-        key = "send", replace_recompute(self.layers), compute_precision(plan)
-        legal = self._legal_of_layers(axes)
-        return self.world.once(
-            key, lambda: evaluated(self.world.grid(axes), lambda inputs: send_seconds(plan, inputs), legal)
-        )
+        return self.timed(self.send_key("send"), lambda: self.sizes(SENT), send_seconds)
 
-    def stock_sums(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, Array]:
-        """What layers hold from moment to moment, all of each kind together."""
-        key = "sums", self.tile_key, kind.held, id(kind.line), schedule.keeps_output, schedule.delays
-        return self.world.once(key, lambda: {key: sum(each) for key, each in self.stocks(kind, schedule).items()})
+    def send_key(self, name: str) -> tuple[Any, ...]:
+        """What decides what a stage sends to the next."""
+        return name, replace_recompute(self.layers), compute_precision(self.plan)
 
-    def stocks(self, kind: Kind, schedule: Pipeline) -> Mapping[Any, tuple[Array, ...]]:
-        """What layers hold from moment to moment, over the sizes of a tile."""
-        key = "stocks", self.tile_key, kind.held, id(kind.line), schedule.keeps_output, schedule.delays
+    def stocks(self, kind: Kind, schedule: Pipeline, *, detailed: bool) -> Stocks:
+        """What layers hold from moment to moment, over the sizes of a tile; `detailed`: each category by itself."""
         name = next(name for name, one in PIPELINES.items() if one is schedule)
         plan = replace(self.plan, parallelism=replace(self.plan.parallelism, schedule=name))
 
-        def found() -> Mapping[Any, tuple[Array, ...]]:
+        def run(inputs: Mapping[str, Any]) -> Stocks:
             units = held_units(self.units, plan, kind.role)
-            return evaluated(
-                self.world.grid(TILE), lambda inputs: tile_stocks(plan, units, kind.line, inputs), self._legal_tiles
-            )
+            return tile_stocks(plan, units, kind.line, inputs, detailed=detailed)
 
-        return self.world.once(key, found)
+        return self.of_tiles((*stock_key(kind, schedule), detailed), run)
+
+    def stock_sums(self, kind: Kind, schedule: Pipeline, *, detailed: bool) -> Mapping[Stock, Array]:
+        """The same, all of each kind together."""
+        key = "sums", self.tile_key, *stock_key(kind, schedule), detailed
+        each = self.stocks(kind, schedule, detailed=detailed)
+        return self.world.once(key, lambda: {stock: sum(amounts) for stock, amounts in each.items()})
 
     # --- facts of sharing ---
 
@@ -215,7 +249,7 @@ class Variant:
 
     def state_grid(self, held: tuple[bool, ...]) -> dict[str, Array]:
         """The degrees, a row each, and the layers of stages of a kind, a column each."""
-        grid = {name: column[:, None] for name, column in self._degrees.items()}
+        grid = {name: column[:, None] for name, column in self.degrees.items()}
         for group, _ in enumerate(self.plan.model.groups):
             if held[2 + group]:
                 counts = np.array([layers[group] for layers in self.world.layer_list(held)], dtype=float)
@@ -223,25 +257,29 @@ class Variant:
         return grid
 
     @property
-    def _degrees(self) -> dict[str, Array]:
+    def degrees(self) -> dict[str, Array]:
+        """The degrees that cut weights and their states, a row each."""
         columns = self.states.columns
         rest = columns["tensor"] * columns["context"] * columns["data"]
         return {**columns, "pipeline": np.maximum(1, self.plan.cluster.devices // rest)}
 
     def state_work(self, kind: Kind) -> Mapping[PassOf, UnitWork]:
         """What stages of a kind spend for weights and gradients in a micro-batch, of one layer of each group."""
-
-        def found() -> Mapping[PassOf, UnitWork]:
-            return evaluated(self._degrees, lambda inputs: state_work(self.sharing, kind.role, inputs))
-
-        return self.world.once(("work", self.sharing_key, kind.held), found)
+        return self.shared("work", kind, False, state_work)
 
     def update_times(self, kind: Kind) -> UpdateTimes:
         """What stages of a kind spend for weights and gradients once a step."""
-        key = "update", self.sharing_key, kind.held
-        run = lambda inputs: update_times(self.sharing, kind.role, inputs)  # noqa: E731
-        found: UpdateTimes = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
-        return found
+        return self.shared("update", kind, True, update_times)
+
+    def shared(
+        self, name: str, kind: Kind, deep: bool, run: Callable[[Sharing, Role, Mapping[str, Any]], Facts]
+    ) -> Facts:
+        """What `run` says of the weights of a kind of stage, over its degrees, and its layers where it is `deep`."""
+        return self.timed(
+            (name, self.sharing_key, kind.held),
+            lambda: (self.state_grid(kind.held) if deep else self.degrees, True),
+            lambda plan, inputs: run(replace(self.sharing, plan=plan), kind.role, inputs),
+        )
 
     def point_facts(self, kind: Kind) -> tuple[PointFacts, ...]:
         """What stages of a kind hold of weights and gradients, moment by moment."""
@@ -249,6 +287,12 @@ class Variant:
         run = lambda inputs: point_facts(self.sharing, kind.role, kind.line, inputs)  # noqa: E731
         found: tuple[PointFacts, ...] = self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
         return found
+
+    def point_parts(self, kind: Kind, place: int) -> PointParts:
+        """The same of one moment, by category."""
+        key = "point parts", self.sharing_key, kind.held, id(kind.line), place
+        run = lambda inputs: point_parts(self.sharing, kind.role, kind.line, place, inputs)  # noqa: E731
+        return self.world.once(key, lambda: evaluated(self.state_grid(kind.held), run))
 
     @cached_property
     def adds(self) -> bool:
@@ -266,8 +310,13 @@ class Variant:
 
     def ends(self, name: str, kind: Kind) -> list[str]:
         """The units that a pass runs of all that stages of a kind hold, but layers and what they pass on."""
-        units = {unit for phase, unit in (*self.tile.work, *self.state_work(kind)) if phase == name}
+        units = {unit for phase, unit in (*self.times.work, *self.state_work(kind)) if phase == name}
         return [unit for unit in sorted(units) if self.holds(kind, unit)]
+
+
+def stock_key(kind: Kind, schedule: Pipeline) -> tuple[Any, ...]:
+    """What decides what layers hold from moment to moment, beside what they are."""
+    return "stocks", kind.held, id(kind.line), schedule.keeps_output, schedule.delays
 
 
 def replace_recompute(layers: Layers) -> Layers:
