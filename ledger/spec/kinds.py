@@ -9,6 +9,7 @@ from typing import Any
 from ledger.spec.evidence import EVIDENCE
 from ledger.spec.parts import PartOf, ValuesOf, definition_name, header_of, nested_types, spec_type
 from ledger.spec.plan import Accelerator, Cluster, Model, Optimizer, Plan, Precision, Price, Stack
+from ledger.spec.publication import Publication, Spelling
 from ledger.spec.suite import Suite
 from ledger.spec.value_types import ValueType
 
@@ -16,9 +17,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LIBRARY_PARTS: Mapping[str, type] = {
     header_of(cls).kind: cls for cls in (Accelerator, Cluster, Price, Model, Precision, Optimizer, Stack)
 }
+# Parts of the library that no plan names: what is known of published runs.
+BESIDE_PLANS: Mapping[str, type] = {header_of(cls).kind: cls for cls in (Publication, Spelling)}
 TYPES: Mapping[str, ValueType] = {
     "plan": ValuesOf(Plan),
-    **{kind: PartOf(cls) for kind, cls in LIBRARY_PARTS.items()},
+    **{kind: PartOf(cls) for kind, cls in {**LIBRARY_PARTS, **BESIDE_PLANS}.items()},
     "evidence": EVIDENCE,
     "suite": PartOf(Suite),
 }

@@ -22,6 +22,8 @@ FOLDERS: Mapping[str, str] = {
     "optimizer": "optimizers",
     "stack": "stacks",
     "evidence": "evidence",
+    "publication": "publications",
+    "spelling": "spellings",
     "lecture": "lecture",
     "suite": "verify",
 }

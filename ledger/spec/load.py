@@ -30,6 +30,7 @@ from ledger.spec.plan import (
     Reading,
     Stack,
 )
+from ledger.spec.publication import Publication, Spelling
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read, read_again
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
@@ -154,9 +155,19 @@ def load_optimizer(given: str | Path) -> Optimizer:
     return _load(given, Optimizer, default_library())
 
 
-def load_stack(given: str | Path) -> Stack:
+def load_stack(given: str | Path, *, library: Library | None = None) -> Stack:
     """The software stack of a name or a file; raises SpecError."""
-    return _load(given, Stack, default_library())
+    return _load(given, Stack, library or default_library())
+
+
+def load_publication(given: str | Path, *, library: Library | None = None) -> Publication:
+    """What a publication states of its runs, by its name or from a file; raises SpecError."""
+    return _load(given, Publication, library or default_library())
+
+
+def load_spelling(given: str | Path, *, library: Library | None = None) -> Spelling:
+    """How publications spell what a column says, by the column's name or from a file; raises SpecError."""
+    return _load(given, Spelling, library or default_library())
 
 
 def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:

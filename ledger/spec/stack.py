@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
 from ledger.spec.parts import At, Nested, PartHeader
-from ledger.spec.structures import ListOf, Row, Values, quantity
-from ledger.spec.values import Choice, Integer, Size, String
+from ledger.spec.structures import ListOf, MappingOf, Row, Values, quantity
+from ledger.spec.values import Anything, Choice, Integer, Size, String
 
 HOST_TIME = quantity("s", zero=True)
 RATIO = quantity("1", greatest=1000)
@@ -149,6 +150,36 @@ class Replay:
     ] = "by_weight"
 
 
+@dataclass(frozen=True)
+class Defaults:
+    """What the software does where the description of a run does not say; a plan says all of it."""
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What the software does where a published run does not say; no plan reads it.", sourced=True
+    )
+
+    formats: Annotated[
+        Mapping[str, Any], MappingOf(Anything()), "The precision that it takes for each word for a dtype: `bf16`, `fp8`."
+    ] = field(default_factory=dict, hash=False)
+    recompute: Annotated[
+        Mapping[str, Any], MappingOf(Anything()), "What its own words for recompute mean, beside none and full."
+    ] = field(default_factory=dict, hash=False)
+    plan: Annotated[
+        Mapping[str, Any], MappingOf(Anything()), "Paths of a plan, such as `parallelism.sequence: regather`."
+    ] = field(default_factory=dict, hash=False)
+    ungated: Annotated[
+        Mapping[str, Any],
+        MappingOf(Anything()),
+        "Paths of the model where its feed-forward part has no gate; `{seq_len}` stands for the run's own number.",
+    ] = field(default_factory=dict, hash=False)
+    compiled: Annotated[str, String(), "The stack that is the same software under torch.compile."] = ""
+    stages: Annotated[
+        str,
+        Choice("even", "by_matmuls"),
+        "Layers of pipeline stages: as many in each, or as much of the matmuls, those of the head counted (nanotron).",
+    ] = "even"
+
+
 # Where the fields of a replay stood before they were a part of their own.
 REPLAYED = ("allocator.expandable", "allocator.recorded", "gather_buffers", "recounts", "transfers", "update")
 
@@ -259,6 +290,7 @@ class Stack:
         "each by itself; tied ones are always left to the root.",
     ] = "root"
     replay: Annotated[Replay, Replay.spec.meaning] = Replay()
+    defaults: Annotated[Defaults, Defaults.spec.meaning] = Defaults()
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
     call: Annotated[
         float,

@@ -16,7 +16,7 @@ from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.predictions import measured_step, predict_rows
-from ledger.lab.score.row_layout import SkippedError, stages_by_compute
+from ledger.lab.score.row_layout import stages_by_compute
 from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.rows import summarise
 from ledger.model.schedule import roles

@@ -36,6 +36,7 @@ def _row(row: ScoreRow) -> dict[str, Any]:
         "predicted_peak_mem_gib": None if row.memory is None else row.memory / GIB,
         "measured_peak_mem_gib": None if row.measured_memory is None else row.measured_memory / GIB,
         "mem_error": row.memory_error,
+        "mem_convention": row.convention,
         "counts": {"time": row.counts_time, "mem": row.counts_memory},
         "needed_bytes": row.needed,
         "capacity_bytes": row.capacity,
@@ -49,12 +50,16 @@ def _row(row: ScoreRow) -> dict[str, Any]:
 
 
 def _source(errors: SourceErrors) -> dict[str, Any]:
-    return {"rows": errors.rows, "skipped": errors.skipped, "time": vars(errors.time), "mem": vars(errors.mem)}
+    return {
+        "rows": errors.rows,
+        "skipped": errors.skipped, "time": vars(errors.time), "mem": vars(errors.mem),
+        "mem_unstated": vars(errors.mem_unstated),
+    }
 
 
 def _overall(errors: OverallErrors) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    for kind, summary in (("time", errors.time), ("mem", errors.mem)):
+    for kind, summary in (("time", errors.time), ("mem", errors.mem), ("mem_unstated", errors.mem_unstated)):
         figures[f"{kind}_mape"] = summary.absolute
         figures[f"{kind}_median"] = summary.median
         figures[f"{kind}_bias"] = summary.signed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ledger.evidence.tables import TableRow
@@ -14,7 +14,7 @@ class Facts:
     """The numbers and words of one row; None or empty for what was not published. Bytes, seconds, sequences.
 
     `stack`: the software of a run of one's own, by its name in the library or as a path; publications are known by
-    their `source_id`.
+    their `source_id`. `paths`: cells of columns that are paths of a plan; `cells`: every cell as it is written.
     """
 
     id: str
@@ -32,6 +32,13 @@ class Facts:
     score_mem: str | None
     notes: str
     stack: str
+    plan: str
+    family: str
+    activation: str
+    norm: str
+    positions: str
+    dropout: str
+    n_params: float | None
     layers: int | None
     hidden: int | None
     ffn_hidden: int | None
@@ -57,14 +64,20 @@ class Facts:
     tied_embeddings: bool | None
     sequence_parallel: bool | None
     torch_compile: bool | None
+    flash_attention: bool | None
+    bias: bool | None
     measured_step_s: float | None
     derived_step_s: float | None
     measured_tokens_per_s_per_gpu: float | None
     measured_peak_mem_gib: float | None
+    paths: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
 
 
-FACT_COLUMNS = tuple(field.name for field in fields(Facts))
-NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len", "layers", "hidden", "heads", "vocab")
+FACT_COLUMNS = tuple(one.name for one in fields(Facts) if one.name not in ("paths", "cells"))
+NEEDED_COLUMNS = ("id", "hardware", "n_gpus", "seq_len")
+# Parts of a plan that are columns by their own names; `stack`, `optimizer` and `recompute` are columns of their own.
+PART_COLUMNS = ("model", "precision", "accelerator", "cluster", "kernels", "parallelism", "run", "train", "assumptions")
 LARGEST_COUNT = 2**53  # up to which a spreadsheet keeps numbers whole
 GRADES = ("A", "B", "C")  # how complete a description is; the first counts
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
@@ -82,17 +95,26 @@ class UnreadableError(ValueError):
 def facts(row: TableRow) -> Facts:
     """The row typed; raises UnreadableError for the first cell that is not of its column's kind."""
     cells: dict[str, Any] = {}
-    for field in fields(Facts):
-        if str(field.type) == "str | None":  # a column that the table may do without
-            cells[field.name] = _grade(row, field.name)
+    for one in fields(Facts):
+        name, kind = one.name, str(one.type)
+        if name not in FACT_COLUMNS:
             continue
-        text = row.text(field.name)
+        if kind == "str | None":  # a column that the table may do without
+            cells[name] = _grade(row, name)
+            continue
+        text = row.text(name)
         try:
-            cells[field.name] = CELL_READERS[str(field.type)](text) if text or field.type == "str" else None
+            cells[name] = CELL_READERS[kind](text) if text or kind == "str" else None
         except (ValueError, OverflowError, KeyError):
-            expected = CELL_KINDS[str(field.type)]
-            raise UnreadableError(f"{row.place(field.name)}: `{field.name}` = `{text}` is not {expected}") from None
-    return Facts(**cells)
+            message = f"{row.place(name)}: `{name}` = `{text}` is not {CELL_KINDS[kind]}"
+            raise UnreadableError(message) from None
+    written = {name: cell.text for name, cell in row.cells.items() if cell.text}
+    return Facts(**cells, paths={name: text for name, text in written.items() if is_path(name)}, cells=written)
+
+
+def is_path(column: str) -> bool:
+    """Whether a column is a path of a plan: a part of it, or a name with a dot."""
+    return column in PART_COLUMNS or "." in column
 
 
 def _grade(row: TableRow, name: str) -> str | None:

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass, field, replace
 
 from ledger.books.bindings import bindings
-from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
+from ledger.books.counts import whole_parameters
 from ledger.books.evaluate import exact
 from ledger.lab.score.row_plans import RowPlan
 from ledger.model.gradients import copied_to_buckets
@@ -29,18 +30,29 @@ class PlanCache:
     overrides: tuple[str, ...] = ()
     plans: dict[str, Plan] = field(default_factory=dict)
     books: dict[tuple[object, ...], CompiledRole] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def parameters(self, plan: Plan, kind: str) -> int:
+        """How many parameters the model of a kind of rows has."""
+        if kind not in self.counts:
+            self.counts[kind] = int(whole_parameters(whole(plan)))
+        return self.counts[kind]
 
     def plan(self, made: RowPlan) -> tuple[Plan, str]:
         """The plan of a row with the overrides, and its kind; raises SpecError.
 
         Rows of one kind differ in sizes of the layout and the batch alone, and are read once; the rules hold for each.
         """
-        stated = made.plan["parallelism"]
+        stated = made.plan.get("parallelism", {})
+        overrides = (*made.settings, *self.overrides)
         layout = {name: value for name, value in stated.items() if name not in STRUCTURAL}
         parts = {name: part for name, part in made.plan.items() if name not in SIZED}
-        kind = json.dumps([parts, [stated[name] for name in stated if name in STRUCTURAL]], sort_keys=True)
+        settings = [made.settings, *([made.plan] if any(map(_is_sized, overrides)) else [])]
+        kind = json.dumps([parts, [stated[name] for name in stated if name in STRUCTURAL], settings], sort_keys=True)
         if self.overrides or kind not in self.plans:
-            self.plans[kind] = load_plan(made.text, self.overrides, library=self.library)
+            self.plans[kind] = load_plan(made.text, overrides, library=self.library)
+            return self.plans[kind], kind
+        if any(map(_is_sized, overrides)):
             return self.plans[kind], kind
         first = self.plans[kind]
         plan = replace(
@@ -73,6 +85,11 @@ class PlanCache:
                 is_first = False
             found.append(replace(self.books[key], role=role, value=exact(bindings(plan, role))))
         return tuple(found), is_first
+
+
+def _is_sized(setting: str) -> bool:
+    """Whether a setting is of a part whose sizes rows of a kind differ in."""
+    return setting.partition("=")[0].partition(".")[0] in SIZED
 
 
 def structure(plan: Plan, role: Role) -> tuple[object, ...]:

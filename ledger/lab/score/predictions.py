@@ -17,10 +17,10 @@ from ledger.evidence.tables import TableRow
 from ledger.lab.replay.step import replay_step
 from ledger.lab.score.facts import Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
-from ledger.lab.score.row_layout import SkippedError
+from ledger.lab.score.software import SkippedError
+from ledger.lab.score.row_layout import SEQUENCE
 from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
-from ledger.lab.score.sources import ALLOCATED, DRIVER
 from ledger.model.schedule import roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import FOLDERS, Library
@@ -28,11 +28,12 @@ from ledger.spec.load import load_plan
 from ledger.spec.overrides import apply, read_overrides
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Problem, SpecError
+from ledger.spec.publication import ALLOCATED, DRIVER
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
 
 SEQUENCE_WAYS = ("save_gathered", "regather", "off")
-PRETRAIN = "pretrain"
+SAME_MODEL = 0.02  # within which a published number of parameters is that of the compiled model
 COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
 
 
@@ -77,14 +78,18 @@ def _run_books(run: MeasuredRun, overrides: tuple[str, ...]) -> tuple[Plan, tupl
 def run_plan_text(run: MeasuredRun) -> str:
     """The plan of a run as a spec, its settings put into the plan that it shares with others; raises SpecError."""
     text = run.plan if "\n" in run.plan else from_file(Path(run.plan)).text
-    node = read(text, run.id)
-    for override in read_overrides(run.settings):
+    return document_text(with_settings(read(text, run.id), run.settings).plain())
+
+
+def with_settings(node: Node, settings: Sequence[str]) -> Node:
+    """A plan's document with settings put into it; a part that is named becomes the base of what is set below it."""
+    for override in read_overrides(settings):
         part, *inner = override.steps
         named = node.fields.get(part)
         if inner and part in FOLDERS and named is not None and isinstance(named.value, str):
             node = node.within({part: Node({"base": named}, named.where)}, {})
         node = apply(node, override)
-    return document_text(node.plain())
+    return node
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
@@ -125,6 +130,7 @@ def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
         typed = facts(row)
         made = row_plan(typed, cache.library)
         plan, kind = cache.plan(made)
+        _refuse_another_model(typed, cache.parameters(plan, kind))
         books, is_first = cache.books_of(plan, kind)
     except (SkippedError, UnreadableError) as error:
         return replace(blank, skipped=str(error))
@@ -133,6 +139,15 @@ def _predict_row(row: TableRow, cache: PlanCache) -> ScoreRow:
     if not is_first and typed.measured_peak_mem_gib is None:  # its peak is asked of the books
         books = tuple(with_memory_of(plan, books))
     return _compared(blank, typed, made, plan, books)
+
+
+def _refuse_another_model(row: Facts, count: int) -> None:
+    """Raises SkippedError where the published number of parameters is not about that of the plan's model."""
+    if row.n_params is not None and abs(count / row.n_params - 1) > SAME_MODEL:
+        raise SkippedError(
+            f"the row has {row.n_params:,.0f} parameters (`n_params`), the model of its columns {count:,.0f}: what "
+            "they leave open (biases, positions, tied embeddings, a padded vocabulary) can be stated as paths of the plan"
+        )
 
 
 def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> ScoreRow:
@@ -151,18 +166,17 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         capacity=plan.accelerator.memory,
         seen_fits=True if known or measured else None,
         counts_time=bool(measured) and not made.unpriced and not uncounted(row),
-        counts_memory=known and row.score_mem in (None, COUNTED_GRADE),
+        counts_memory=known and row.score_mem in (None, COUNTED_GRADE) and not made.software.unread,
+        convention=made.software.memory,
         uncounted=uncounted(row) if measured and not made.unpriced else "",
         unpriced=made.unpriced,
-        assumed=(*made.assumed, *filter(None, [made.unpriced])),
+        assumed=(*made.assumed, *filter(None, [made.unpriced, made.software.unread])),
     )
     return compared if made.unpriced else _timed(compared, plan, books)
 
 
 def uncounted(row: Facts) -> str:
     """Why summaries of time leave a row out; empty where they do not."""
-    if row.kind != PRETRAIN:
-        return f"of kind `{row.kind}`"
     if row.score_time in (None, COUNTED_GRADE):
         return ""
     return f"graded {row.score_time} (`score_time`)" if row.score_time else "without a grade (`score_time`)"
@@ -179,7 +193,7 @@ def measured_step(row: Facts) -> float | None:
 
 def published_memory(made: RowPlan, plan: Plan, books: Sequence[CompiledRole]) -> tuple[int, int]:
     """Bytes of the quantity and the rank that the publication prints, and the most that was asked of that device."""
-    ranks = books[:1] if made.software.rank == "first" else books
+    ranks = {"first": books[:1], "last": books[-1:]}.get(made.software.rank, books)
     if made.software.memory == ALLOCATED:
         worst = max(map(peak_bytes, ranks))
         return worst, worst
@@ -196,7 +210,7 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
         plan, _ = PlanCache(library).plan(made)
     except (SkippedError, UnreadableError, SpecError):
         return {}
-    stated = (typed.sequence_parallel, made.software.sequence_parallel) != (None, None)
+    stated = typed.sequence_parallel is not None or SEQUENCE in made.software.plan
     if plan.parallelism.tensor == 1 or stated or not typed.measured_peak_mem_gib:
         return {}
     found = {}
@@ -214,4 +228,5 @@ def row_plan_text(row: TableRow, library: Library) -> str:
         made = row_plan(facts(row), library)
     except (SkippedError, UnreadableError) as error:
         raise SpecError([Problem(row.place(), f"no plan can be made of this row: {error}")]) from error
-    return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + made.text
+    text = document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
+    return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + text

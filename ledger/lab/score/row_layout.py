@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ledger.lab.score.facts import Facts
-from ledger.lab.score.sources import Software
+from ledger.lab.score.software import SkippedError, Software
+from ledger.lab.score.spelled import UnknownWordError, meaning
+from ledger.spec.library import Library
 
-PRECISIONS: Mapping[str, str] = {"bf16": "bf16-autocast", "fp16": "fp16-mixed", "fp32": "fp32"}
-# The stage of ZeRO that each word for a layout stands for.
-ZERO_STAGES: Mapping[str, int] = {
-    **dict.fromkeys(("none", "ddp"), 0),
-    "zero1": 1,
-    "zero2": 2,
-    **dict.fromkeys(("zero3", "fsdp", "fsdp2", "hsdp"), 3),
-}
-DEVICES_PER_NODE = 8  # where the data sheet says nothing else
+DEVICES_PER_NODE = 8  # where neither the row nor its publication says another number
+UNQUANTISED = ("", "bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
+SEQUENCE, EXCHANGE = "parallelism.sequence", "parallelism.context_exchange"
 
 
-class SkippedError(Exception):
-    """A row that no plan can be made of, with the reason."""
-
-
-def row_layout(row: Facts, software: Software, assumed: list[str]) -> dict[str, Any]:
+def row_layout(row: Facts, software: Software, library: Library, assumed: list[str]) -> dict[str, Any]:
     """The `parallelism` of a plan: what a row leaves out is 1, and data is the rest; what it leaves open is `assumed`.
 
     Raises SkippedError where degrees and devices contradict each other, and for an unknown word.
@@ -36,28 +28,48 @@ def row_layout(row: Facts, software: Software, assumed: list[str]) -> dict[str, 
         raise SkippedError(f"dp x tp x pp x cp = {row.dp * tensor * pipeline * context}, but n_gpus = {row.n_gpus}")
     if row.interleave is None and pipeline > 1:
         assumed.append("interleave not stated: 1")
-    kind = (row.data_parallel_kind.split() or ["none"])[0]
-    if kind not in ZERO_STAGES:
-        raise SkippedError(f"data_parallel_kind `{row.data_parallel_kind}` is not known")
     layout: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
-    layout["zero"] = ZERO_STAGES[kind] if data * context > 1 else 0
-    if kind == "hsdp" and data > DEVICES_PER_NODE:
-        assumed.append("hybrid sharding: one copy a node")
-        layout["replicate"] = data // DEVICES_PER_NODE
+    layout |= _sharing(row, software, library, data, context, assumed)
     layout["interleave"] = row.interleave or 1
     layout |= _stages(row, software, pipeline, assumed)
     layout["sequence"] = _sequence(row, software, tensor, assumed)
-    if context > 1:
-        layout["context_exchange"] = software.exchange
+    if context > 1 and (exchange := stated(software, EXCHANGE)):
+        layout["context_exchange"] = exchange
     if row.ep and row.ep > 1:
         layout["expert"] = row.ep
     return layout
 
 
+def stated(software: Software, path: str) -> Any:
+    """What a publication says of a path of the plan, else what the stack does where nothing is said."""
+    return software.plan.get(path, software.stack.defaults.plan.get(path))
+
+
+def _sharing(
+    row: Facts, software: Software, library: Library, data: int, context: int, assumed: list[str]
+) -> dict[str, Any]:
+    """The stage of ZeRO and the copies of what is shared."""
+    if row.data_parallel_kind:
+        try:
+            said = meaning("data_parallel_kind", row.data_parallel_kind, library).value
+        except UnknownWordError as error:
+            raise SkippedError(str(error)) from error
+    else:
+        said = {"zero": stated(software, "parallelism.zero") or 0}
+        if data * context > 1:
+            assumed.append(f"data_parallel_kind not stated: ZeRO {said['zero']}")
+    found = {"zero": said["zero"] if data * context > 1 else 0}
+    node = int(row.paths.get("cluster.devices_per_node", DEVICES_PER_NODE))
+    if said.get("copy") == "node" and data > node:
+        assumed.append("hybrid sharding: one copy a node")
+        found["replicate"] = data // node
+    return found
+
+
 def _stages(row: Facts, software: Software, pipeline: int, assumed: list[str]) -> dict[str, Any]:
     """How many layers each stage holds, where they are not all alike."""
     layers, chunks = row.layers or 1, pipeline * (row.interleave or 1)
-    if software.balanced and pipeline > 1:
+    if software.stack.defaults.stages == "by_matmuls" and pipeline > 1:
         return {"stages": list(stages_by_compute(row, pipeline))}
     if layers % chunks and not (layers + 2) % chunks:
         assumed.append("embedding and head count as a layer each")
@@ -87,11 +99,9 @@ def stages_by_compute(row: Facts, pipeline: int) -> Iterator[int]:
 
 def _sequence(row: Facts, software: Software, tensor: int, assumed: list[str]) -> str:
     """How the sequence is split beside tensor parallelism; gathered tensors that are quantised are kept as gathered."""
-    if tensor == 1:
+    if tensor == 1 or row.sequence_parallel is False:
         return "off"
-    stated = software.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
-    if stated is None:
+    way: str = stated(software, SEQUENCE) or "regather"
+    if row.sequence_parallel is None and SEQUENCE not in software.plan:
         assumed.append("sequence parallelism not stated: on")
-    if stated is False:
-        return "off"
-    return software.sequence if row.dtype in ("", *PRECISIONS) else "save_gathered"
+    return way if way == "off" or row.dtype in UNQUANTISED else "save_gathered"

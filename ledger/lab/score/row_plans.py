@@ -1,30 +1,37 @@
-"""A row of published facts -> the plan that ran, as a spec, and what was assumed beyond the row."""
+"""A row of published facts -> the plan that ran, as a spec, and what was assumed beyond the row.
+
+A row is a plan: its columns first, then what its publication states, then what its stack does where nothing is said.
+Columns that are paths of a plan are set last, as `--set` sets them.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
-from ledger.lab.score.architectures import ARCHITECTURES
 from ledger.lab.score.facts import Facts
-from ledger.lab.score.row_layout import DEVICES_PER_NODE, PRECISIONS, SkippedError, row_layout
-from ledger.lab.score.sources import ALLOCATED, DRIVER, RESERVED, Software, software_of
+from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout
+from ledger.lab.score.row_models import row_model
+from ledger.lab.score.software import SkippedError, Software, software_of
+from ledger.lab.score.spelled import UnknownWordError, meaning
 from ledger.spec.library import Library
+from ledger.spec.load import plan_source
 from ledger.spec.near import nearest
+from ledger.spec.overrides import assignments
+from ledger.spec.reader import read
 
-UNKNOWN_SOFTWARE = Software(
-    stack="pytorch-fsdp2-2025", compiled="pytorch-fsdp2-compile-2025", why="no publication is named"
-)
-MEMORY_WORDS = {"alloc": ALLOCATED, "driver": DRIVER, "smi": DRIVER}  # words of a column -> what was measured
 # Kinds of runs that are compiled, and what is assumed of each.
 COMPILED_KINDS = {
     "pretrain": "",
     "sft": "fine-tuning of all weights on sequences of full length runs like pre-training",
+    "lora": "",
+    "qlora": "",
 }
+ADAPTED = ("lora", "qlora")
+ADAPTERS: Mapping[str, Any] = {"rank": 16, "targets": ["q", "k", "v", "out"]}
 # Names that say too little or too much, as the part that most clusters have, or that is closest.
 NEAREST_DEVICE = {
     "A100": "a100-sxm-80gb",
@@ -36,20 +43,23 @@ NEAREST_DEVICE = {
 UNPRICED_DEVICES = {
     "B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"
 }
+OPTIMIZER = "optimizer"
+SET_BEFORE = ("model", "accelerator", "precision")  # paths that a plan is built with, so that others may go below them
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """The plan of a row as a document, with what was assumed beyond the row, and the software it ran."""
+    """The plan of a row as a document and `settings` on top of it, what was assumed, and the software it ran."""
 
     plan: Mapping[str, Any]
+    settings: tuple[str, ...]
     assumed: tuple[str, ...]
     software: Software
     unpriced: str = ""  # why no step time can be predicted
 
     @property
     def text(self) -> str:
-        """The plan as a spec that can be saved and explained."""
+        """The plan as a spec that can be saved and explained, but for its settings."""
         return document_text(self.plan)
 
 
@@ -62,50 +72,75 @@ def document_text(document: object) -> str:
 def row_plan(row: Facts, library: Library) -> RowPlan:
     """The plan of a row; raises SkippedError with the reason where the row has none."""
     if row.kind not in COMPILED_KINDS:
-        raise SkippedError(f"kind `{row.kind}` is not compiled; `pretrain` and `sft` are" if row.kind else "no `kind`")
-    published = software_of(row)
-    software = published or _unpublished_software(row, library)
+        kinds = ", ".join(COMPILED_KINDS)
+        raise SkippedError(f"kind `{row.kind}` is not compiled; {kinds} are" if row.kind else "no `kind`")
+    if row.plan:
+        return _on_plan(row, library)
+    software = software_of(row, library)
     assumed = [COMPILED_KINDS[row.kind]] if COMPILED_KINDS[row.kind] else []
-    if row.stack:
-        software = replace(software, stack=row.stack, compiled=row.stack)
-    elif published is None:
-        who = row.source_id or row.source
-        assumed.append(f"software of `{who}` is not known: {UNKNOWN_SOFTWARE.stack}, or name it in `stack`")
     _refuse_incomplete(row)
     parts = RowParts(row, software, library, assumed)
-    layout = row_layout(row, software, assumed)
+    layout = row_layout(row, software, library, assumed)
+    optimizer, beside = parts.optimizer()
+    model = row.paths.get("model") or row_model(row, software, library, layout["tensor"], assumed)
     plan = {
         "spec": "ledger/1",
         "plan": f"{row.id} ({row.model_name or 'model'}, {row.source_id or row.source})",
         "accelerator": parts.accelerator(),
         "cluster": parts.cluster(),
-        "model": parts.model(layout["tensor"]),
+        "model": model,
         "precision": parts.precision(),
-        "optimizer": software.optimizer,
+        "optimizer": optimizer,
         "parallelism": layout,
         "recompute": parts.recompute(),
-        "stack": software.compiled if row.torch_compile and software.compiled else software.stack,
+        "stack": software.stack.name,
         "run": parts.run(layout["data"]),
+        **parts.training(),
     }
-    return RowPlan(plan, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
+    own = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
+    settings = (*assignments(beside), *assignments(own))
+    return RowPlan(plan, settings, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
 
 
-def _unpublished_software(row: Facts, library: Library) -> Software:
-    """The software of a run that no known publication describes: what the row's words say of it."""
-    convention = next((said for word, said in MEMORY_WORDS.items() if word in row.mem_convention.lower()), RESERVED)
-    optimizer = row.optimizer if row.optimizer in library.names("optimizer") else UNKNOWN_SOFTWARE.optimizer
-    return replace(UNKNOWN_SOFTWARE, memory=convention, optimizer=optimizer)
+# Columns as paths of a plan, where a row starts from a plan.
+ON_PLAN: Mapping[str, str] = {
+    "hardware": "accelerator",
+    "n_gpus": "cluster.devices",
+    "tp": "parallelism.tensor",
+    "pp": "parallelism.pipeline",
+    "cp": "parallelism.context",
+    "ep": "parallelism.expert",
+    "dp": "parallelism.data",
+    "interleave": "parallelism.interleave",
+    "seq_len": "run.seq_len",
+    "micro_batch": "run.micro_batch",
+    "global_batch": "run.global_batch",
+    "stack": "stack",
+}
+
+
+def _on_plan(row: Facts, library: Library) -> RowPlan:
+    """The plan that a row starts from, with what the row says on top of it."""
+    source = plan_source(row.plan, None, library)
+    node = read(source.text, source.file)
+    stated = {path: row.cells[column] for column, path in ON_PLAN.items() if row.cells.get(column)}
+    named = row.stack or node.fields.get("stack", node).value
+    software = software_of(row if row.stack else replace(row, stack=str(named)), library)
+    settings = {**stated, **row.paths}
+    plain = node.plain()
+    assert isinstance(plain, dict)
+    return RowPlan(plain, assignments(settings), (), software)
 
 
 def _refuse_incomplete(row: Facts) -> None:
     """Raises SkippedError with all that a plan needs and the row does not say."""
-    needed = ("n_gpus", "layers", "hidden", "heads", "vocab", "seq_len", "hardware")
-    missing = [name for name in needed if not getattr(row, name)]
+    sizes = () if "model" in row.paths else ("layers", "hidden", "heads", "vocab")
+    missing = [name for name in ("n_gpus", *sizes, "seq_len", "hardware") if not getattr(row, name)]
     if row.micro_batch is None and row.global_batch is None:
         missing.append("micro_batch")
-    if row.n_experts and row.n_experts > 1:
+    if sizes and row.n_experts and row.n_experts > 1:
         missing.extend(name for name in ("top_k", "moe_ffn_hidden") if not getattr(row, name))
-    elif not row.ffn_hidden:
+    elif sizes and not row.ffn_hidden:
         missing.append("ffn_hidden")
     if missing:
         raise SkippedError(f"not published: {', '.join(missing)}")
@@ -122,7 +157,7 @@ class RowParts:
 
     def accelerator(self) -> str:
         """The device in the library that the row's name, or an alias, stands for."""
-        given = self.row.hardware
+        given = self.row.paths.get("accelerator") or self.row.hardware
         spelt = self.library.spelt("accelerator", given)
         taken = self.software.devices.get(given) or (NEAREST_DEVICE.get(given) if len(spelt) != 1 else None)
         if taken:
@@ -138,61 +173,66 @@ class RowParts:
     def cluster(self) -> dict[str, Any]:
         """The devices and, where the publication states it, the network between their nodes."""
         cluster: dict[str, Any] = {"devices": self.row.n_gpus, "devices_per_node": DEVICES_PER_NODE}
-        rate = next((rate for word, rate in self.software.networks.items() if word in self.row.hardware), None)
-        return {**cluster, "scaleout": {"bandwidth": rate, "source": self.software.why}} if rate else cluster
-
-    def model(self, tensor: int) -> dict[str, Any]:
-        """The decoder; a vocabulary that tensor parallelism cannot split is padded as frameworks do."""
-        row = self.row
-        heads, hidden, vocab = row.heads or 1, row.hidden or 1, row.vocab or 1
-        if vocab % tensor:
-            vocab = math.ceil(vocab / (128 * tensor)) * 128 * tensor
-            self.assumed.append(f"vocabulary padded from {row.vocab} to {vocab}")
-        if row.head_dim is None and hidden % heads:
-            raise SkippedError(f"hidden = {hidden} is no multiple of heads = {heads}, and no head_dim is published")
-        sizes = {"heads": heads, "kv_heads": row.kv_heads or heads, "head_dim": row.head_dim or hidden // heads}
-        style = ARCHITECTURES[self.software.architecture if row.gated_mlp is False else "llama"](row)
-        group = {
-            "group": "decoder",
-            "repeat": row.layers,
-            "attention": {**sizes, **style.pop("attention"), **self.software.attention},
-            "mlp": {**style.pop("mlp"), **self._width()},
-        }
-        return {
-            "model": row.model_name or "published model",
-            "source": row.source or row.source_id or row.id,
-            "d_model": hidden,
-            "vocab": vocab,
-            **style,
-            "layers": [group],
-        }
-
-    def _width(self) -> dict[str, Any]:
-        """Width of the feed-forward part, or of its experts."""
-        row = self.row
-        if row.n_experts and row.n_experts > 1:
-            return {"kind": "experts", "experts": row.n_experts, "top_k": row.top_k, "d_ff": row.moe_ffn_hidden}
-        return {"d_ff": row.ffn_hidden}
+        for path, value in self.software.plan.items():
+            part, _, inner = path.partition(".")
+            if part == "cluster":
+                _put(cluster, inner.split("."), value)
+        return cluster
 
     def precision(self) -> Any:
         """The number formats that the software means by the row's dtype."""
-        dtype = self.row.dtype or "bf16"
+        if stated := self.row.paths.get("precision"):
+            return stated
+        formats = self.software.stack.defaults.formats
         if not self.row.dtype:
             self.assumed.append("dtype not stated: bf16")
-        formats = {**PRECISIONS, **self.software.precisions}
-        if dtype not in formats:
-            raise SkippedError(f"dtype `{dtype}` of this software is not compiled; {', '.join(formats)} are")
-        return formats[dtype]
+        word = self._meant("dtype", self.row.dtype or "bf16")
+        if isinstance(word, Mapping):
+            return word["precision"]
+        if word not in formats:
+            known = f"{', '.join(formats)} are" if formats else "state it in a column `precision`"
+            raise SkippedError(f"dtype `{self.row.dtype}` of `{self.software.stack.name}` is not compiled; {known}")
+        return formats[word]
 
     def recompute(self) -> Any:
         """What is recomputed, in the words of the software."""
-        word = self.row.recompute
+        own = {name.lower(): policy for name, policy in self.software.stack.defaults.recompute.items()}
+        word = self.row.recompute.lower()
         if not word:
             self.assumed.append("recompute not stated: none")
-        policies = {"": "none", "none": "none", "full": "full", "selective": "selective", **self.software.recompute}
-        if word not in policies:
-            raise SkippedError(f"recompute `{word}` is not compiled")
-        return policies[word]
+            return "none"
+        return own[word] if word in own else self._meant("recompute", word)
+
+    def optimizer(self) -> tuple[str, dict[str, Any]]:
+        """The optimizer, and what its words say of other parts of the plan."""
+        usual = self.software.stack.defaults.plan.get(OPTIMIZER, "adamw")
+        if OPTIMIZER in self.software.plan or not self.row.optimizer:
+            return self.software.plan.get(OPTIMIZER, usual), {}
+        if self.row.optimizer in self.library.names(OPTIMIZER):
+            return self.row.optimizer, {}
+        try:
+            found = meaning(OPTIMIZER, self.row.optimizer, self.library)
+        except UnknownWordError as error:
+            raise SkippedError(str(error)) from error
+        self.assumed.extend(f"optimizer: `{word}` is read over" for word in found.unread)
+        said = {**found.value, **found.added}
+        chosen = said.pop(OPTIMIZER)
+        return chosen, said
+
+    def training(self) -> dict[str, Any]:
+        """Which weights are trained: adapters, where the kind of run has them."""
+        if self.row.kind not in ADAPTED:
+            return {}
+        stated = any(path.startswith("train") for path in self.row.paths) or self._published_adapters()
+        if not stated:
+            self.assumed.append(f"adapters not stated: rank {ADAPTERS['rank']} on {', '.join(ADAPTERS['targets'])}")
+        return {"train": {"lora": self._published_adapters() or dict(ADAPTERS)}}
+
+    def _published_adapters(self) -> dict[str, Any]:
+        """Adapters that the publication states."""
+        prefix = "train.lora."
+        stated = self.software.plan.items()
+        return {path.removeprefix(prefix): value for path, value in stated if path.startswith(prefix)}
 
     def run(self, data: int) -> dict[str, int]:
         """Batches in sequences; what is left out of them follows from the rest."""
@@ -202,3 +242,17 @@ class RowParts:
         micro = row.micro_batch or 1
         batch = row.global_batch or data * micro * (row.grad_accum or 1)
         return {"seq_len": row.seq_len or 1, "micro_batch": micro, "global_batch": batch}
+
+    def _meant(self, column: str, text: str) -> Any:
+        try:
+            return meaning(column, text, self.library).value
+        except UnknownWordError as error:
+            raise SkippedError(str(error)) from error
+
+
+def _put(document: dict[str, Any], steps: list[str], value: Any) -> None:
+    """A value at a path of nested mappings, which are made where there are none."""
+    *outer, last = steps
+    for step in outer:
+        document = document.setdefault(step, {})
+    document[last] = value

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from ledger.spec.publication import RESERVED, UNSTATED
+
 GIB = 2**30
 
 
@@ -35,6 +37,7 @@ class ScoreRow:
     seen_fits: bool | None = None
     counts_time: bool = False
     counts_memory: bool = False
+    convention: str = RESERVED
     uncounted: str = ""
     unpriced: str = ""
     assumed: tuple[str, ...] = ()
@@ -96,6 +99,7 @@ class SourceErrors:
     skipped: int
     time: ErrorSummary
     mem: ErrorSummary
+    mem_unstated: ErrorSummary
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class OverallErrors:
 
     time: ErrorSummary
     mem: ErrorSummary
+    mem_unstated: ErrorSummary
     rows: int
     skipped: int
     said_not_to_fit: int
@@ -134,6 +139,7 @@ class Score:
         return OverallErrors(
             time=_mean_summary([source.time for source in self.sources.values()]),
             mem=_mean_summary([source.mem for source in self.sources.values()]),
+            mem_unstated=_mean_summary([source.mem_unstated for source in self.sources.values()]),
             rows=len(self.rows),
             skipped=sum(source.skipped for source in self.sources.values()),
             said_not_to_fit=sum(row.seen_fits is True and row.fits is False for row in self.rows),
@@ -161,7 +167,14 @@ def _source_errors(rows: Sequence[ScoreRow]) -> SourceErrors:
         len(rows),
         sum(bool(row.skipped) for row in rows),
         summarise(row.time_error for row in rows if row.counts_time and row.time_error is not None),
-        summarise(row.memory_error for row in rows if row.counts_memory and row.memory_error is not None),
+        *(
+            summarise(
+                row.memory_error
+                for row in rows
+                if row.counts_memory and row.memory_error is not None and (row.convention == UNSTATED) == unstated
+            )
+            for unstated in (False, True)
+        ),
     )
 
 
