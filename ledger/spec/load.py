@@ -30,8 +30,8 @@ from ledger.spec.plan import (
     Reading,
     Stack,
 )
-from ledger.spec.publication import Publication, Spelling
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.publication import Publication, Spelling
 from ledger.spec.reader import Node, read, read_again
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sizes import evaluate_sizes

@@ -18,9 +18,7 @@ PATHS = MappingOf(Anything())
 class SomeRuns:
     """Runs of a publication that were made in another way than its others, and how; the source says which."""
 
-    spec: ClassVar[PartHeader] = PartHeader(
-        meaning="Runs that the source says were made in another way.", sourced=True
-    )
+    spec: ClassVar[PartHeader] = PartHeader(meaning="Runs that the source says were made in another way.", sourced=True)
 
     where: Annotated[
         Mapping[str, Any],
@@ -47,8 +45,8 @@ class Publication:
     stack: Annotated[str, String(), "The stack that ran, by its name in the library."] = ""
     memory: Annotated[str, Choice(*CONVENTIONS), "Which bytes it prints, where a row does not say."] = UNSTATED
     rank: Annotated[str, Choice("worst", "first", "last"), "Of which rank, where a row does not say."] = "worst"
-    plan: Annotated[Mapping[str, Any], PATHS, "Paths of the plan that it states, where a row leaves them open."] = field(
-        default_factory=dict
+    plan: Annotated[Mapping[str, Any], PATHS, "Paths of the plan that it states, where a row leaves them open."] = (
+        field(default_factory=dict)
     )
     devices: Annotated[
         Mapping[str, str], MappingOf(String()), "The device that a name of hardware stands for on its machines."
@@ -79,7 +77,7 @@ class Spelling:
         MappingOf(ListOf(String(), 1)),
         "Words that give a meaning away, where no other meaning's stand beside them.",
     ] = field(default_factory=dict)
-    qualifiers: Annotated[
-        Mapping[str, Any], PATHS, "What a word in brackets behind a spelling adds to it."
-    ] = field(default_factory=dict)
+    qualifiers: Annotated[Mapping[str, Any], PATHS, "What a word in brackets behind a spelling adds to it."] = field(
+        default_factory=dict
+    )
     source: str = ""

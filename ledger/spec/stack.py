@@ -159,7 +159,9 @@ class Defaults:
     )
 
     formats: Annotated[
-        Mapping[str, Any], MappingOf(Anything()), "The precision that it takes for each word for a dtype: `bf16`, `fp8`."
+        Mapping[str, Any],
+        MappingOf(Anything()),
+        "The precision that it takes for each word for a dtype: `bf16`, `fp8`.",
     ] = field(default_factory=dict, hash=False)
     recompute: Annotated[
         Mapping[str, Any], MappingOf(Anything()), "What its own words for recompute mean, beside none and full."

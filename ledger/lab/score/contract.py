@@ -52,7 +52,9 @@ def _row(row: ScoreRow) -> dict[str, Any]:
 def _source(errors: SourceErrors) -> dict[str, Any]:
     return {
         "rows": errors.rows,
-        "skipped": errors.skipped, "time": vars(errors.time), "mem": vars(errors.mem),
+        "skipped": errors.skipped,
+        "time": vars(errors.time),
+        "mem": vars(errors.mem),
         "mem_unstated": vars(errors.mem_unstated),
     }
 

@@ -16,9 +16,9 @@ from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.facts import NEEDED_COLUMNS, Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.predictions import COUNTED_GRADE, measured_step, published_memory
-from ledger.lab.score.software import SkippedError
 from ledger.lab.score.row_plans import RowPlan, row_plan
 from ledger.lab.score.rows import GIB
+from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.library import Library, default_library
 from ledger.spec.load import load_plan

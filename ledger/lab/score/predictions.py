@@ -17,10 +17,10 @@ from ledger.evidence.tables import TableRow
 from ledger.lab.replay.step import replay_step
 from ledger.lab.score.facts import Facts, UnreadableError, facts
 from ledger.lab.score.plan_cache import PlanCache
-from ledger.lab.score.software import SkippedError
 from ledger.lab.score.row_layout import SEQUENCE
 from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
+from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.inputs import violations
 from ledger.spec.library import FOLDERS, Library
@@ -146,7 +146,7 @@ def _refuse_another_model(row: Facts, count: int) -> None:
     if row.n_params is not None and abs(count / row.n_params - 1) > SAME_MODEL:
         raise SkippedError(
             f"the row has {row.n_params:,.0f} parameters (`n_params`), the model of its columns {count:,.0f}: what "
-            "they leave open (biases, positions, tied embeddings, a padded vocabulary) can be stated as paths of the plan"
+            "they leave open (biases, positions, tied embeddings, a padded vocabulary) can be paths of the plan"
         )
 
 
@@ -228,5 +228,7 @@ def row_plan_text(row: TableRow, library: Library) -> str:
         made = row_plan(facts(row), library)
     except (SkippedError, UnreadableError) as error:
         raise SpecError([Problem(row.place(), f"no plan can be made of this row: {error}")]) from error
-    text = document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
+    text = (
+        document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
+    )
     return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + text

@@ -29,7 +29,7 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
     if row.interleave is None and pipeline > 1:
         assumed.append("interleave not stated: 1")
     layout: dict[str, Any] = {"data": data, "tensor": tensor, "pipeline": pipeline, "context": context}
-    layout |= _sharing(row, software, library, data, context, assumed)
+    layout |= _sharing(row, software, library, data * context, assumed)
     layout["interleave"] = row.interleave or 1
     layout |= _stages(row, software, pipeline, assumed)
     layout["sequence"] = _sequence(row, software, tensor, assumed)
@@ -45,10 +45,8 @@ def stated(software: Software, path: str) -> Any:
     return software.plan.get(path, software.stack.defaults.plan.get(path))
 
 
-def _sharing(
-    row: Facts, software: Software, library: Library, data: int, context: int, assumed: list[str]
-) -> dict[str, Any]:
-    """The stage of ZeRO and the copies of what is shared."""
+def _sharing(row: Facts, software: Software, library: Library, sharers: int, assumed: list[str]) -> dict[str, Any]:
+    """The stage of ZeRO, and the copies of what `sharers` devices share."""
     if row.data_parallel_kind:
         try:
             said = meaning("data_parallel_kind", row.data_parallel_kind, library).value
@@ -56,13 +54,13 @@ def _sharing(
             raise SkippedError(str(error)) from error
     else:
         said = {"zero": stated(software, "parallelism.zero") or 0}
-        if data * context > 1:
+        if sharers > 1:
             assumed.append(f"data_parallel_kind not stated: ZeRO {said['zero']}")
-    found = {"zero": said["zero"] if data * context > 1 else 0}
+    found = {"zero": said["zero"] if sharers > 1 else 0}
     node = int(row.paths.get("cluster.devices_per_node", DEVICES_PER_NODE))
-    if said.get("copy") == "node" and data > node:
+    if said.get("copy") == "node" and sharers > node:
         assumed.append("hybrid sharding: one copy a node")
-        found["replicate"] = data // node
+        found["replicate"] = sharers // node
     return found
 
 

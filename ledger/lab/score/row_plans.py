@@ -6,7 +6,7 @@ Columns that are paths of a plan are set last, as `--set` sets them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,9 +127,8 @@ def _on_plan(row: Facts, library: Library) -> RowPlan:
     named = row.stack or node.fields.get("stack", node).value
     software = software_of(row if row.stack else replace(row, stack=str(named)), library)
     settings = {**stated, **row.paths}
-    plain = node.plain()
-    assert isinstance(plain, dict)
-    return RowPlan(plain, assignments(settings), (), software)
+    document = {name: inner.plain() for name, inner in node.fields.items()}
+    return RowPlan(document, assignments(settings), (), software)
 
 
 def _refuse_incomplete(row: Facts) -> None:
