@@ -32,7 +32,7 @@ RUNS = (
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A table, one of whose rows is skipped, and an evidence file with a run and a plan that ran out of memory."""
     folder = tmp_path_factory.mktemp("score")
-    table = written(folder, NANOTRON, {**TORCHTITAN, "id": "other", "kind": "lora"})
+    table = written(folder, NANOTRON, {**TORCHTITAN, "id": "other", "kind": "dpo"})
     head = {"spec": "ledger/1", "evidence": "A GPU", "source": "a test", "origin": {"a": "b"}, "plan": "gpt2"}
     evidence = folder / "runs.yaml"
     evidence.write_text(head_text(head) + "".join(map(record_line, RUNS)), encoding="utf-8")

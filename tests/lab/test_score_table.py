@@ -15,7 +15,7 @@ from ledger.cli import main
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.facts import FACT_COLUMNS, NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.plan_cache import PlanCache
-from ledger.lab.score.predictions import measured_step, predict_rows
+from ledger.lab.score.predictions import measured_step, predict_rows, row_plan_text
 from ledger.lab.score.row_layout import stages_by_compute
 from ledger.lab.score.row_plans import row_plan
 from ledger.lab.score.rows import summarise
@@ -155,16 +155,16 @@ def test_an_id_like_no_other_is_told_one_of_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"kind": "lora"}, "kind `lora` is not compiled"),
+        ({"kind": "dpo"}, "kind `dpo` is not compiled"),
         ({"layers": ""}, "not published: layers"),
         ({"micro_batch": "", "global_batch": ""}, "not published: micro_batch"),
         ({"ffn_hidden": ""}, "not published: ffn_hidden"),
         ({"hardware": "H1000-SXM"}, "did you mean `h100-sxm`"),
         ({"dp": "4"}, "dp x tp x pp x cp = 4, but n_gpus = 8"),
         ({"n_gpus": "9", "tp": "2"}, "9 devices are no multiple"),
-        ({"dtype": "int3"}, "dtype `int3` of this software is not compiled"),
-        ({"recompute": "minimal"}, "recompute `minimal` is not compiled"),
-        ({"data_parallel_kind": "zero9"}, "data_parallel_kind `zero9` is not known"),
+        ({"dtype": "int3"}, "`dtype` = `int3` is not known"),
+        ({"recompute": "minimal"}, "`recompute` = `minimal` is not known"),
+        ({"data_parallel_kind": "zero9"}, "`data_parallel_kind` = `zero9` is not known; did you mean `zero"),
     ],
 )
 def test_a_row_without_a_plan_says_why(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
@@ -200,22 +200,123 @@ def test_a_grade_is_one_of_three(tmp_path: Path) -> None:
 
 
 def test_a_run_of_ones_own_names_its_software(tmp_path: Path) -> None:
-    """The column `stack` says what ran where no publication does; without it the assumption says how to."""
+    """The column `stack` says what ran where no publication does; without either nothing is guessed."""
     own = {"source_id": "", "source": "our cluster", "recompute": "selective"}
     stated = row_plan(typed(tmp_path, **own, stack="megatron-te-2024"), LIBRARY)
     assert stated.plan["stack"] == "megatron-te-2024"
-    assert not any("software" in line for line in stated.assumed)
-    named = row_plan(typed(tmp_path, **own, mem_convention="max_memory_allocated", optimizer="lion"), LIBRARY)
+    assert stated.plan["precision"] == "bf16-fp32-gradients"
+    words = {"stack": "pytorch-fsdp2-2025", "mem_convention": "max_memory_allocated", "optimizer": "lion"}
+    named = row_plan(typed(tmp_path, **own, **words), LIBRARY)
     assert (named.software.memory, named.plan["optimizer"]) == ("allocated", "lion")
-    assert any("name it in `stack`" in line for line in row_plan(typed(tmp_path, **own), LIBRARY).assumed)
+    with pytest.raises(SkippedError, match="no `stack`, and no publication `our cluster` on file"):
+        row_plan(typed(tmp_path, **own), LIBRARY)
+    with pytest.raises(SkippedError, match="did you mean `megatron-te-2024`"):
+        row_plan(typed(tmp_path, **own, stack="megatron-te-2023"), LIBRARY)
 
 
 def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:
     """Ambiguous hardware and unstated choices are assumptions of the row."""
-    assumed = row_plan(typed(tmp_path, hardware="H100", recompute="", source_id="somebody"), LIBRARY).assumed
-    assert "hardware `H100` is taken for h100-sxm" in assumed
-    assert "recompute not stated: none" in assumed
-    assert any(line.startswith("software of `somebody` is not known") for line in assumed)
+    open_cells = {
+        "hardware": "H100",
+        "recompute": "",
+        "dtype": "",
+        "data_parallel_kind": "",
+        "optimizer": "adamw (ours)",
+    }
+    assumed = row_plan(typed(tmp_path, **open_cells), LIBRARY).assumed
+    assert assumed == (
+        "data_parallel_kind not stated: ZeRO 0",
+        "optimizer: `ours` is read over",
+        "hardware `H100` is taken for h100-sxm",
+        "dtype not stated: bf16",
+        "recompute not stated: none",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "convention", "rank"),
+    [
+        ("torch max_memory_allocated GiB, max over ranks", "allocated", "worst"),
+        ("max_memory_reserved of the PyTorch caching allocator", "reserved", "worst"),
+        ("peak GiB by nvidia-smi", "driver", "worst"),
+        ("torch peak GiB, rank 0; allocated or reserved not stated", "unstated", "first"),
+        ("", "unstated", "worst"),
+    ],
+)
+def test_words_for_memory_have_meanings(tmp_path: Path, text: str, convention: str, rank: str) -> None:
+    """A spelling on file, else a word that gives it away: a caching allocator is no word for what is allocated."""
+    made = row_plan(typed(tmp_path, source_id="us", stack="pytorch-fsdp2-2025", mem_convention=text), LIBRARY)
+    assert (made.software.memory, made.software.rank, made.software.unread) == (convention, rank, "")
+
+
+def test_an_unknown_word_for_memory_takes_that_figure_alone(tmp_path: Path) -> None:
+    """Its time counts all the same; the row says which spelling is nearest."""
+    (found,) = predict_rows([row(tmp_path, mem_convention="peak of the profiler, allocated and reserved")], LIBRARY)
+    assert found.counts_time
+    assert not found.counts_memory
+    assert any("`mem_convention` = `peak of the profiler" in line for line in found.assumed)
+
+
+def test_columns_that_are_paths_are_set(tmp_path: Path) -> None:
+    """A dotted header, or one that is a part of a plan; an empty cell sets nothing."""
+    paths = {
+        "stack.overlap.tensor": "none",
+        "kernels.loss": "eager",
+        "cluster.devices_per_node": "4",
+        "precision": "bf16-mixed",
+        "train.lora.rank": "",
+    }
+    own = {"source_id": "us", "stack": "megatron-te-2024", "recompute": "none"}
+    explained = row_plan_text(row(tmp_path, **own, **paths), LIBRARY)
+    plan = load_plan(explained)
+    assert (plan.stack.overlap.tensor, plan.kernels.loss, plan.cluster.devices_per_node) == ("none", "eager", 4)
+    assert plan.precision.name == "bf16-mixed"
+
+
+def test_a_model_of_the_library_stands_for_its_columns(tmp_path: Path) -> None:
+    """Latent attention and dense first layers have no columns; layers of a group can be cut to those that ran."""
+    none = dict.fromkeys(("layers", "hidden", "ffn_hidden", "heads", "kv_heads", "head_dim", "vocab"), "")
+    own = {"source_id": "us", "stack": "megatron-te-2024", "recompute": "none", "data_parallel_kind": "zero1"}
+    cut = {"model": "deepseek-v2", "model.layers.0.repeat": "1", "model.layers.1.repeat": "3"}
+    plan = load_plan(row_plan_text(row(tmp_path, **own, **none, **cut), LIBRARY))
+    assert [group.repeat for group in plan.model.groups] == [1, 3]
+    assert plan.model.groups[0].attention.kind == "latent"
+
+
+def test_a_row_may_start_from_a_plan(tmp_path: Path) -> None:
+    """What the row says is set on top of the plan of that name."""
+    own = dict.fromkeys(TORCHTITAN, "") | {"id": "ours", "kind": "pretrain", "plan": "7b-8xh100", "micro_batch": "2"}
+    plan = load_plan(row_plan_text(row(tmp_path, **own), LIBRARY))
+    assert (plan.model.name, plan.run.micro_batch) == (load_plan("7b-8xh100").model.name, 2)
+
+
+@pytest.mark.parametrize(("published", "skipped"), [("8030261248", False), ("7e9", True)])
+def test_a_published_count_of_parameters_is_that_of_the_model(tmp_path: Path, published: str, skipped: bool) -> None:
+    """A row whose columns give another model than ran is told with both counts."""
+    (found,) = predict_rows([row(tmp_path, n_params=published)], LIBRARY)
+    assert bool(found.skipped) is skipped
+    assert (
+        not skipped or "7,000,000,000 parameters (`n_params`), the model of its columns 8,030,261,248" in found.skipped
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "activation", "norm"),
+    [
+        ({"gated_mlp": "false"}, "plain", "gelu_tanh", "layer"),
+        ({"gated_mlp": "false", "family": "nemotron"}, "plain", "relu2", "layer"),
+        ({"gated_mlp": "false", "activation": "relu", "norm": "rms"}, "plain", "relu", "rms"),
+        ({"gated_mlp": "true"}, "gated", "silu", "rms"),
+    ],
+)
+def test_columns_of_the_architecture_bind(
+    tmp_path: Path, cells: dict[str, str], kind: str, activation: str, norm: str
+) -> None:
+    """The row's own columns before its family, that before what its stack does where a model has no gate."""
+    own = {"source_id": "us", "stack": "megatron-te-2024", "recompute": "none"}
+    model = load_plan(row_plan_text(row(tmp_path, **own, **cells), LIBRARY)).model
+    mlp = model.groups[0].mlp
+    assert (mlp.kind, mlp.activation, model.norm.kind) == (kind, activation, norm)
 
 
 def test_a_vocabulary_is_padded_as_frameworks_pad_it(tmp_path: Path) -> None:
@@ -316,14 +417,12 @@ def sent(book: CompiledRole) -> list[tuple[str, Number]]:
 
 def test_json_is_the_contract(tmp_path: Path) -> None:
     """Rows, sources and overall figures, each source weighing the same; a skipped row has its reason."""
-    path = written(
-        tmp_path, TORCHTITAN, NANOTRON, {**NANOTRON, "id": "nt-2"}, {**TORCHTITAN, "id": "x", "kind": "lora"}
-    )
+    path = written(tmp_path, TORCHTITAN, NANOTRON, {**NANOTRON, "id": "nt-2"}, {**TORCHTITAN, "id": "x", "kind": "dpo"})
     found = json.loads(score(str(path), "--json").stdout)
     assert found["schema"] == "ledger-score/2"
     rows = {one["id"]: one for one in found["rows"]}
     assert rows["tt-1"]["mem_error"] == pytest.approx(rows["tt-1"]["predicted_peak_mem_gib"] / 82.4 - 1)
-    assert rows["x"]["skipped"].startswith("kind `lora`")
+    assert rows["x"]["skipped"].startswith("kind `dpo`")
     assert rows["x"]["predicted_step_s"] is None
     both = [abs(rows["tt-1"]["mem_error"]), abs(rows["nt-1"]["mem_error"])]
     assert found["overall"]["mem_mape"] == pytest.approx(sum(both) / 2)

@@ -31,7 +31,7 @@ def typed(folder: Path, **changes: str) -> Facts:
         ({"source_id": "llm-foundry", "model_name": "mpt-7b", "n_gpus": "256"}, "llm-foundry-flash-2023"),
         ({"source_id": "llm-foundry", "model_name": "mpt-13b", "n_gpus": "256"}, "llm-foundry-2023"),
         ({"source_id": "mt-nlg"}, "megatron-deepspeed-2021"),
-        ({"source_id": "internevo"}, "internevo-2023"),
+        ({"source_id": "internevo", "data_parallel_kind": "zero1"}, "internevo-2023"),
         ({"source_id": "internevo", "data_parallel_kind": "fsdp"}, "internevo-fsdp-2023"),
         ({"source_id": "nanotron", "pp": "2", "n_gpus": "16", "data_parallel_kind": "zero1"}, "nanotron-2024"),
         ({"source_id": "nobody", "stack": "megatron-lm-2022"}, "megatron-lm-2022"),

@@ -22,8 +22,9 @@ from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
 from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
+from ledger.spec.expand import HERE, resolve
 from ledger.spec.inputs import violations
-from ledger.spec.library import FOLDERS, Library
+from ledger.spec.library import FOLDERS, Library, default_library
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import apply, read_overrides
 from ledger.spec.plan import Plan
@@ -87,9 +88,16 @@ def with_settings(node: Node, settings: Sequence[str]) -> Node:
         part, *inner = override.steps
         named = node.fields.get(part)
         if inner and part in FOLDERS and named is not None and isinstance(named.value, str):
-            node = node.within({part: Node({"base": named}, named.where)}, {})
+            node = node.within({part: _written_out(named, part)}, {})
         node = apply(node, override)
     return node
+
+
+def _written_out(named: Node, kind: str) -> Node:
+    """A part that is named, with its name as its base; a model as it stands in the library, for paths into its list."""
+    if kind != "model":
+        return Node({"base": named}, named.where)
+    return resolve(named, kind, HERE, default_library()).node
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
