@@ -61,7 +61,7 @@ def kept(operations: Sequence[Operation], recompute: Recompute) -> Kept:
         "every": (),
         "layers": (),
     }.get(recompute.policy, (LAYER,))
-    return POLICIES["components"](operations, Recompute(components=(*inside, chunked_loss.REGION)))
+    return POLICIES["components"](operations, replace(recompute, components=(*inside, chunked_loss.REGION)))
 
 
 def owned(weights: Sequence[Tensor], model: Model) -> tuple[Tensor, ...]:

@@ -104,15 +104,16 @@ def saved_by(operations: Sequence[Operation], among: Sequence[Operation] = ()) -
     return tuple(found.values())
 
 
-def prefix(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def prefix(operations: Sequence[Operation], *, whole: bool = False) -> tuple[Operation, ...]:
     """What rebuilding runs: all up to the last operation that saves something, and it too if it saves a result.
 
-    PyTorch's checkpointing stops as soon as the last saved tensor is back (torch.utils.checkpoint, early stop).
+    PyTorch's checkpointing stops as soon as the last saved tensor is back (torch.utils.checkpoint, early stop); a
+    reentrant one runs the `whole` stretch.
     """
     last = max((i for i, op in enumerate(operations) if _saves(op)), default=-1)
     if last < 0:
         return ()
-    needed = operations[: last + (1 if operations[last].after else 0)]
+    needed = operations if whole else operations[: last + (1 if operations[last].after else 0)]
     return tuple(op for op in needed if any(tensor.role != STAYING for tensor in op.outputs))
 
 
@@ -136,13 +137,13 @@ def _none(operations: Sequence[Operation], _: Recompute) -> Kept:
     return Kept(saved_by(operations))
 
 
-def _full(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _full(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Only what enters is kept."""
     if not any(map(_saves, operations)):  # no gradient flows here, so nothing waits for backward
         return Kept(())
     start = entry(operations)
     rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
-    return Kept(start, (Segment(start, prefix(operations), rest),))
+    return Kept(start, (Segment(start, prefix(operations, whole=recompute.reentrant), rest),))
 
 
 def _within(operations: Sequence[Operation], _: Recompute) -> Kept:
@@ -150,9 +151,9 @@ def _within(operations: Sequence[Operation], _: Recompute) -> Kept:
     return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations)),))
 
 
-def _selective(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _selective(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """The attention core is rebuilt from query, key and value (Korthikanti et al. 2022, section 5)."""
-    return _by_component(operations, Recompute(components=("core",)))
+    return _by_component(operations, replace(recompute, components=("core",)))
 
 
 def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept:
@@ -169,7 +170,7 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
     segments = []
     for component, run in parts:
         rebuilt = tuple(_own(run, lost, wholly=component.discards))
-        again = tuple(run) if component.discards else prefix(run)
+        again = tuple(run) if component.discards else prefix(run, whole=recompute.reentrant)
         if rebuilt:
             segments.append(Segment(entry(run, operations), again, rebuilt))
     return Kept(tuple(saved.values()), tuple(segments))

@@ -184,7 +184,7 @@ def builder(plan: Plan) -> Builder:
         compute_precision(plan),
         replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
-        plan.recompute,
+        replace(plan.recompute, reentrant=plan.stack.checkpoint == "reentrant"),
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,

@@ -244,6 +244,12 @@ class Stack:
         "Gradients of micro-batches: added by a kernel of their own, fused into the matmul, or kept in the weights' "
         "dtype until backward is over, and added then.",
     ] = "add"
+    checkpoint: Annotated[
+        str,
+        Choice("early_stop", "reentrant"),
+        "How what is recomputed is rebuilt: until the last saved tensor is back (torch.utils.checkpoint with "
+        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction).",
+    ] = "early_stop"
     tensor_parallel: Annotated[
         str,
         Choice("dtensor", "explicit"),

@@ -19,6 +19,7 @@ class Recompute:
 
     `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
     every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
+    `reentrant`: rebuilt stretches run to their end; the stack says so, not the plan.
     """
 
     spec: ClassVar[PartHeader] = PartHeader(
@@ -53,6 +54,7 @@ class Recompute:
         LAYER_COUNT,
         "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
     ] = 0
+    reentrant: bool = False
 
     @classmethod
     def from_spec(cls, given: Values) -> Recompute:

@@ -21,10 +21,10 @@ USUAL: Mapping[str, Any] = {
 }
 PADDED = 128  # rows to which frameworks pad a vocabulary, times tensor parallelism (Megatron-LM)
 POSITIONS: Mapping[str, Mapping[str, Any]] = {
-    "rope": {"attention.rotary": 1},
+    "rope": {"attention.rotary": 1, "model.embedding.learned_positions": None},
     "learned": {"attention.rotary": 0, "model.embedding.learned_positions": "{seq_len}"},
-    "alibi": {"attention.rotary": 0},
-    "none": {"attention.rotary": 0},
+    "alibi": {"attention.rotary": 0, "model.embedding.learned_positions": None},
+    "none": {"attention.rotary": 0, "model.embedding.learned_positions": None},
 }
 NORMS: Mapping[str, Mapping[str, Any]] = {
     "rmsnorm": {"model.norm.kind": "rms", "model.norm.bias": False},
@@ -85,7 +85,10 @@ def _below(prefix: str, style: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _style(row: Facts, software: Software, library: Library) -> dict[str, Any]:
-    """What sizes do not say, by path: the row's own columns before its family, its publication and its stack."""
+    """What sizes do not say, by path: the row's own columns before its publication, its family and its stack.
+
+    A value of None takes away what the stack would have.
+    """
     defaults, ungated = software.stack.defaults, row.gated_mlp is False
     style = {**USUAL, **(UNGATED if ungated else GATED)}
     style |= {path: value for path, value in defaults.plan.items() if _is_of_model(path)}
@@ -96,7 +99,7 @@ def _style(row: Facts, software: Software, library: Library) -> dict[str, Any]:
         style |= stated
     if style["mlp.kind"] == "plain" and style["mlp.activation"] == "silu":
         style["mlp.activation"] = UNGATED["mlp.activation"]
-    return {path: _sized(value, row) for path, value in style.items()}
+    return {path: _sized(value, row) for path, value in style.items() if value is not None}
 
 
 def _is_of_model(path: str) -> bool:
