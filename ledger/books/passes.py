@@ -210,7 +210,8 @@ def unit_pass(name: str, unit: str, work: UnitWork, plan: Plan) -> UnitPass:
     """A unit's work put in order: weights and gradients, and copies to the host, hide behind what it takes."""
     shown = dict(work.shown)
     open_ones = sum(seconds for kind, seconds in shown.items() if kind != "data")  # a host launches meanwhile
-    ahead = 0.0 if plan.accelerator.kind == "cpu" else work.device + open_ones  # a CPU launches nothing meanwhile
+    waits = plan.accelerator.kind == "cpu" or plan.stack.blocking  # nothing is launched meanwhile
+    ahead = 0.0 if waits else work.device + open_ones
     launch = maximum(0.0, work.hosts - ahead)
     taken = work.device + launch  # what transfers of weights and gradients may hide behind
     hides = weights_hide(name, plan) and unit != ROOT

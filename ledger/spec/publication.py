@@ -71,7 +71,11 @@ class Spelling:
 
     name: str
     title: str
-    spellings: Annotated[Mapping[str, Any], MappingOf(Anything(), least=1), "What each spelling means; null in a meaning takes a path away."]
+    spellings: Annotated[
+        Mapping[str, Any],
+        MappingOf(Anything(), least=1),
+        "What each spelling means; null in a meaning takes a path away.",
+    ]
     marks: Annotated[
         Mapping[str, tuple[str, ...]],
         MappingOf(ListOf(String(), 1)),

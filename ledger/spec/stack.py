@@ -221,6 +221,11 @@ class Stack:
     overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
     compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False
     launch: Annotated[float, At("launch.per_operation"), HOST_TIME, "Host time per operation: `18 us`."] = 0.0
+    blocking: Annotated[
+        bool,
+        At("launch.blocking"),
+        "Whether the host waits for each kernel before it launches the next (CUDA_LAUNCH_BLOCKING=1).",
+    ] = False
     check: Annotated[
         float,
         At("launch.check"),

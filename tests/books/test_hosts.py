@@ -85,3 +85,23 @@ def test_modules_of_their_own_sum_gradients_of_norms_once_a_step() -> None:
     }
     norms = {base: {row.per for row in rows if row.account.endswith("gradient_sum")} for base, rows in sums.items()}
     assert norms == {"nanotron-2024": {"step"}, "pytorch-fsdp2-2025": {"micro-batch"}}
+
+
+def test_a_host_that_waits_for_each_kernel_hides_no_launch() -> None:
+    """CUDA_LAUNCH_BLOCKING: what launches take is added to what the device computes, where it hid behind it before."""
+    ahead, blocking = (compiled(per_operation="10 us", blocking=waits) for waits in (False, True))
+    assert span(blocking, "launch") > 2 * span(ahead, "launch")
+
+
+def test_reentrant_checkpointing_rebuilds_a_layer_to_its_end() -> None:
+    """Without an early stop the down projection runs again, in each layer of each replica."""
+    parallelism = {"data": 16, "zero": 1}
+    common = {"model": "llama-3-8b", "cluster": {"base": "h100-400g", "devices": 16}, "recompute": "full"}
+    run = {"seq_len": 1024, "micro_batch": 1, "global_batch": 16}
+    early, whole = (
+        plans.compiled(
+            **common, parallelism=parallelism, run=run, stack={"base": "pytorch-fsdp2-2025", "checkpoint": way}
+        )
+        for way in ("early_stop", "reentrant")
+    )
+    assert whole.totals["flops.recompute"] - early.totals["flops.recompute"] == 16 * 32 * 2 * 1024 * 14336 * 4096

@@ -98,8 +98,13 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         **parts.training(),
     }
     own = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
-    settings = (*assignments(beside), *assignments(own))
+    settings = (*assignments(beside), *assignments(_of_software(software)), *assignments(own))
     return RowPlan(plan, settings, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
+
+
+def _of_software(software: Software) -> dict[str, Any]:
+    """What a publication states of the stack itself: `stack.launch.blocking`, `kernels.attention`."""
+    return {path: value for path, value in software.plan.items() if path.startswith(("stack.", "kernels."))}
 
 
 # Columns as paths of a plan, where a row starts from a plan.
