@@ -12,6 +12,7 @@ from ledger.spec.library import Library
 
 DEVICES_PER_NODE = 8  # where neither the row nor its publication says another number
 UNQUANTISED = ("", "bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
+OF_LAYOUT = "parallelism."
 SEQUENCE, EXCHANGE = "parallelism.sequence", "parallelism.context_exchange"
 
 
@@ -37,6 +38,12 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
         layout["context_exchange"] = exchange
     if row.ep and row.ep > 1:
         layout["expert"] = row.ep
+    further = {**software.stack.defaults.plan, **software.plan}
+    layout |= {
+        path.removeprefix(OF_LAYOUT): value
+        for path, value in further.items()
+        if path.startswith(OF_LAYOUT) and path not in (SEQUENCE, EXCHANGE) and path.removeprefix(OF_LAYOUT) not in layout
+    }
     return layout
 
 
