@@ -192,7 +192,7 @@ def mesh(axis: str, degrees: Parallelism, device: Accelerator, cluster: Cluster)
         stride, size = 1, getattr(degrees, axis)
         for inner in ORDER[: ORDER.index(axis)]:
             stride *= getattr(degrees, inner)
-    domain = max(device.scaleup_domain, cluster.devices_per_node)
+    domain = max(device.scaleup_domain if device.across_nodes else 1, cluster.devices_per_node)
     local = maximum(1, minimum(size, domain // stride))
     return Mesh(size, local, local * stride)
 

@@ -109,6 +109,11 @@ class Accelerator:
     ]
     scaleup_domain: Annotated[int, At("scaleup.domain"), SOURCED_COUNT, "Devices that these links join."]
     host_bandwidth: Annotated[float, At("host_link"), quantity("B/s"), "To the host, one way: `63 GB/s`."]
+    across_nodes: Annotated[
+        bool,
+        At("scaleup.across_nodes"),
+        "Whether these links join devices of several nodes (NVL72), or those of one alone.",
+    ] = False
     scaleup_measured: Annotated[
         float,
         At("scaleup.measured"),
