@@ -73,7 +73,6 @@ MECHANISMS: Mapping[str, Ablation] = {
     "operations on the host beside each kernel": _with_stack(
         lambda stack: replace(stack, launch=min(stack.launch, ONE_OPERATION))
     ),
-    "hosts that compare collectives": _with_stack(lambda stack: replace(stack, check=0.0)),
     "gradients of a sharded optimizer summed after backward": _with_stack(
         lambda stack: replace(
             stack, overlap=replace(stack.overlap, data=stack.overlap.data.replace("replicas", "backward"))
