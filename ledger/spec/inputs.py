@@ -18,7 +18,7 @@ from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
-LABELS = ("name", "title", "aliases", "architecture", "date", "source")  # of a part: no inputs of its books
+LABELS = ("name", "title", "aliases", "architecture", "date", "source", "defaults")  # of a part: no inputs of its books
 ATOMIC = (Recompute, Offload, KernelClass, Price)  # one choice, whatever it is made of
 UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
 UNREAD = (

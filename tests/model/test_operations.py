@@ -30,7 +30,7 @@ from ledger.model.schedule import roles
 from ledger.model.tensors import Tensor
 from ledger.model.update import update
 from ledger.spec.load import load_plan
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Plan, Recompute
 from tests.model import plans
 
 SPLIT_LLAMA = {**plans.layer(plans.LLAMA, mlp={"d_ff": 273}), "vocab": 213}
@@ -363,6 +363,6 @@ def test_what_is_kept_or_rebuilt_is_what_is_saved(policy: str) -> None:
     """Whatever the policy, backward finds every storage that it would find without recomputation."""
     for _, one in programs():
         for unit in one.units:
-            saved = {tensor.storage for tensor in POLICIES["none"](unit.written, ()).saved}
-            kept = POLICIES[policy](unit.written, ())
+            saved = {tensor.storage for tensor in POLICIES["none"](unit.written, Recompute()).saved}
+            kept = POLICIES[policy](unit.written, Recompute())
             assert saved <= {tensor.storage for tensor in (*kept.saved, *kept.rebuilt)}

@@ -39,11 +39,8 @@ def row_layout(row: Facts, software: Software, library: Library, assumed: list[s
     if row.ep and row.ep > 1:
         layout["expert"] = row.ep
     further = {**software.stack.defaults.plan, **software.plan}
-    layout |= {
-        path.removeprefix(OF_LAYOUT): value
-        for path, value in further.items()
-        if path.startswith(OF_LAYOUT) and path not in (SEQUENCE, EXCHANGE) and path.removeprefix(OF_LAYOUT) not in layout
-    }
+    named = {path.removeprefix(OF_LAYOUT): value for path, value in further.items() if path.startswith(OF_LAYOUT)}
+    layout |= {name: value for name, value in named.items() if name not in (*layout, "context_exchange")}
     return layout
 
 
