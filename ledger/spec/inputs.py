@@ -18,7 +18,8 @@ from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
-LABELS = ("name", "title", "aliases", "architecture", "date", "source", "defaults")  # of a part: no inputs of its books
+DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
+LABELS = ("name", "title", "aliases", "architecture", "date", "source", DEFAULTS)  # of a part: no inputs of its books
 ATOMIC = (Recompute, Offload, KernelClass, Price)  # one choice, whatever it is made of
 UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
 UNREAD = (
@@ -174,7 +175,8 @@ def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
 def _inner(old: Any, new: Any) -> dict[str, tuple[Any, Any]] | None:
     """What two values of one kind are made of, by name; None where they are compared as wholes."""
     if is_dataclass(old) and type(old) is type(new) and not isinstance(old, ATOMIC):
-        return {one.name: (getattr(old, one.name), getattr(new, one.name)) for one in fields(old)}
+        names = (one.name for one in fields(old) if one.name != DEFAULTS)
+        return {name: (getattr(old, name), getattr(new, name)) for name in names}
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return {name: (old.get(name), new.get(name)) for name in {**old, **new}}
     if isinstance(old, tuple) and isinstance(new, tuple) and _keys(old) and _keys(old) == _keys(new):
