@@ -37,22 +37,25 @@ def recommendations(
     whole: bool = True,
     seconds: float = 0.0,
 ) -> Recommendations:
-    """What all layouts of a plan recommend; without `whole` a quick search will do, where no other was made before.
+    """What all layouts of a plan recommend; a lesser search will do where no thorough one was made before.
 
+    Without `whole` it may have kept some keys; with a limit of `seconds` it may have looked for less.
     A search that was stopped is not kept.
     """
+    thorough = not seconds
     for scope in (True,) if whole else (True, False):
-        if found := known(plan, whole=scope):
-            return found
+        for depth in (True,) if thorough else (True, False):
+            if found := known(plan, whole=scope, thorough=depth):
+                return found
     made = recommend(plan, run, progress, whole=whole, seconds=seconds)
     if made.complete:
-        keep(plan, made, whole=whole)
+        keep(plan, made, whole=whole, thorough=thorough)
     return made
 
 
-def known(plan: Plan, *, whole: bool) -> Recommendations | None:
+def known(plan: Plan, *, whole: bool, thorough: bool) -> Recommendations | None:
     """What was found before; None where nothing was, or where its file is damaged."""
-    key = _key(plan, whole=whole)
+    key = _key(plan, whole=whole, thorough=thorough)
     if key in _in_process():
         return _in_process()[key]
     try:
@@ -63,9 +66,9 @@ def known(plan: Plan, *, whole: bool) -> Recommendations | None:
     return found
 
 
-def keep(plan: Plan, found: Recommendations, *, whole: bool) -> None:
+def keep(plan: Plan, found: Recommendations, *, whole: bool, thorough: bool) -> None:
     """Keeps what was found, as far as that can be done."""
-    key = _key(plan, whole=whole)
+    key = _key(plan, whole=whole, thorough=thorough)
     _in_process()[key] = found
     with suppress(OSError):  # a read-only home: the next run searches again
         replace_file(cache_folder() / f"{key}.json", json.dumps(as_record(found)).encode())
@@ -110,9 +113,9 @@ def _in_process() -> dict[str, Recommendations]:
     return {}
 
 
-def _key(plan: Plan, *, whole: bool) -> str:
+def _key(plan: Plan, *, whole: bool, thorough: bool) -> str:
     """A digest of all that the recommendations follow from."""
     overrides = plan.reading.overrides if plan.reading else ()
     values = replace(plan, reading=None, origins={}, warnings=())
-    told = (program_digest(), plan.digest, repr(values), repr(overrides), repr(whole))
+    told = (program_digest(), plan.digest, repr(values), repr(overrides), repr((whole, thorough)))
     return hashlib.sha256("\n".join(told).encode()).hexdigest()

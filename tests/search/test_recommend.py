@@ -241,12 +241,24 @@ def test_a_quick_search_takes_what_a_whole_one_found(monkeypatch: pytest.MonkeyP
     assert len(asked) == 2
 
 
+def test_a_search_with_a_limit_of_time_does_not_serve_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at fewer devices and compiles less of the front; what a thorough one found serves it."""
+    asked = stub(monkeypatch)
+    plan = load_plan(QWEN)
+    brief = recommendations(plan, whole=False, seconds=30.0)
+    assert recommendations(plan, whole=False, seconds=30.0) == brief
+    thorough = recommendations(plan, whole=False)
+    assert thorough != brief
+    assert recommendations(plan, whole=False, seconds=30.0) == thorough
+    assert len(asked) == 2
+
+
 def test_a_search_that_was_stopped_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one may come to its end."""
     monkeypatch.setattr(recommendation_cache, "recommend", lambda *_, **__: Recommendations(complete=False))
     plan = load_plan(QWEN)
     recommendations(plan)
-    assert recommendation_cache.known(plan, whole=True) is None
+    assert recommendation_cache.known(plan, whole=True, thorough=True) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"legal": 3}'])
