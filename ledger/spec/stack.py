@@ -170,10 +170,10 @@ class Defaults:
         Mapping[str, Any], MappingOf(Anything()), "Paths of a plan, such as `parallelism.sequence: regather`."
     ] = field(default_factory=dict, hash=False)
     ungated: Annotated[
-        Mapping[str, Any],
-        MappingOf(Anything()),
-        "Paths of the model where its feed-forward part has no gate; `{seq_len}` stands for the run's own number.",
-    ] = field(default_factory=dict, hash=False)
+        str,
+        String(),
+        "Family (`specs/spellings/family.yaml`) of models without a gated feed-forward part, where none is named.",
+    ] = ""
     compiled: Annotated[str, String(), "The stack that is the same software under torch.compile."] = ""
     stages: Annotated[
         str,

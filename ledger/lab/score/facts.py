@@ -8,6 +8,8 @@ from typing import Any
 
 from ledger.evidence.tables import TableRow
 
+Share = float  # from 0 to below 1
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -37,8 +39,8 @@ class Facts:
     activation: str
     norm: str
     positions: str
-    dropout: str
     n_params: float | None
+    dropout: Share | None
     layers: int | None
     hidden: int | None
     ffn_hidden: int | None
@@ -84,6 +86,7 @@ TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0":
 CELL_KINDS = {
     "int | None": f"a whole number from 1 to {LARGEST_COUNT}",
     "float | None": "a number above 0",
+    "Share | None": "a number from 0 to below 1",
     "bool | None": "true or false",
 }
 
@@ -141,9 +144,17 @@ def _positive(text: str) -> float:
     return number
 
 
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < 1:
+        raise ValueError(text)
+    return number
+
+
 CELL_READERS: Mapping[str, Callable[[str], Any]] = {
     "str": str,
     "int | None": _whole,
     "float | None": _positive,
+    "Share | None": _share,
     "bool | None": lambda text: TRUTH[text.lower()],
 }

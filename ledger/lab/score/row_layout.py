@@ -12,7 +12,7 @@ from ledger.spec.library import Library
 
 DEVICES_PER_NODE = 8  # where neither the row nor its publication says another number
 UNQUANTISED = ("", "bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
-OF_LAYOUT = "parallelism."
+PER_NODE, OF_LAYOUT = "cluster.devices_per_node", "parallelism."
 SEQUENCE, EXCHANGE = "parallelism.sequence", "parallelism.context_exchange"
 
 
@@ -61,11 +61,18 @@ def _sharing(row: Facts, software: Software, library: Library, sharers: int, ass
         if sharers > 1:
             assumed.append(f"data_parallel_kind not stated: ZeRO {said['zero']}")
     found = {"zero": said["zero"] if sharers > 1 else 0}
-    node = int(row.paths.get("cluster.devices_per_node", DEVICES_PER_NODE))
-    if said.get("copy") == "node" and sharers > node:
+    if said.get("copy") == "node" and sharers > (node := _devices_per_node(row, software)):
         assumed.append("hybrid sharding: one copy a node")
         found["replicate"] = sharers // node
     return found
+
+
+def _devices_per_node(row: Facts, software: Software) -> int:
+    """As the row or its publication states them; raises SkippedError for what is no number."""
+    given = row.paths.get(PER_NODE) or str(stated(software, PER_NODE) or DEVICES_PER_NODE)
+    if not given.isdecimal() or not int(given):
+        raise SkippedError(f"`{PER_NODE}` = `{given}` is not a whole number from 1")
+    return int(given)
 
 
 def _stages(row: Facts, software: Software, pipeline: int, assumed: list[str]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def row_model(row: Facts, software: Software, library: Library, tensor: int, ass
     if row.head_dim is None and hidden % heads:
         raise SkippedError(f"hidden = {hidden} is no multiple of heads = {heads}, and no head_dim is published")
     sizes = {"heads": heads, "kv_heads": row.kv_heads or heads, "head_dim": row.head_dim or hidden // heads}
-    style = _style(row, software, library)
+    style = _style(row, software, library, assumed)
     group: dict[str, Any] = {
         "group": "decoder",
         "repeat": row.layers,
@@ -84,16 +84,10 @@ def _below(prefix: str, style: Mapping[str, Any]) -> dict[str, Any]:
     return {path.removeprefix(prefix): value for path, value in style.items() if path.startswith(prefix)}
 
 
-def _style(row: Facts, software: Software, library: Library) -> dict[str, Any]:
-    """What sizes do not say, by path: the row's own columns before its publication, its family and its stack.
-
-    A value of None takes away what the stack would have.
-    """
-    defaults, ungated = software.stack.defaults, row.gated_mlp is False
-    style = {**USUAL, **(UNGATED if ungated else GATED)}
-    style |= {path: value for path, value in defaults.plan.items() if _is_of_model(path)}
-    style |= defaults.ungated if ungated else {}
-    style |= _family(row, library)
+def _style(row: Facts, software: Software, library: Library, assumed: list[str]) -> dict[str, Any]:
+    """What sizes do not say, by path: the row's own columns before its publication, its stack and its family."""
+    style = {**USUAL, **(UNGATED if row.gated_mlp is False else GATED), **_family(row, software, library, assumed)}
+    style |= {path: value for path, value in software.stack.defaults.plan.items() if _is_of_model(path)}
     style |= {path: value for path, value in software.plan.items() if _is_of_model(path)}
     for stated in _stated(row):
         style |= stated
@@ -111,12 +105,16 @@ def _sized(value: Any, row: Facts) -> Any:
     return getattr(row, value.strip("{}")) if isinstance(value, str) and value.startswith("{") else value
 
 
-def _family(row: Facts, library: Library) -> Mapping[str, Any]:
-    """What the row's family of models has; a family that no spelling explains has nothing of its own."""
+def _family(row: Facts, software: Software, library: Library, assumed: list[str]) -> Mapping[str, Any]:
+    """What the row's family has; where nobody knows it, that of the stack's models without a gate, or nothing."""
+    usual = software.stack.defaults.ungated if row.gated_mlp is False else ""
     try:
-        found: Mapping[str, Any] = meaning("family", row.family, library).value if row.family else {}
+        found: Mapping[str, Any] = meaning("family", row.family or usual, library).value
     except UnknownWordError:
-        return {}
+        found = meaning("family", usual, library).value if usual else {}
+        if row.gated_mlp is False:
+            said = f"family `{row.family}` is not known" if row.family else "family not stated"
+            assumed.append(f"{said}: {usual or 'llama'}, without a gate")
     return found
 
 
@@ -134,9 +132,8 @@ def _stated(row: Facts) -> Iterator[Mapping[str, Any]]:
         yield _known("positions", row.positions, POSITIONS)
     if row.bias is not None:
         yield dict.fromkeys(BIASES, row.bias)
-    if row.dropout:
-        share = float(row.dropout)
-        yield dict.fromkeys(("model.embedding.dropout", "model.residual_dropout", "attention.dropout"), share)
+    if row.dropout is not None:
+        yield dict.fromkeys(("model.embedding.dropout", "model.residual_dropout", "attention.dropout"), row.dropout)
 
 
 def _known(column: str, word: str, table: Mapping[str, Any]) -> Any:

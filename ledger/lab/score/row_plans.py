@@ -7,18 +7,18 @@ Columns that are paths of a plan are set last, as `--set` sets them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from ledger.lab.score.facts import Facts
+from ledger.lab.score.facts import FACT_COLUMNS, Facts
 from ledger.lab.score.row_layout import DEVICES_PER_NODE, row_layout
 from ledger.lab.score.row_models import row_model
 from ledger.lab.score.software import SkippedError, Software, software_of
 from ledger.lab.score.spelled import UnknownWordError, meaning
 from ledger.spec.library import Library
-from ledger.spec.load import plan_source
+from ledger.spec.load import load_plan, plan_source
 from ledger.spec.near import nearest
 from ledger.spec.overrides import assignments
 from ledger.spec.reader import read
@@ -28,9 +28,7 @@ COMPILED_KINDS = {
     "pretrain": "",
     "sft": "fine-tuning of all weights on sequences of full length runs like pre-training",
     "lora": "",
-    "qlora": "",
 }
-ADAPTED = ("lora", "qlora")
 ADAPTERS: Mapping[str, Any] = {"rank": 16, "targets": ["q", "k", "v", "out"]}
 # Names that say too little or too much, as the part that most clusters have, or that is closest.
 NEAREST_DEVICE = {
@@ -124,16 +122,26 @@ ON_PLAN: Mapping[str, str] = {
 }
 
 
+# Columns that say what a run is called, or what came of it.
+BESIDE_PLAN = ("id", "source", "source_id", "kind", "model_name", "notes", "plan", "n_params", "mem_convention")
+RESULTS = ("measured_", "derived_", "score_")
+
+
 def _on_plan(row: Facts, library: Library) -> RowPlan:
-    """The plan that a row starts from, with what the row says on top of it."""
+    """The plan that a row starts from, with what the row says on top of it; what has no path here is read over."""
     source = plan_source(row.plan, None, library)
-    node = read(source.text, source.file)
     stated = {path: row.cells[column] for column, path in ON_PLAN.items() if row.cells.get(column)}
-    named = row.stack or node.fields.get("stack", node).value
-    software = software_of(row if row.stack else replace(row, stack=str(named)), library)
     settings = {**stated, **row.paths}
-    document = {name: inner.plain() for name, inner in node.fields.items()}
-    return RowPlan(document, assignments(settings), (), software)
+    plan = load_plan(row.plan, assignments(settings), library=library)
+    software = software_of(row, library, plan.stack)
+    over = [column for column in row.cells if column in FACT_COLUMNS and column not in (*ON_PLAN, *BESIDE_PLAN)]
+    assumed = tuple(
+        f"`{column}` is read over beside `plan`: state it as a path"
+        for column in over
+        if not column.startswith(RESULTS)
+    )
+    document = {name: inner.plain() for name, inner in read(source.text, source.file).fields.items()}
+    return RowPlan(document, assignments(settings), assumed, software)
 
 
 def _refuse_incomplete(row: Facts) -> None:
@@ -225,7 +233,7 @@ class RowParts:
 
     def training(self) -> dict[str, Any]:
         """Which weights are trained: adapters, where the kind of run has them."""
-        if self.row.kind not in ADAPTED:
+        if self.row.kind != "lora":
             return {}
         stated = any(path.startswith("train") for path in self.row.paths) or self._published_adapters()
         if not stated:

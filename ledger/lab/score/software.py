@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -37,10 +37,18 @@ class Software:
     devices: Mapping[str, str] = field(default_factory=dict)
 
 
-def software_of(row: Facts, library: Library) -> Software:
-    """The software of a row; raises SkippedError where neither its `stack` nor a publication on file names it."""
+def software_of(row: Facts, library: Library, of_plan: Stack | None = None) -> Software:
+    """The software of a row, or of the plan that it starts from; raises SkippedError where nobody names it."""
     publication = _publication(row.source_id or row.source, library)
     chosen = tuple(_chosen(row, publication))
+    memory, rank, unread = _convention(row, publication, library)
+    stated = {**(publication.plan if publication else {}), **{k: v for some in chosen for k, v in some.plan.items()}}
+    stack = of_plan or _stack_of(row, publication, chosen, library)
+    return Software(stack, memory, rank, unread, stated, publication.devices if publication else {})
+
+
+def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[SomeRuns], library: Library) -> Stack:
+    """The stack that the row names, else its publication: raises SkippedError where neither does."""
     name = row.stack or _first(some.stack for some in chosen) or (publication.stack if publication else "")
     if not name:
         near = nearest(row.source_id or row.source, list(library.names("publication")))
@@ -51,9 +59,7 @@ def software_of(row: Facts, library: Library) -> Software:
     stack = _stack(name, library)
     if row.torch_compile and not row.stack and not stack.compiled and stack.defaults.compiled:
         stack = _stack(stack.defaults.compiled, library)
-    memory, rank, unread = _convention(row, publication, library)
-    stated = {**(publication.plan if publication else {}), **{k: v for some in chosen for k, v in some.plan.items()}}
-    return Software(stack, memory, rank, unread, stated, publication.devices if publication else {})
+    return stack
 
 
 def _chosen(row: Facts, publication: Publication | None) -> Iterator[SomeRuns]:

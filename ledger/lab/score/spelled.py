@@ -92,6 +92,6 @@ def meets(text: str, wanted: Any) -> bool:
         return text.lower() in (("true", "yes", "1") if wanted else ("false", "no", "0"))
     sign, _, bound = str(wanted).partition(" ")
     if sign in BOUNDS:
-        return bool(text) and BOUNDS[sign](float(text), float(bound))
+        return text.isdecimal() and BOUNDS[sign](float(text), float(bound))
     parts = (re.escape(part) for part in folded(str(wanted)).split("*"))
     return re.fullmatch(".*".join(parts), folded(text), re.DOTALL) is not None
