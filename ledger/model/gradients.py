@@ -15,6 +15,11 @@ def stays(plan: Plan) -> bool:
     return apart and plan.parallelism.zero < 2
 
 
+def fuses(plan: Plan) -> bool:
+    """Whether matmuls add what they give of weights to gradients that stay (Megatron-LM, gradient accumulation fusion)."""
+    return plan.stack.accumulation == "fused" and stays(plan)
+
+
 def waits(plan: Plan) -> bool:
     """Whether the gradients of a micro-batch wait, whole, until its backward is over, and are added then."""
     return plan.stack.accumulation == "after_backward" and plan.parallelism.zero < 3

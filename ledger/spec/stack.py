@@ -274,6 +274,11 @@ class Stack:
     main_gradients: Annotated[
         bool, "Whether gradients are added up in one buffer that is never freed (Megatron-LM's `main_grad`)."
     ] = False
+    dummy_gradients: Annotated[
+        bool,
+        "With fused accumulation: whether autograd is given one tensor of each shape of weight in place of gradients, "
+        "which is never freed (Transformer Engine's `get_dummy_wgrad`).",
+    ] = False
     gathers: Annotated[
         str,
         Choice("in_place", "copied"),

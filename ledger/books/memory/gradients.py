@@ -10,13 +10,15 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
-from ledger.model.causes import Cause
+from ledger.model.causes import Cause, Purpose
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
-from ledger.model.gradients import copied_to_buckets, stays, waits
+from ledger.model.gradients import copied_to_buckets, fuses, stays, waits
 from ledger.model.offloading import weights_on_host
-from ledger.model.operations import ZERO
-from ledger.model.tensors import Tensor, sized
+from ledger.model.operations import ONE, ZERO
+from ledger.model.tensors import Tensor, product, sized
 from ledger.model.units import Unit
+
+EXPERTS = "experts"  # the dim that weights of experts have beside those of a matrix
 
 
 def gradients(moments: Moments) -> Iterator[Entry]:
@@ -28,6 +30,30 @@ def gradients(moments: Moments) -> Iterator[Entry]:
                 continue
             seen.add(weight.name)
             yield from _of(moments, unit, weight)
+    if moments.plan.stack.dummy_gradients and fuses(moments.plan):
+        yield from _dummies(moments)
+
+
+def _dummies(moments: Moments) -> Iterator[Entry]:
+    """What autograd is given in place of gradients that matmuls have added already: one tensor of each shape.
+
+    Transformer Engine's get_dummy_wgrad (module/base.py) keeps them for good. Products of one input are one module's,
+    whose weight is all of theirs.
+    """
+    seen: set[sympy.Expr] = set()
+    for unit in moments.program.units:
+        weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+        modules: dict[str, sympy.Expr] = {}
+        for operation in unit.backward:
+            if operation.purpose is Purpose.WEIGHT_GRADIENT and operation.output.name in weights:
+                source = operation.inputs[0].name
+                modules[source] = modules.get(source, ZERO) + _of_one(weights[operation.output.name])
+        for source, elements in modules.items():
+            if elements not in seen:
+                seen.add(elements)
+                amount, cause = sized(moments.plan.precision.weights, elements), Cause(unit.name, source, state="dummy")
+                why = "stands for the gradient that a matmul has added, and is never freed"
+                yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)
 
 
 def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
@@ -48,6 +74,11 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
         yield from posted(line, replace(cause, state="bucket"), "gradients", whole, always(unit.count), why)
+
+
+def _of_one(weight: Tensor) -> sympy.Expr:
+    """Elements of a weight; of experts', those of one, since each has a weight of its own."""
+    return product(*(weight.local(dim) for dim in weight.dims if dim.name != EXPERTS))
 
 
 def _looked_up(moments: Moments) -> frozenset[str]:
