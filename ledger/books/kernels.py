@@ -93,6 +93,7 @@ def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:
         flops=flops,
         bytes=real(value(entry.amount)),
         dtype=matmul_dtype(operation) if multiplies else "",
+        beside=real(value(operation.beside() / operation.pieces)) if operation.adds_to else 0.0,
         **(_extent(shape, pieces, value) if shape else {}),
     )
     times = truncate(value(entry.times))

@@ -11,7 +11,7 @@ from ledger.arithmetic.values import Amount, ceil_divide, largest, maximum, mini
 from ledger.model.schedule import schedule
 from ledger.price_forms import DataSheet
 from ledger.spec.axes import INNERMOST_FIRST, MULTIPLIED
-from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class
+from ledger.spec.kernel_classes import ATTENTION, GROUPED, HOST_LINK, KernelClass, kernel_class, matmul
 from ledger.spec.plan import Accelerator, Cluster, Curve, Parallelism
 
 # Relative error assumed where only a data sheet stands behind a price: plans without kernel data miss by 15 to 25 %.
@@ -19,6 +19,9 @@ UNCALIBRATED_ERROR = 0.25
 # Where nothing was measured, what measured devices reach of their data sheets: the medians over specs/accelerators of
 # sustained matmuls (0.54 to 0.85), flash attention (0.16 to 0.62), copies (0.73 to 0.93) and collectives in a domain.
 TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.32, 0.87, 0.77
+# A product that adds to an fp32 sum takes longer than one that writes its result: by so much of what its further bytes
+# need (median of 55 shapes on an A100 PCIe, specs/evidence/a100-pcie-80gb-matmul.yaml).
+ADDING = 0.6
 # An error of a fit is a mean absolute one; of a normal distribution, that is sqrt(2/pi) of its standard deviation.
 DEVIATION = 1.2533
 
@@ -71,12 +74,13 @@ class Work:
     n: Amount = 1
     k: Amount = 1
     group: Amount = 1  # rows of one group
+    beside: Amount = 0.0  # bytes that it moves because it adds to a sum
 
     @property
     def sizes(self) -> Mapping[str, Amount]:
-        """What forms of prices read of a kernel."""
+        """What forms of prices read of a kernel that writes its result."""
         rows = {"m": self.batch * self.m, "n": self.n, "k": self.k, "seq": self.m, "group": self.group}
-        return {**rows, "flops": self.flops, "bytes": self.bytes, "kernels": 1}
+        return {**rows, "flops": self.flops, "bytes": self.bytes - self.beside, "kernels": 1}
 
 
 @dataclass(frozen=True)
@@ -133,12 +137,27 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> KernelPrice:
     own = found.what == work.kind or work.kind.family not in UNLIKE
     sheet = DataSheet(rate, device.bandwidth, device.multiprocessors)
     seconds = price_forms.seconds(found.form, found.parameters, work.sizes, sheet)
+    if found.regime == "burst" and price_forms.PRICE_FORMS[found.form].computes:
+        seconds /= sustained_share(device)
     if levelled(work.kind, found.form):
         seconds /= level
+    seconds += ADDING * work.beside / device.bandwidth
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")
     calibrated = measured is not None and own
     return KernelPrice(maximum(seconds, floor), floor, bound, error, calibrated=calibrated, compute=compute)
+
+
+def sustained_share(device: Accelerator) -> float:
+    """What a device at its power limit keeps of the rate of short bursts: of its matmuls, where both were measured.
+
+    In a run the clock is that of the whole step, whatever kernel runs.
+    """
+    for dtype in AS_THEY_ARE:
+        rates = {one.regime: one.parameters["e"] for one in device.curves.get(matmul(dtype), ())}
+        if rates.keys() >= {"burst", "sustained"}:
+            return min(1.0, rates["sustained"] / rates["burst"])
+    return 1.0
 
 
 def levelled(kind: KernelClass, form: str) -> bool:

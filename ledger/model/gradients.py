@@ -16,7 +16,7 @@ def stays(plan: Plan) -> bool:
 
 
 def fuses(plan: Plan) -> bool:
-    """Whether matmuls add what they give of weights to gradients that stay (Megatron-LM, gradient accumulation fusion)."""
+    """Whether products add gradients of weights to those that stay (Megatron-LM, `gradient_accumulation_fusion`)."""
     return plan.stack.accumulation == "fused" and stays(plan)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import sympy
 
 from ledger.model.causes import Cause, Purpose
-from ledger.model.tensors import Tensor
+from ledger.model.tensors import Tensor, product, sized
 from ledger.spec.kernel_classes import KernelClass
 
 ZERO = sympy.Integer(0)
@@ -55,6 +55,7 @@ class Operation:
     block: str = ""
     purpose: Purpose = Purpose.RESULT
     forward: str = ""
+    adds_to: str = ""  # dtype of a sum that is there, to which it adds its result instead of writing it
 
     @property
     def output(self) -> Tensor:
@@ -105,13 +106,22 @@ class Operation:
         return ZERO
 
     def traffic(self) -> sympy.Expr:
-        """Each operand is read once and the result written once."""
+        """Each operand is read once and the result written once; a sum that it adds to is read and written."""
         return self._traffic
 
     @cached_property
     def _traffic(self) -> sympy.Expr:
         left = self.untouched()
-        return total(tensor.bytes() for tensor in (*self.inputs, *self.outputs) if tensor not in left)
+        written = () if self.adds_to else self.outputs
+        amounts = [tensor.bytes() for tensor in (*self.inputs, *written) if tensor not in left]
+        sums = product(2, sized(self.adds_to, self.output.elements())) if self.adds_to else ZERO
+        return total((*amounts, sums))
+
+    def beside(self) -> sympy.Expr:
+        """Bytes by which adding to a sum moves more than writing the result would."""
+        if not self.adds_to:
+            return ZERO
+        return product(2, sized(self.adds_to, self.output.elements())) - self.output.bytes()
 
     def untouched(self) -> tuple[Tensor, ...]:
         """Operands that are only there while it runs, neither read nor written."""

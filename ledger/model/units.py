@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import sympy
@@ -10,12 +10,14 @@ import sympy
 from ledger.model import chunked_loss, components, cross_entropy, multi_token
 from ledger.model.backward import backward
 from ledger.model.balance import balance
+from ledger.model.causes import Purpose
 from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
 from ledger.model.collectives import executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
+from ledger.model.gradients import fuses
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
 from ledger.model.recompute import POLICIES, Kept, discarded, read
@@ -79,6 +81,7 @@ class Builder:
     staged: bool = False  # cut into pipeline stages
     chunks: int = 1  # of layers on one device
     stack: Stack = UNSTATED_STACK
+    adds_to: str = ""  # dtype of the gradients to which products of weights add theirs themselves
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
@@ -98,12 +101,21 @@ class Builder:
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(backward(written), gradients, compiled=compiled)
+        steps = _kernels(self._adding(backward(written), gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
         return Unit(name, group or name, count, forward, steps, kept, weights, written)
+
+    def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
+        """Products that give gradients of weights, as they run where they add to those that are there."""
+        names = {gradient.name for gradient in gradients} if self.adds_to else set()
+
+        def adds(step: Operation) -> bool:
+            return step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names
+
+        return tuple(replace(step, adds_to=self.adds_to) if adds(step) else step for step in steps)
 
     def entry(self, *, still: bool = False) -> Tensor:
         """The residual stream as a layer receives it; `still`: no gradient flows into it."""
@@ -189,6 +201,7 @@ def builder(plan: Plan) -> Builder:
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,
         stack=plan.stack,
+        adds_to=plan.precision.gradients if fuses(plan) else "",
         hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
     )
 

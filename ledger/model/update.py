@@ -50,17 +50,21 @@ class Streaming(Operation):
 def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[tuple[str, sympy.Expr, Streaming]]:
     """Each micro-batch adds its gradients to those before: the new one is read, the sum read and written.
 
-    A weight that is embedding and head has two gradients in every micro-batch; autograd writes their sum anew.
+    A weight that is embedding and head has two gradients in every micro-batch; autograd writes their sum anew. Where
+    products add theirs to gradients that stay, the others (of norms, biases, lookups) are added in every micro-batch.
     """
-    if plan.stack.accumulation != "fused":
+    added = {step.output.name for unit in mine for step in unit.backward if step.adds_to}
+    if not added:
         for weight in shared(mine):
             amount = 3 * sized(weight.dtype, weight.elements())
             yield ROOT, sympy.Integer(1), Streaming("weights/tied", ELEMENTWISE, (), (), amount=amount)
-    if plan.stack.accumulation == "fused" or plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
+    if not added and plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
     fresh = plan.precision.gradients if sharding.splits("gradients") else plan.precision.weights
     for name, count, weights in wrapped(mine):
-        elements = total(sharding.held("gradients", weight) for weight in weights)
+        elements = total(sharding.held("gradients", one) for one in weights if one.gradient.name not in added)
+        if elements == ZERO:
+            continue
         amount = sized(fresh, elements) + 2 * sized(plan.precision.gradients, elements)
         adding = Streaming("weights/accumulate", ELEMENTWISE, (), (), amount=amount, work=elements)
         yield name, count, replace(adding, on_host=sums_on_host(plan))

@@ -10,9 +10,9 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
-from ledger.model.causes import Cause, Purpose
+from ledger.model.causes import Cause
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
-from ledger.model.gradients import copied_to_buckets, fuses, stays, waits
+from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
@@ -30,7 +30,7 @@ def gradients(moments: Moments) -> Iterator[Entry]:
                 continue
             seen.add(weight.name)
             yield from _of(moments, unit, weight)
-    if moments.plan.stack.dummy_gradients and fuses(moments.plan):
+    if moments.plan.stack.dummy_gradients:
         yield from _dummies(moments)
 
 
@@ -45,7 +45,7 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
         weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
         modules: dict[str, sympy.Expr] = {}
         for operation in unit.backward:
-            if operation.purpose is Purpose.WEIGHT_GRADIENT and operation.output.name in weights:
+            if operation.adds_to:
                 source = operation.inputs[0].name
                 modules[source] = modules.get(source, ZERO) + _of_one(weights[operation.output.name])
         for source, elements in modules.items():

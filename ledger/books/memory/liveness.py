@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import sympy
 
-from ledger.model.causes import Purpose
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
@@ -40,12 +39,12 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     return _run(unit.forward, entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
 
 
-def backward(unit: Unit, *, added: bool = False, fused: bool = False) -> tuple[LiveTensors, ...]:
+def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     """Backward: what was kept, then what is rebuilt, then gradients; each is freed after its last reader.
 
     A segment is rebuilt when the first of its tensors is asked for, and its inputs wait until the last one was read.
-    `added`: gradients of weights are there from earlier micro-batches, and a new one is freed once it is added;
-    `fused`: matmuls add to them themselves, so that there is no new one.
+    `added`: gradients of weights are there from earlier micro-batches, and a new one is freed once it is added. What
+    adds to them itself makes no new one.
     """
     result = unit.written[-1].output
     upstream = (result.gradient,) if differentiable(result) else ()
@@ -54,7 +53,7 @@ def backward(unit: Unit, *, added: bool = False, fused: bool = False) -> tuple[L
     start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = set() if added else {weight.gradient.name for weight in unit.weights}
-    operations = tuple(_adding(op) if fused else op for op in _rebuilding(unit))
+    operations = tuple(replace(op, outputs=()) if op.adds_to else op for op in _rebuilding(unit))
     start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
     repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}
     waits = {
@@ -64,11 +63,6 @@ def backward(unit: Unit, *, added: bool = False, fused: bool = False) -> tuple[L
     }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
     return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
-
-
-def _adding(operation: Operation) -> Operation:
-    """An operation as it runs where it adds what it gives of a weight to the gradient that is there."""
-    return replace(operation, outputs=()) if operation.purpose is Purpose.WEIGHT_GRADIENT else operation
 
 
 def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:

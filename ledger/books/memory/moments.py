@@ -14,7 +14,7 @@ from ledger.books.memory.passing import passes
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.model.exchanges import sets
-from ledger.model.gradients import fuses, stays, waits
+from ledger.model.gradients import stays, waits
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.units import Unit
@@ -37,12 +37,8 @@ class Moments:
     @cached_property
     def passes(self) -> Mapping[tuple[str, str], tuple[LiveTensors, ...]]:
         """What is alive at each step of each unit and pass."""
-        added, fused = self.adds, fuses(self.plan)
-        return {
-            (phase, name): steps
-            for name, unit in self.units.items()
-            for phase, steps in passes(unit, added=added, fused=fused)
-        }
+        added = self.adds
+        return {(phase, name): steps for name, unit in self.units.items() for phase, steps in passes(unit, added=added)}
 
     @cached_property
     def gathering(self) -> Gathering | None:

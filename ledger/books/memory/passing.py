@@ -12,10 +12,10 @@ from ledger.model.units import Unit
 TOKENS = "embedding/tokens.index"
 
 
-def passes(unit: Unit, *, added: bool, fused: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
-    """The two passes of a unit with what is alive at their steps; `added` and `fused` as in `liveness.backward`."""
+def passes(unit: Unit, *, added: bool) -> Iterator[tuple[str, tuple[LiveTensors, ...]]]:
+    """The two passes of a unit with what is alive at their steps; `added` as in `liveness.backward`."""
     yield "forward", forward(unit)
-    yield "backward", backward(unit, added=added, fused=fused)
+    yield "backward", backward(unit, added=added)
 
 
 def categories(unit: Unit) -> Callable[[Tensor], str]:

@@ -101,8 +101,8 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
 
 
 def _of_software(software: Software) -> dict[str, Any]:
-    """What a publication states of the stack itself: `stack.launch.blocking`, `kernels.attention`."""
-    return {path: value for path, value in software.plan.items() if path.startswith(("stack.", "kernels."))}
+    """What a publication states of the software itself: `stack.launch.blocking`, `precision.reduction`."""
+    return {path: value for path, value in software.plan.items() if path.startswith(("stack.", "kernels.", "precision."))}
 
 
 # Columns as paths of a plan, where a row starts from a plan.
