@@ -179,7 +179,7 @@ def narrowed(plan: Plan, unit: Unit, moved: Collective) -> sympy.Expr:
     recipe = plan.precision.matmul
     if recipe is None or recipe.gathers == "original" or unit.name in ENDS:
         return ONE
-    gathers = moved.collective == "all_gather" and moved.axis == "tensor"
+    gathers = moved.collective == "all_gather" and moved.axis == "tensor" and dtypes.size(moved.inputs[0].dtype) > 1
     ratio = dtypes.size(recipe.format) / dtypes.size(plan.precision.compute)
     return sympy.Rational(ratio.numerator, ratio.denominator) if gathers else ONE
 

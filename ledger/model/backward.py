@@ -58,9 +58,9 @@ def _made(copies: Quantise, written: Counter[str]) -> bool:
 
 def _gathered_again(operation: Operation, done: set[str]) -> Iterator[Operation]:
     """Where the shard was saved instead of the gathered input, the weight's gradient needs it whole again."""
-    if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.inputs[1]):
+    if not isinstance(operation, Contraction) or not operation.saves or not differentiable(operation.learned()[1]):
         return
-    used, kept = operation.inputs[0], operation.saves[0]
+    used, kept = operation.gathered_again, operation.saves[0]
     if used.split == kept.split or used.name in done:
         return
     done.add(used.name)

@@ -36,6 +36,7 @@ class Collective(Operation):
     collective: str = ""
     axis: str = ""
     copied: bool = False
+    buffered: bool = False  # into a buffer that lasts
 
     @property
     def transfer(self) -> Transfer:

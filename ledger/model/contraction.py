@@ -87,6 +87,11 @@ class Contraction(Operation):
     def _degree(self) -> sympy.Expr:
         return product(*[symbol(axis) for axis in self.copies])
 
+    @property
+    def gathered_again(self) -> Tensor:
+        """The operand that backward gathers where a share of it was kept."""
+        return self.inputs[0]
+
     def shape(self) -> Matmul:
         """Batch dims are in all three terms, k in both operands only, m and n in one operand and the result."""
         return self._shape

@@ -9,7 +9,7 @@ import sympy
 
 from ledger.model import moves
 from ledger.model.collectives import Collective
-from ledger.model.dims import Dim
+from ledger.model.dims import Dim, symbol
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import Operation
 from ledger.model.tape import Tape
@@ -95,6 +95,19 @@ class InPlaceSoftmax(Pointwise):
         return ((self.inputs[0].gradient.name, self.outputs[1].storage),)
 
 
+@dataclass(frozen=True)
+class LossWithGradient(Pointwise):
+    """Softmax, loss and the gradient of the logits in one kernel, the gradient kept in fp32 until backward reads it.
+
+    Transformer Engine since 2.18 (transformer_engine/pytorch/cross_entropy.py).
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel that scales what forward has left, and writes it in the dtype of the logits."""
+        reads = (*self.saves, self.output.gradient)
+        return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (self.inputs[0].gradient,), flops=1),)
+
+
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     inside = replace(tape, of_loss=True)
@@ -173,6 +186,15 @@ def _fused(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     return tape.record(InPlaceLoss(result.name, CROSS_ENTROPY, read, (result, inside), (logits,), flops=8))
 
 
+def _fused_apart(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
+    """One kernel on the logits as the head wrote them, and a gradient in fp32 of its own."""
+    _summed_over_vocabulary(tape, logits)
+    result = tape.activation("cross_entropy/loss", (), "fp32")
+    kept = replace(logits, name="cross_entropy/gradient", dtype="fp32", view_of="")
+    read = (logits, wanted)
+    return tape.record(LossWithGradient(result.name, CROSS_ENTROPY, read, (result, kept), (kept,), flops=8))
+
+
 def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, and their softmax, which becomes their gradient."""
     logits = tape.cast(logits, tape.precision.logits)
@@ -196,6 +218,7 @@ def _compiled(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
 LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {
     "eager": _eager,
     "fused": _fused,
+    "fused_apart": _fused_apart,
     "softmax_in_place": _softmax_in_place,
     "compiled": _compiled,
 }
@@ -205,8 +228,23 @@ def _axes(logits: Tensor) -> list[str]:
     return sorted({axis for dim, axis in logits.split if dim == "vocab"})
 
 
+# What a device sends of each token where the vocabulary is split, and how many numbers that is.
+SUMS: Mapping[str, Mapping[str, int]] = {
+    "apart": {"maximum": 1, "sum": 1, "target": 1},
+    "joined": {"maximum": 1, "sum_and_target": 2},  # megatron/core/fusions/fused_cross_entropy.py
+    "gathered": {"statistics": 3},  # transformer_engine/common/triton/cross_entropy.py, online_softmax_kernel
+}
+
+
 def _summed_over_vocabulary(tape: Tape, logits: Tensor) -> None:
     """Each device has a part of every row: its largest value, its sum and its target are put together."""
-    if _axes(logits):
-        for step in ("maximum", "sum", "target"):
-            _summed(tape, _row(tape, logits, f"cross_entropy/{step}"), logits)
+    for name, numbers in SUMS[tape.stack.loss_sums].items() if _axes(logits) else ():
+        row = _row(tape, logits, f"cross_entropy/{name}")
+        part = replace(row, dims=(*row.dims, Dim("numbers", sympy.Integer(numbers)))) if numbers > 1 else row
+        if tape.stack.loss_sums == "gathered":
+            for axis in _axes(logits):
+                ranks = Dim("ranks", symbol(axis))
+                each = replace(part, dims=(ranks, *part.dims), split=(("ranks", axis), *part.split))
+                moves.everywhere(tape, each, axis)
+        else:
+            _summed(tape, part, logits)

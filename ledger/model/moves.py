@@ -42,10 +42,14 @@ def reduced(tape: Tape, partial: Tensor, axis: str) -> Tensor:
     return _transfer(tape, kind, axis, partial, result)
 
 
+def clashing(tape: Tape, tensor: Tensor, axes: set[str]) -> list[tuple[str, str]]:
+    """What of a held split clashes with axes that the einsum needs for other dims."""
+    return [(n, a) for n, a in tensor.split if a in axes and n not in tape.layout.splits]
+
+
 def whole(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
     """Gathers a held split that clashes with an axis the einsum needs for another dim."""
-    clash = [(n, a) for n, a in tensor.split if a in axes and n not in tape.layout.splits]
-    for name, axis in clash:
+    for name, axis in clashing(tape, tensor, axes):
         known = tape.moved.get((tensor.name, f"gather.{axis}"))
         if known is None:
             rest = tuple(pair for pair in tensor.split if pair != (name, axis))

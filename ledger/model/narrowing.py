@@ -7,27 +7,63 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from ledger.model import dtypes
+from ledger.model import dtypes, moves
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.operations import ONE
-from ledger.model.quantised import ALL, PASSING, STAYING, Copies, Quantise, Quantised, QuantisedGroups, copied, read
+from ledger.model.quantised import (
+    ALL,
+    PASSING,
+    STAYING,
+    Copies,
+    Quantise,
+    Quantised,
+    QuantisedGather,
+    QuantisedGroups,
+    copied,
+    read,
+)
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import QUANTISE
-from ledger.spec.recipe import Recipe
+from ledger.spec.kernel_classes import QUANTISE, KernelClass
+from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 
 if TYPE_CHECKING:
     from ledger.model.tape import Tape
 
 
-def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.Expr, sympy.Expr] = ALL) -> Quantised:
-    """The same contraction of quantised operands; the kernels that quantise them are written on the tape."""
+def gathered_narrow(tape: Tape, recipe: Recipe) -> bool:
+    """Whether a share of a sequence is quantised, gathered so, and gathered again in backward."""
+    return tape.layout.regather and recipe.gathers == "quantised" and recipe.saves == "quantised"
+
+
+def unheld(tape: Tape, tensor: Tensor, axes: set[str]) -> Tensor:
+    """A tensor as it would be whole in its own dtype, which it is on no device: its gradient alone is."""
+    clash = moves.clashing(tape, tensor, axes)
+    rest = tuple(pair for pair in tensor.split if pair not in clash)
+    return tensor.on(rest, f"{tensor.name}.gathered_quantised")
+
+
+def narrowed(
+    tape: Tape,
+    plain: Contraction,
+    recipe: Recipe,
+    parts: tuple[sympy.Expr, sympy.Expr] = ALL,
+    held: Tensor | None = None,
+) -> Quantised:
+    """The same contraction of quantised operands; the kernels that quantise them are written on the tape.
+
+    `held` is the share of the first operand that is quantised, gathered, and kept for backward to gather it again.
+    """
     parts = parts if recipe.gathers == "quantised" else ALL
     shared = tape.stack.compiled or parts[0] != ONE
     (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
     keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
-    _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
+    if held is None:
+        _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
+        kept = inputs.backward if keeps else (left,)
+    else:
+        kept = _gathered(tape, plain, recipe, held, inputs)
     _write(tape, right, weights, recipe, both=stays, once=stays)
-    saves = (*(inputs.backward if keeps else (left,)), *(weights.backward if stays else (right,)), *plain.saves[2:])
+    saves = (*kept, *(weights.backward if stays else (right,)), *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
     return kind(
         plain.name,
@@ -42,7 +78,38 @@ def narrowed(tape: Tape, plain: Contraction, recipe: Recipe, parts: tuple[sympy.
         narrow=(inputs, weights),
         recipe=recipe,
         parts=parts,
+        share=kept if held is not None else (),
     )
+
+
+def _gathered(tape: Tape, plain: Contraction, recipe: Recipe, held: Tensor, whole: Copies) -> tuple[Tensor, ...]:
+    """Quantises a share and gathers it: what is kept of it.
+
+    One scale a tensor serves rows and columns, so backward gathers the same bytes again and turns them; else the
+    share's columns are kept, and gathered in backward (Transformer Engine, module/layernorm_linear.py).
+    """
+    left, axis = (
+        plain.inputs[0],
+        next(axis for pair in held.split if pair not in plain.inputs[0].split for axis in pair[1:]),
+    )
+    share = _operands(replace(plain, inputs=(held, *plain.inputs[1:])), recipe, shared=True)[0]
+    turned = recipe.activation_block == WHOLE_TENSOR
+    _write(tape, held, share, recipe, both=not turned)
+    key = (whole.forward[0].name, PASSING)
+    if key not in tape.moved:
+        tape.moved[key] = whole.forward[0]
+        name, made = f"{held.name}.all_gather_quantised", whole.forward
+        gather = QuantisedGather(
+            name,
+            KernelClass("all_gather"),
+            share.forward,
+            made,
+            collective="all_gather",
+            axis=axis,
+            originals=(held, left),
+        )
+        tape.record(replace(gather, block=held.block))
+    return share.forward if turned else share.backward
 
 
 def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copies, Copies]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from ledger.model.causes import Purpose
+from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction, Grouped
 from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
@@ -68,17 +70,38 @@ class Quantise(Operation):
 
 
 @dataclass(frozen=True)
+class QuantisedGather(Collective):
+    """Quantised shares of a tensor gathered: of `originals`, the share and the whole, only the gradients exist."""
+
+    originals: tuple[Tensor, Tensor] | tuple[()] = ()
+
+    def learned(self) -> tuple[Tensor, ...]:
+        """The share, as it was before it was quantised."""
+        return self.originals[:1]
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The gradient of the whole is summed, and scattered."""
+        if not self.originals or not differentiable(self.originals[0]):
+            return ()
+        share, whole = self.originals
+        moved = collective(f"{self.name}.gradient", "reduce_scatter", self.axis, whole.gradient, share.gradient)
+        return (replace(moved, purpose=Purpose.COLUMN_INPUT_GRADIENT),)
+
+
+@dataclass(frozen=True)
 class Quantised(Contraction):
     """A contraction of copies: `originals` get the gradients, in their own dtype.
 
     `copies` of both operands; those that backward needs and forward did not leave are made by backward. `parts` of the
-    first operand and of the result's gradient are quantised here, where gathers bring the rest quantised.
+    first operand and of the result's gradient are quantised here, where gathers bring the rest quantised. `share`: what
+    is kept of a share of the first operand, which backward gathers again.
     """
 
     originals: tuple[Tensor, Tensor] | tuple[()] = ()
     narrow: tuple[Copies, Copies] | tuple[()] = ()
     recipe: Recipe | None = None
     parts: tuple[sympy.Expr, sympy.Expr] = ALL
+    share: tuple[Tensor, ...] = ()
 
     def traffic(self) -> sympy.Expr:
         """Both operands with their scales, the bias, and the result."""
@@ -88,6 +111,15 @@ class Quantised(Contraction):
     def learned(self) -> tuple[Tensor, ...]:
         """The operands that gradients flow into."""
         return (*self.originals, *self.inputs[2:])
+
+    @property
+    def gathered_again(self) -> Tensor:
+        """What backward gathers where a share was kept: rows, or the columns that it multiplies."""
+        return (
+            next((t for t in self.narrow[0].both() if self.share and t.scales == self.share[0].scales), self.inputs[0])
+            if self.narrow
+            else self.inputs[0]
+        )
 
     def of(self, originals: tuple[Tensor, ...]) -> Quantised:
         """The same product of other originals."""
@@ -99,7 +131,7 @@ class Quantised(Contraction):
         if not self.originals or not self.narrow:
             return {}
         (left, right), (inputs, weights) = self.originals, self.narrow
-        first = {tensor.storage: differentiable(right) for tensor in (*inputs.backward, left)}
+        first = {tensor.storage: differentiable(right) for tensor in (*self.share, *inputs.backward, left)}
         return {**first, **{tensor.storage: differentiable(left) for tensor in (*weights.backward, right)}}
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -126,6 +158,8 @@ class Quantised(Contraction):
         if wanted[1]:
             if self.recipe.saves == "original":
                 yield self._again("input", left, inputs, self.parts[0])
+            elif self.share and self.gathered_again == self.inputs[0]:
+                yield Quantise(f"{self.name}.turn_input", QUANTISE, self.inputs[:1], inputs.backward)
             operands = inputs.backward[0], towards.backward[0]
             yield self.gradient_product(f"{first}, {out} -> {second}", operands, right, "weight")
         for bias in self.inputs[2:]:

@@ -23,7 +23,8 @@ def recipe_of(tape: Tape, module: Module, left: Tensor, right: Tensor) -> Recipe
         return None
     if recipe.leaves(tape.suffix, str(module), module.component, module.name):
         return None
-    return replace(recipe, saves="original") if _made_anew(tape, left) else recipe
+    again = str(module) in recipe.quantised_again or _made_anew(tape, left)
+    return replace(recipe, saves="original") if again else recipe
 
 
 def _made_anew(tape: Tape, tensor: Tensor) -> bool:

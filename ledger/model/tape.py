@@ -17,7 +17,7 @@ from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.modules import BIAS, Module, Parameter
-from ledger.model.narrowing import narrowed
+from ledger.model.narrowing import gathered_narrow, narrowed, unheld
 from ledger.model.operations import ONE, Operation
 from ledger.model.recipes import recipe_of
 from ledger.model.tensors import Split, Tensor
@@ -182,13 +182,15 @@ class Tape:
         name = str(module)
         first, second, out = terms(einsum)
         used = {name: axis for name, axis in self.layout.splits.items() if name in (*first, *second)}
-        left, held = moves.whole(self, left, set(used.values())), left
+        recipe = None if dtype or result_dtype else recipe_of(self, module, left, right)
+        axes = set(used.values())
+        narrow = recipe is not None and gathered_narrow(self, recipe) and bool(moves.clashing(self, left, axes))
+        left, held = (unheld(self, left, axes) if narrow else moves.whole(self, left, axes)), left
         operands = left, right
         if not partial and any(n in out for n in used) and not any(axis in used.values() for _, axis in held.split):
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
-        recipe = None if dtype or result_dtype else recipe_of(self, module, left, right)
-        left = self.cast(left, compute)
+        left = left if narrow else self.cast(left, compute)
         right = right if recipe else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
         saves = (moves.kept(self, left, held), right, *saving)
@@ -201,7 +203,7 @@ class Tape:
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
         cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
         parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
-        self.record(narrowed(self, plain, recipe, parts) if recipe else plain)
+        self.record(narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain)
         for axis in sorted(contracted):
             result = moves.reduced(self, result, axis)
         if bias and contracted:

@@ -12,7 +12,7 @@ from ledger.model.backward import backward
 from ledger.model.balance import balance
 from ledger.model.causes import Purpose
 from ledger.model.checkpointing import Part, hosted, hosting, parts, redone
-from ledger.model.collectives import executed
+from ledger.model.collectives import Collective, executed
 from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
@@ -106,6 +106,8 @@ class Builder:
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
+        if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
+            forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
         return Unit(name, group or name, count, forward, steps, kept, weights, written)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -182,6 +184,13 @@ class Builder:
         components.layer(tape, self.entry(still=still), group, self.model)
         unit = self.unit(f"{group.name}{part.label}", part.count, tape, part.policy, group.name)
         return replace(unit, kept=replace(unit.kept, beside=part.beside), suffix=suffix, hosted=part.hosted)
+
+
+def _buffered(operation: Operation) -> Operation:
+    """A sequence that is gathered over the devices that share a layer, in a buffer that lasts."""
+    if isinstance(operation, Collective) and (operation.collective, operation.axis) == ("all_gather", "tensor"):
+        return replace(operation, buffered=True)
+    return operation
 
 
 def closed(unit: Unit) -> bool:

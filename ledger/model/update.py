@@ -99,8 +99,10 @@ def update(
         "master": plan.precision.gradients if stay else plan.precision.master or plan.precision.weights,
         "weights": plan.precision.weights,
     }
-    listed = tuple(name for name in plan.stack.optimizer_passes if not (hosted and name in ("copy", "cast")))
-    for name in (*(["copy"] if copies_gradients(plan) and "copy" not in listed else []), *listed):
+    copied = copies_gradients(plan)
+    left = {"copy", "cast"} if hosted else set() if copied else {"copy"}
+    listed = tuple(name for name in plan.stack.optimizer_passes if name not in left)
+    for name in (*(["copy"] if copied and "copy" not in listed else []), *listed):
         reads, writes = PASSES[name]
         amount = total(sized(dtypes[kind], elements) for kind in (*reads, *writes))
         passed = Streaming(name, OPTIMIZER, (), (), amount=amount, on_host=weights_on_host(plan))

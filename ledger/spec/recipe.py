@@ -96,6 +96,11 @@ class Recipe:
         ListOf(String(least=1), unique=True),
         "What is not quantised: components (`head`), operations (`router`, `mlp/down`) or layer groups.",
     ] = ()
+    quantised_again: Annotated[
+        tuple[str, ...],
+        ListOf(String(least=1), unique=True),
+        "Operations whose input backward quantises again, since it is kept in 16 bits anyway (`attention/out`).",
+    ] = ()
     gathers: Annotated[
         str,
         Choice("original", "quantised"),

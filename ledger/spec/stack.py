@@ -44,8 +44,9 @@ class Kernels:
     )
     loss: Annotated[
         str,
-        Choice("eager", "fused", "softmax_in_place", "compiled", "chunked", "fused_linear"),
-        "`fused`: one kernel that leaves the gradient in place of the logits; `softmax_in_place`: fp32 logits and "
+        Choice("eager", "fused", "fused_apart", "softmax_in_place", "compiled", "chunked", "fused_linear"),
+        "`fused`: one kernel that leaves the gradient in place of the logits; `fused_apart`: one that writes it in "
+        "fp32 beside them (Transformer Engine since 2.18); `softmax_in_place`: fp32 logits and "
         "their softmax, which becomes the gradient (Megatron-LM, nanotron); `compiled`: Inductor, without fp32 logits; "
         "`chunked`: head and loss over parts of the sequence, rebuilt in backward; `fused_linear`: the same, with the "
         "gradients computed in forward (Liger).",
@@ -240,6 +241,12 @@ class Stack:
         quantity("B", zero=True),
         "What CUDA context, NCCL and cuBLAS hold outside the allocator.",
     ] = 0
+    workspace: Annotated[
+        int,
+        At("allocator.workspace"),
+        quantity("B", zero=True),
+        "What its matmuls keep for themselves as a tensor (Transformer Engine's workspace of cuBLAS).",
+    ] = 0
     fragmentation: Annotated[
         float, At("allocator.fragmentation"), RATIO, "Reserved over allocated memory, at least 1."
     ] = 1.0
@@ -279,6 +286,18 @@ class Stack:
         "With fused accumulation: whether autograd is given one tensor of each shape of weight in place of gradients, "
         "which is never freed (Transformer Engine's `get_dummy_wgrad`).",
     ] = False
+    head_buffer: Annotated[
+        bool,
+        "Tensor parallelism with `sequence: regather`: the head's input is gathered into a buffer that lasts "
+        "(Megatron-Core's `GlobalMemoryBuffer`).",
+    ] = False
+    loss_sums: Annotated[
+        str,
+        Choice("apart", "joined", "gathered"),
+        "What the loss of a split vocabulary exchanges of each token: its largest value, sum and target, a reduction "
+        "each; `joined`: the last two in one (Megatron-Core's fused loss); `gathered`: all three in one gather "
+        "(Transformer Engine's).",
+    ] = "apart"
     gathers: Annotated[
         str,
         Choice("in_place", "copied"),

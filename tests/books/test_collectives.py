@@ -110,6 +110,28 @@ def test_megatron_gathers_again_in_backward() -> None:
     }
 
 
+@pytest.mark.parametrize("precision", ["fp8-delayed", "fp8-current", "fp8-block"])
+def test_transformer_engine_gathers_fp8(precision: str) -> None:
+    """A byte a value, both ways; the gradients of inputs are summed in bf16 (judges: Transformer Engine 2.11)."""
+    eights = {**plans.layer(plans.LLAMA, mlp={"d_ff": 272}), "d_model": 128, "vocab": 214}
+    sizes = {
+        "parallelism": {"tensor": 2, "sequence": "regather"},
+        "run": {"seq_len": 32, "micro_batch": 1, "global_batch": 1},
+    }
+    cluster = {"base": "h100-400g", "devices": 2, "devices_per_node": 2}
+
+    def layered(layers: int) -> Sent:
+        model = plans.layer(eights, repeat=layers)
+        return sent(plans.compiled(model=model, cluster=cluster, precision=precision, **sizes))
+
+    two, three, stream = layered(2), layered(3), 32 * 128
+    found = {key: (three[key][0] - two[key][0], three[key][1] - two[key][1]) for key in three}
+    assert found["all_gather.tensor", "forward"] == (2, 2 * stream)
+    assert found["all_gather.tensor", "backward"] == (4, 4 * stream)
+    assert found["reduce_scatter.tensor", "forward"] == (2, 2 * 2 * stream)
+    assert found["reduce_scatter.tensor", "backward"] == (2, 2 * 2 * stream)
+
+
 def test_dtensor_keeps_what_it_gathered() -> None:
     """With the gathered input saved, backward gathers the gradients only."""
     found = per_layer("save_gathered")

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ledger.spec.library import default_library
-from ledger.spec.load import load_optimizer
+from ledger.spec.load import load_optimizer, load_precision
 from tests.model import plans
 from tests.model.plans import Mapped
 
@@ -166,14 +166,19 @@ def narrowed(draw: st.DrawFn, whole: Mapped) -> Mapped:
         mlp = {**group["mlp"], "d_ff": 32 * group["mlp"]["d_ff"]}
         groups.append({**group, "attention": attention if "heads" in attention else group["attention"], "mlp": mlp})
     run = {**whole["run"], "seq_len": 32 * whole["run"]["seq_len"]}
-    degrees = {key: "off" if value == "regather" else value for key, value in whole["parallelism"].items()}
+    precision = draw(st.sampled_from(RECIPES))
+    recipe = load_precision(precision).matmul
+    again = recipe is not None and (recipe.gathers, recipe.saves) == ("quantised", "quantised")
+    degrees = {
+        key: "off" if value == "regather" and not again else value for key, value in whole["parallelism"].items()
+    }
     embedding = {key: 32 * value if key == "learned_positions" else value for key, value in model["embedding"].items()}
     return {
         **whole,
         "model": {**model, "layers": groups, "embedding": embedding, "max_seq_len": 32 * model["max_seq_len"]},
         "run": run,
         "parallelism": degrees,
-        "precision": draw(st.sampled_from(RECIPES)),
+        "precision": precision,
         "train": "all",
         "accelerator": "b200",
     }

@@ -27,6 +27,7 @@ from ledger.books.memory.waiting import waiting
 from ledger.books.resources import stock
 from ledger.model import multi_token
 from ledger.model.causes import Cause
+from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, wrapped
 from ledger.model.offloading import leaving, weights_on_host
@@ -75,6 +76,11 @@ def lasting(program: Program, plan: Plan, value: Value, line: Timeline) -> Itera
 def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> Iterator[Entry]:
     """Of these stocks, weights, their optimizer states, and what the update holds."""
     yield from _weights(program, plan, line)
+    if plan.stack.workspace and not plan.model.bare:
+        why = "what matmuls keep for themselves"
+        yield Entry(
+            Cause("", "matmul workspace"), stock("workspace"), line.whole, sympy.Integer(plan.stack.workspace), ONE, why
+        )
     yield from optimizer.kept(program, plan, line.whole, value)
     yield from optimizer.update(program, plan, line.last, value)
 
@@ -84,6 +90,7 @@ def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     yield from _inputs(program, line)
     yield from autocast.remembered(program, plan, line)
     yield from quantised.kept(program, line)
+    yield from _buffers(program, line)
     for unit in program.units:
         if unit.forward:
             yield from _saved(unit, line, plan)
@@ -109,6 +116,15 @@ def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
             amount = sized(precision.weights, held)
             yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
+
+
+def _buffers(program: Program, line: Timeline) -> Iterator[Entry]:
+    """Buffers that transfers fill in every micro-batch, and that last."""
+    for unit in program.units:
+        filled = {op.output.name: op.output for op in unit.forward if isinstance(op, Collective) and op.buffered}
+        for tensor in filled.values():
+            cause = Cause(unit.name, tensor.name, state="buffer")
+            yield Entry(cause, stock("workspace"), line.whole, tensor.bytes(), unit.count, "a buffer that lasts")
 
 
 def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:

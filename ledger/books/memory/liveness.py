@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import sympy
 
+from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
@@ -36,7 +37,7 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """
     entry = _entry(unit)
     kept = {tensor.storage for tensor in unit.kept.saved}
-    return _run(unit.forward, entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
+    return _run(tuple(map(_own, unit.forward)), entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
 
 
 def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
@@ -53,7 +54,7 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     start = {tensor.storage: tensor for tensor in (*unit.kept.saved, *inputs, *upstream) if tensor.role != STAYING}
     rebuilt = {tensor.storage for tensor in unit.kept.rebuilt}
     lasting = set() if added else {weight.gradient.name for weight in unit.weights}
-    operations = tuple(replace(op, outputs=()) if op.adds_to else op for op in _rebuilding(unit))
+    operations = tuple(map(_own, _rebuilding(unit)))
     start |= {tensor.storage: tensor for tensor in _earlier(operations) if tensor.storage not in start}
     repeated = {tensor.storage for op in operations if op.times != ONE for tensor in op.inputs}
     waits = {
@@ -63,6 +64,12 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
     }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
     return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
+
+
+def _own(operation: Operation) -> Operation:
+    """An operation with the results that it allocates: none where it adds to what is there, or fills a buffer."""
+    filled = isinstance(operation, Collective) and operation.buffered
+    return replace(operation, outputs=()) if operation.adds_to or filled else operation
 
 
 def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:

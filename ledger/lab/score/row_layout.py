@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ledger.lab.score.facts import Facts
 from ledger.lab.score.software import SkippedError, Software
 from ledger.lab.score.spelled import UnknownWordError, meaning
 from ledger.spec.library import Library
+from ledger.spec.load import load_precision
 
 DEVICES_PER_NODE = 8  # where neither the row nor its publication says another number
 UNQUANTISED = ("", "bf16", "fp16", "fp32")  # words for formats whose gathered tensors may be gathered again
@@ -113,4 +114,12 @@ def _sequence(row: Facts, software: Software, tensor: int, assumed: list[str]) -
     way: str = stated(software, SEQUENCE) or "regather"
     if row.sequence_parallel is None and SEQUENCE not in software.plan:
         assumed.append("sequence parallelism not stated: on")
-    return way if way == "off" or row.dtype in UNQUANTISED else "save_gathered"
+    return way if way == "off" or _gathered_narrow(row, software) else "save_gathered"
+
+
+def _gathered_narrow(row: Facts, software: Software) -> bool:
+    """Whether a sequence that was gathered can be gathered again: as it is, or as the row's format quantises it."""
+    formats = software.stack.defaults.formats.get(row.dtype, "")
+    name = formats.get("base", "") if isinstance(formats, Mapping) else formats
+    recipe = load_precision(name).matmul if row.dtype not in UNQUANTISED and isinstance(name, str) and name else None
+    return row.dtype in UNQUANTISED or (recipe is not None and recipe.gathers == "quantised")

@@ -102,7 +102,8 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
 
 def _of_software(software: Software) -> dict[str, Any]:
     """What a publication states of the software itself: `stack.launch.blocking`, `precision.reduction`."""
-    return {path: value for path, value in software.plan.items() if path.startswith(("stack.", "kernels.", "precision."))}
+    parts = ("stack.", "kernels.", "precision.")
+    return {path: value for path, value in software.plan.items() if path.startswith(parts)}
 
 
 # Columns as paths of a plan, where a row starts from a plan.

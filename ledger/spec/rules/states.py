@@ -91,10 +91,13 @@ def blocks_fit(model: Model, precision: Precision, at: Places) -> Iterator[Probl
 
 
 def quantised_streams_are_saved(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Quantised copies of a sequence that was cut are made of the gathered one, and backward keeps them."""
-    if precision.matmul and parallelism.tensor > 1 and parallelism.sequence == "regather":
-        message = "sequence = regather with quantised matmuls: backward keeps quantised copies of what was gathered"
-        yield Problem(at("parallelism.sequence"), message, "`sequence: save_gathered` or `off`")
+    """Where a sequence is gathered before it is quantised, backward keeps the copies of the gathered one."""
+    recipe = precision.matmul
+    quantised = recipe is None or (recipe.gathers, recipe.saves) == ("quantised", "quantised")
+    if not quantised and parallelism.tensor > 1 and parallelism.sequence == "regather":
+        message = "sequence = regather with matmuls that quantise what was gathered: backward keeps those copies"
+        help_ = "`sequence: save_gathered` or `off`, or a precision with `matmul: {gathers: quantised}`"
+        yield Problem(at("parallelism.sequence"), message, help_)
 
 
 def what_is_stored_narrow_is_wide(precision: Precision, at: Places) -> Iterator[Problem]:
