@@ -20,7 +20,7 @@ UNCALIBRATED_ERROR = 0.25
 # sustained matmuls (0.54 to 0.85), flash attention (0.16 to 0.62), copies (0.73 to 0.93) and collectives in a domain.
 TYPICAL_MATMUL, TYPICAL_ATTENTION, TYPICAL_BANDWIDTH, TYPICAL_BUS = 0.65, 0.32, 0.87, 0.77
 # A product that adds to an fp32 sum takes longer than one that writes its result: by so much of what its further bytes
-# need (median of 55 shapes on an A100 PCIe 0.59, of 129 on a B200 0.45; specs/evidence).
+# need (median of 54 shapes on an A100 PCIe 0.62, of 129 on a B200 0.45; specs/evidence).
 ADDING = 0.5
 # An error of a fit is a mean absolute one; of a normal distribution, that is sqrt(2/pi) of its standard deviation.
 DEVIATION = 1.2533

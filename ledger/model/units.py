@@ -17,7 +17,7 @@ from ledger.model.dims import dim, symbol
 from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
-from ledger.model.gradients import fuses
+from ledger.model.gradients import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
 from ledger.model.recompute import POLICIES, Kept, discarded, read
@@ -82,6 +82,7 @@ class Builder:
     chunks: int = 1  # of layers on one device
     stack: Stack = UNSTATED_STACK
     adds_to: str = ""  # dtype of the gradients to which products of weights add theirs themselves
+    summed_in: str = ""  # dtype of gradients that are summed over devices once micro-batches are through
     hosted: int | None = None  # layers of a chunk whose activations wait in host memory, from the first; 0: all
 
     def tape(self, suffix: str = "", policy: str = "none") -> Tape:
@@ -111,13 +112,21 @@ class Builder:
         return Unit(name, group or name, count, forward, steps, kept, weights, written)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
-        """Products that give gradients of weights, as they run where they add to those that are there."""
-        names = {gradient.name for gradient in gradients} if self.adds_to else set()
+        """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
+        names = {gradient.name for gradient in gradients}
 
-        def adds(step: Operation) -> bool:
-            return step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names
+        def placed(step: Operation) -> Operation:
+            if step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names:
+                return replace(step, adds_to=self.adds_to)
+            if step.purpose is Purpose.GRADIENT_SUM and self.summed_in:
+                inputs, outputs = (
+                    tuple(replace(tensor, dtype=self.summed_in) for tensor in tensors)
+                    for tensors in (step.inputs, step.outputs)
+                )
+                return replace(step, inputs=inputs, outputs=outputs)
+            return step
 
-        return tuple(replace(step, adds_to=self.adds_to) if adds(step) else step for step in steps)
+        return tuple(map(placed, steps))
 
     def entry(self, *, still: bool = False) -> Tensor:
         """The residual stream as a layer receives it; `still`: no gradient flows into it."""
@@ -211,6 +220,7 @@ def builder(plan: Plan) -> Builder:
         chunks=plan.parallelism.interleave,
         stack=plan.stack,
         adds_to=plan.precision.gradients if fuses(plan) else "",
+        summed_in=plan.precision.gradients if stays(plan) and plan.stack.tensor_parallel == "explicit" else "",
         hosted=plan.parallelism.offload.layers if "activations" in plan.parallelism.offload else None,
     )
 

@@ -113,7 +113,8 @@ def test_megatron_gathers_again_in_backward() -> None:
 @pytest.mark.parametrize("precision", ["fp8-delayed", "fp8-current", "fp8-block"])
 def test_transformer_engine_gathers_fp8(precision: str) -> None:
     """A byte a value, both ways; the gradients of inputs are summed in bf16 (judges: Transformer Engine 2.11)."""
-    eights = {**plans.layer(plans.LLAMA, mlp={"d_ff": 272}), "d_model": 128, "vocab": 214}
+    heads = {"heads": 4, "kv_heads": 2, "head_dim": 32}
+    eights = {**plans.layer(plans.LLAMA, attention=heads, mlp={"d_ff": 256}), "d_model": 128, "vocab": 214}
     sizes = {
         "parallelism": {"tensor": 2, "sequence": "regather"},
         "run": {"seq_len": 32, "micro_batch": 1, "global_batch": 1},
@@ -121,8 +122,9 @@ def test_transformer_engine_gathers_fp8(precision: str) -> None:
     cluster = {"base": "h100-400g", "devices": 2, "devices_per_node": 2}
 
     def layered(layers: int) -> Sent:
-        model = plans.layer(eights, repeat=layers)
-        return sent(plans.compiled(model=model, cluster=cluster, precision=precision, **sizes))
+        return sent(
+            plans.compiled(model=plans.layer(eights, repeat=layers), cluster=cluster, precision=precision, **sizes)
+        )
 
     two, three, stream = layered(2), layered(3), 32 * 128
     found = {key: (three[key][0] - two[key][0], three[key][1] - two[key][1]) for key in three}

@@ -40,18 +40,22 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     Transformer Engine's get_dummy_wgrad (module/base.py) keeps them for good. Products of one input are one module's,
     whose weight is all of theirs.
     """
-    seen: set[sympy.Expr] = set()
+    seen: set[tuple[sympy.Expr, sympy.Expr]] = set()
     for unit in moments.program.units:
         weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
-        modules: dict[str, sympy.Expr] = {}
+        modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
         for operation in unit.backward:
             if operation.adds_to:
-                source = operation.inputs[0].name
-                modules[source] = modules.get(source, ZERO) + _of_one(weights[operation.output.name])
-        for source, elements in modules.items():
-            if elements not in seen:
-                seen.add(elements)
-                amount, cause = sized(moments.plan.precision.weights, elements), Cause(unit.name, source, state="dummy")
+                source, weight = operation.inputs[0], weights[operation.output.name]
+                read = product(
+                    *(weight.local(dim) for dim in weight.dims if dim in source.dims and dim.name != EXPERTS)
+                )
+                key = source.name, read
+                modules[key] = modules.get(key, ZERO) + _of_one(weight)
+        for (name, read), elements in modules.items():
+            if (elements, read) not in seen:
+                seen.add((elements, read))
+                amount, cause = sized(moments.plan.precision.weights, elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
                 yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)
 
