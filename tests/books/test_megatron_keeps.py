@@ -100,7 +100,7 @@ def test_shapes_are_ordered() -> None:
 
 
 def measured_cost(name: str) -> float:
-    """The median over shapes: seconds beyond the mean of the other two layouts, over those of the further bytes at full bandwidth."""
+    """Median over shapes of seconds beyond the mean of the other two layouts, over those of the further bytes."""
     file = default_library().folder("evidence") / f"{name}-matmul.yaml"
     document, bandwidth = yaml.safe_load(file.read_text("utf-8")), load_accelerator(name).bandwidth
     seconds: dict[tuple[int, ...], dict[str, tuple[float, int]]] = {}
