@@ -16,7 +16,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md
 
 neighbours: $(runnable) ## write what the compiler says today of the published runs that the library carries
 	@$(python) -m ledger.lab.score predicted
+
+coverage: $(runnable) ## print how often measured steps lie within the interval, of the library's runs or of RUNS=FILE...
+	@$(python) -m ledger.lab.score coverage $(RUNS)
 
 constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
 	@$(python) -m ledger.lab.score constants

@@ -328,6 +328,11 @@ class Stack:
     ] = "root"
     replay: Annotated[Replay, Replay.spec.meaning] = Replay()
     defaults: Annotated[Defaults, Defaults.spec.meaning] = Defaults()
+    scored_on: Annotated[
+        tuple[str, ...],
+        ListOf(String(least=1), unique=True),
+        "Devices on which whole published runs of it were scored: estimates of its steps have errors that are known.",
+    ] = ()
     beside: tuple[int, int] = (0, 0)  # kernels of a layer's forward and backward that no operation stands for
     call: Annotated[
         float,

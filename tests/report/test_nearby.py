@@ -8,7 +8,7 @@ from math import hypot
 import pytest
 
 from ledger.books.results import Compiled
-from ledger.books.time import band
+from ledger.books.time import INTERVALS, UNKNOWN, widened
 from ledger.evidence.near_measurements import NearMeasurement
 from ledger.report import html
 from ledger.report.views.basis import NAPKIN, basis_sentence
@@ -63,12 +63,16 @@ def test_runs_are_held_against_the_band(compiled: Compiled) -> None:
 
 
 def test_the_band_says_what_it_is_made_of(compiled: Compiled) -> None:
-    """A fifth in all, of which one standard deviation of a mean absolute error of a tenth is the stack's."""
-    compiled = _within_a_fifth(compiled)
-    stack, prices = band(compiled.totals)
-    assert stack == pytest.approx(0.125, abs=1e-3)  # sqrt(pi / 2) times a tenth
-    assert hypot(stack, prices) == pytest.approx(0.2)
-    assert "12.5\u202f% for what such estimates miss" in whole_runs(Report(compiled, runs=(SLOW,))).notes[1]
+    """Four fifths above in all, of which the part of runs is what the table has for this plan's software."""
+    plan = replace(compiled.plan, stack=replace(compiled.plan.stack, scored_on=()))
+    compiled = replace(compiled, plan=plan, totals={**compiled.totals, "time.step": 10.0, "time.step.high": 18.0})
+    wider = widened(plan, compiled.totals)
+    assert hypot(INTERVALS[UNKNOWN].high - 1, wider) == pytest.approx(0.8)
+    told = whole_runs(Report(compiled, runs=(SLOW,))).notes[1]
+    assert "holds 80 of 100 published runs" in told
+    assert "of stacks that had never been scored; the errors of this device's prices widen it by" in told
+    scored = replace(compiled, plan=replace(plan, stack=replace(plan.stack, scored_on=(plan.accelerator.name,))))
+    assert "of the same stack on the same device" in whole_runs(Report(scored, runs=(SLOW,))).notes[1]
 
 
 def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:

@@ -1,19 +1,33 @@
-"""`python -m ledger.lab.score predicted | constants | worth`: what the library says of the runs it carries."""
+"""`python -m ledger.lab.score predicted | constants | worth | coverage [FILE ...]`: what the library says of runs.
+
+Of those that it carries; `coverage` of tables, where any is named.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from ledger.evidence.published_runs import predictions_path
+from ledger.evidence.tables import read_table
 from ledger.lab.score.ablations import ablation_lines
-from ledger.lab.score.library_runs import predictions, table_text
+from ledger.lab.score.coverage import coverage_lines, missed
+from ledger.lab.score.facts import NEEDED_COLUMNS
+from ledger.lab.score.library_runs import library_rows, predictions, table_text
 from ledger.lab.score.matmul_level import level_lines, trials
+from ledger.lab.score.predictions import predict_rows
+from ledger.spec.library import default_library
 
 
 def main() -> None:
     """Writes the table of predictions, or prints the fit of the stacks' constant, or what mechanisms are worth."""
     if sys.argv[1:] == ["worth"]:
         sys.stdout.writelines(f"{line}\n" for line in ablation_lines())
+        return
+    if sys.argv[1:2] == ["coverage"]:
+        tables = [read_table(Path(file), NEEDED_COLUMNS) for file in sys.argv[2:]] or [library_rows()]
+        rows = (row for table in tables for row in predict_rows(table, default_library()))
+        sys.stdout.writelines(f"{line}\n" for line in coverage_lines(missed(rows)))
         return
     if sys.argv[1:] == ["constants"]:
         sys.stdout.writelines(f"{line}\n" for line in level_lines(trials()))

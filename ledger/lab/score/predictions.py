@@ -179,6 +179,8 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         uncounted=uncounted(row) if measured and not made.unpriced else "",
         unpriced=made.unpriced,
         assumed=(*made.assumed, *filter(None, [made.unpriced, made.software.unread])),
+        stack=made.software.stack.name,
+        device=plan.accelerator.name,
     )
     return compared if made.unpriced else _timed(compared, plan, books)
 

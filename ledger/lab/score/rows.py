@@ -19,7 +19,7 @@ class ScoreRow:
     `step_low` and `step_high`: the estimate's own band. `needed` and `capacity`: bytes that the fullest device asks
     for, and has. `seen_fits`: whether it ran; None where nobody says. `counts_time` and `counts_memory`: whether
     summaries are made of it; `uncounted`: why not, where there is an error of time all the same. `unpriced`: why no
-    step is predicted. `assumed`: what the row does not say.
+    step is predicted. `assumed`: what the row does not say. `stack` and `device`: by their names in the library.
     """
 
     id: str
@@ -41,6 +41,8 @@ class ScoreRow:
     uncounted: str = ""
     unpriced: str = ""
     assumed: tuple[str, ...] = ()
+    stack: str = ""
+    device: str = ""
 
     @property
     def time_error(self) -> float | None:

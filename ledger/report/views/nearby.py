@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books.time import band
+from ledger.books import time
 from ledger.evidence.citations import CITED
 from ledger.report.views.basis import no_microbenchmarks_sentence
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
@@ -103,13 +103,20 @@ def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     return f"{count} of {len(timed)} measured {_steps(len(timed))} {lies} within this estimate's band, {ends}."
 
 
+KNOWN = {
+    time.MEASURED: "of the same stack on the same device",
+    time.ELSEWHERE: "of the same stack on other devices",
+    time.UNKNOWN: "of stacks that had never been scored",
+}
+
+
 def _band_parts(compiled: Compiled) -> str:
     """What the band stands for."""
-    stack, prices = (numbers.percent(part) for part in band(compiled.totals))
+    known, wider = time.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
+    prices = f"; the errors of this device's prices widen it by {numbers.percent(wider)}" if wider > 0.001 else ""
     return (
-        f"The band is one standard deviation to both sides, and ends at the roofline: {stack} for what such estimates "
-        f"miss on software that nothing was fitted on, {prices} for the errors of the prices, each weighing what it is "
-        "of the step; their squares add up."
+        "The band holds 80 of 100 published runs, whose source nothing was chosen by, "
+        f"{KNOWN[known]}{prices}. It ends at the roofline."
     )
 
 

@@ -1,0 +1,79 @@
+"""The interval of an estimate: what sources that are left out give, and how often it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.books import time
+from ledger.lab.score.coverage import (
+    Missed,
+    by_knowledge,
+    coverage_lines,
+    covered,
+    intervals,
+    known_as,
+    missed,
+    quantile,
+)
+from ledger.lab.score.library_runs import library_rows
+from ledger.lab.score.predictions import predict_rows
+from ledger.spec.library import default_library
+
+
+def runs(source: str, stack: str, device: str, *ratios: float) -> list[Missed]:
+    """Runs of one source."""
+    return [Missed(source, stack, device, ratio) for ratio in ratios]
+
+
+def test_what_is_known_of_a_run_is_what_other_sources_ran() -> None:
+    """Its own source's runs say nothing: it counts as if it were the first one seen."""
+    others = runs("a", "x", "h100", 1.0)
+    assert known_as(Missed("b", "x", "h100", 1.0), others) == time.MEASURED
+    assert known_as(Missed("b", "x", "a100", 1.0), others) == time.ELSEWHERE
+    assert known_as(Missed("b", "y", "h100", 1.0), others) == time.UNKNOWN
+
+
+def test_a_source_weighs_as_much_as_another() -> None:
+    """A hundred runs of one source are half of two sources."""
+    assert quantile({"many": [1.0] * 100, "one": [2.0]}, 0.49) == 1.0
+    assert quantile({"many": [1.0] * 100, "one": [2.0]}, 0.51) == 2.0
+
+
+def test_a_source_is_judged_by_the_others() -> None:
+    """Three sources agree, the fourth misses by half: within its own errors, outside of theirs."""
+    some = [run for name in "abc" for run in runs(name, "x", "h100", 0.95, 1.0, 1.05)]
+    odd = runs("d", "x", "h100", 1.5, 1.6)
+    left_out = {row.source: row.left_out for row in covered([*some, *odd])}
+    assert left_out == {"a": 3, "b": 3, "c": 3, "d": 0}
+
+
+def test_less_is_never_known_better() -> None:
+    """Software that nobody ran has no narrower interval than software that was scored."""
+    known = [run for name in "abc" for run in runs(name, "x", "h100", 0.8, 1.3)]
+    unknown = [run for name in "efg" for run in runs(name, name, "h100", 1.0)]
+    found = intervals([*known, *unknown])
+    assert found[time.UNKNOWN].low <= found[time.MEASURED].low
+    assert found[time.UNKNOWN].high >= found[time.MEASURED].high
+    assert by_knowledge([*known, *unknown])[time.UNKNOWN].keys() == {"e", "f", "g"}
+
+
+@pytest.fixture(scope="module")
+def of_library() -> tuple[Missed, ...]:
+    """The runs that the library carries."""
+    return missed(predict_rows(library_rows(), default_library()))
+
+
+def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, ...]) -> None:
+    """As stated, and as sources that were left out give it."""
+    rows = list(covered(of_library))
+    for counts in ([row.stated for row in rows], [row.left_out for row in rows]):
+        assert sum(counts) / sum(row.runs for row in rows) >= 0.75
+    assert any("of runs lie within" in line for line in coverage_lines(of_library))
+
+
+def test_stacks_say_where_they_were_scored(of_library: tuple[Missed, ...]) -> None:
+    """Every stack and device of the library's scored runs."""
+    from ledger.spec.load import load_stack
+
+    for stack, device in sorted({(run.stack, run.device) for run in of_library}):
+        assert device in load_stack(stack).scored_on, (stack, device)
