@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ledger
-from ledger.books.prices import FALLBACK, Work, kernel
+from ledger.books.prices import FALLBACK, Work, kernel, sustained_share
 from ledger.evidence.documents import read_evidence
 from ledger.lab.calibration.calibrate import fit_all
 from ledger.lab.calibration.form_table import FORMS, form_lines
@@ -124,7 +124,8 @@ def test_a_form_is_added_by_its_row(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (price,) = device.curves[KernelClass("sort")]
     assert dict(price.parameters) == pytest.approx(truth, rel=1e-3)
     work = Work(KernelClass("sort"), points[-1]["flops"], points[-1]["bytes"])
-    assert kernel(device, work).seconds == pytest.approx(seconds("sorting", price.parameters, points[-1], sheet))
+    burst = seconds("sorting", price.parameters, points[-1], sheet)
+    assert kernel(device, work).seconds == pytest.approx(burst / sustained_share(device))
 
     spec.write_text(fitted.spec.replace("b: 0.41", "b: 1.41"), encoding="utf-8")
     with pytest.raises(SpecError, match=r"sort: `b` cannot be 1\.41"):

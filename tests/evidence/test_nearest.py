@@ -82,7 +82,7 @@ def test_prices_of_a_sister_show_what_they_were_fitted_on() -> None:
 
 def test_between_nodes_the_plans_own_network_is_asked() -> None:
     """Sends over another fabric are no measurement of this plan's: its own figures are held against them."""
-    compiled = ledger.compile(SPECS / "405b.yaml")
+    compiled = ledger.compile(SPECS / "405b.yaml", ["stack.overlap.pipeline=none"])
     sends = [one for one in nearest_microbenchmarks(compiled) if one.what == "send.scaleout"]
     assert sends
     assert all(one.unseen is None and "another network" in one.differs for one in sends)

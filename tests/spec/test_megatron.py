@@ -208,7 +208,11 @@ def test_megatron_hides_what_it_is_told_to(tmp_path: Path) -> None:
         "backward",
         "layer",
     )
-    assert plan.kernels.loss == "fused"
+    assert (plan.kernels.loss, plan.stack.loss_sums) == ("softmax_in_place", "joined")
+    engine = load_plan(made(tmp_path, f"{asked} --cross-entropy-fusion-impl te", "arguments.sh", devices=64).text)
+    assert (engine.kernels.loss, engine.stack.loss_sums) == ("fused", "gathered")
+    plain = load_plan(made(tmp_path, MIXTRAL, "arguments.sh", devices=64).text)
+    assert (plain.kernels.loss, plain.stack.loss_sums) == ("softmax_in_place", "apart")
 
 
 def test_every_argument_that_is_left_out_is_told(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ UNDERSTOOD: Mapping[str, tuple[str, object]] = {
     "overlap-param-gather": (SWITCH, False),
     "tp-comm-overlap": (SWITCH, False),
     "cross-entropy-loss-fusion": (SWITCH, False),
+    "cross-entropy-fusion-impl": (TEXT, "native"),
     "no-rope-fusion": (SWITCH, False),
     "no-bias-swiglu-fusion": (SWITCH, False),
     "nnodes": (WHOLE, None),

@@ -114,7 +114,18 @@ def _stack(values: Values) -> Any:
         "data": None if values["overlap-grad-reduce"] else "none",
         "gather": None if values["overlap-param-gather"] or not sharded else "none",
     }
-    return {"base": "megatron-te-2024", "overlap": stated(**off)} if any(off.values()) else "megatron-te-2024"
+    sums = None if values["cross-entropy-loss-fusion"] and not _by_engine(values) else _loss_sums(values)
+    changed = stated(overlap=stated(**off) or None, loss_sums=sums)
+    return {"base": "megatron-te-2024", **changed} if changed else "megatron-te-2024"
+
+
+def _by_engine(values: Values) -> bool:
+    """Whether Transformer Engine's kernel computes the loss."""
+    return bool(values["cross-entropy-loss-fusion"]) and values["cross-entropy-fusion-impl"] == "te"
+
+
+def _loss_sums(values: Values) -> str:
+    return "gathered" if _by_engine(values) else "apart"
 
 
 def _kernels(values: Values) -> Mapping[str, str]:
@@ -123,7 +134,7 @@ def _kernels(values: Values) -> Mapping[str, str]:
     engine = not _local(values)
     return stated(
         attention=KERNELS.get(backend, "fused_softmax" if engine and _precision(values) == "fp32" else None),
-        loss="softmax_in_place" if engine and not values["cross-entropy-loss-fusion"] else None,
+        loss="fused" if engine and _by_engine(values) else None,
         rotary="eager" if engine and values["no-rope-fusion"] else None,
         activation="fused" if engine and values["no-bias-swiglu-fusion"] else None,
     )

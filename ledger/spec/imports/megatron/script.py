@@ -38,6 +38,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "fp8-recipe": ("delayed", "tensorwise", "blockwise", "mxfp8"),
     "optimizer": ("adam", "sgd"),
     "transformer-impl": ("local", "transformer_engine"),
+    "cross-entropy-fusion-impl": ("native", "te"),
     "attention-backend": ("flash", "fused", "unfused", "local", "auto"),
     "cp-comm-type": ("p2p", "a2a", "allgather"),
 }
