@@ -18,12 +18,13 @@ from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline
 from ledger.books.memory.visits import timeline
 from ledger.books.spending import spending
+from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import wrapped
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
-from ledger.spec.plan import Plan
+from ledger.spec.plan import Plan, Precision
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ class CompiledRole:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
         mine = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
         return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in mine])
+
+    def stored_weights(self, precision: Precision) -> sympy.Expr:
+        """Bytes of all weights that this device holds from step to step, each in the format of its part."""
+        sharding = self.program.sharding
+        return sympy.Add(*[count * stored_bytes(precision, weight, sharding) for count, weight in self.weights()])
 
 
 def _weights(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:

@@ -19,6 +19,11 @@ class Module:
     of_layer: bool = False
     adapter: bool = False
 
+    @property
+    def is_norm(self) -> bool:
+        """Whether it norms: `attention_norm/norm`, `attention/q_norm`."""
+        return self.name.endswith("norm")
+
     def __str__(self) -> str:
         """As operations, targets of adapters and rules of optimizers name it."""
         return f"{self.component}/{self.name}"

@@ -65,6 +65,18 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.LLAMA, "kernels": {"loss": "chunked"}, **EVEN},
     {"model": plans.LLAMA, "kernels": {"loss": "fused_linear", "loss_chunks": 4}, **EVEN},
     {"model": plans.LLAMA, "train": {"lora": {"rank": 5, "targets": ["q", "down"]}}, "recompute": "full"},
+    {
+        "model": plans.LLAMA,
+        "train": {"lora": {"rank": 5, "targets": ["q", "down"]}},
+        "precision": {"base": "bf16-true", "weights": {"base": "nf4_double"}},
+        "recompute": "full",
+    },
+    {
+        "model": plans.MIXTRAL,
+        "train": {"lora": {"rank": 5, "targets": ["q"]}},
+        "precision": {"base": "bf16-true", "weights": {"base": "int8", "adapters": "fp32"}},
+        "kernels": {"experts": "grouped_mm"},
+    },
     {"model": {**plans.LLAMA, "multi_token": {"depth": 1}}},
     {"model": EIGHTS, **NARROW, "precision": "fp8-delayed"},
     {"model": EIGHTS, **NARROW, "precision": "mxfp8"},

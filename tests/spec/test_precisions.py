@@ -34,7 +34,7 @@ def test_a_precision_holds_each_parameter_in_as_many_bytes_as_published(name: st
     """The bytes of training with Adam follow from the formats, so a swapped format shows."""
     precision = load_precision(name)
     master = BYTES[precision.master] if precision.master else 0
-    held = BYTES[precision.weights] + BYTES[precision.gradients] + master + 2 * BYTES[precision.states]
+    held = BYTES[precision.weights.every] + BYTES[precision.gradients] + master + 2 * BYTES[precision.states]
     assert held == each
 
 

@@ -11,6 +11,7 @@ from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
+from ledger.model.formats import stored_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
@@ -66,7 +67,7 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
     if not weights_on_host(plan):
         yield from posted(line, cause, "gradients", amount, alive, why)
-    whole = sized(plan.precision.weights, weight.elements())
+    whole = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
         alive = _until_added(line.through(unit.name))

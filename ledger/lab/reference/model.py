@@ -133,8 +133,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     import torch
 
     compute = torch_dtype(work.precision.compute)
-    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights != "bf16":
-        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights}")
+    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights.base != "bf16":
+        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights.base}")
     place = "cpu" if tokens.device.type == "cpu" else "cuda"
     with torch.autocast(place, compute, enabled=work.precision.autocast):
         mask = None

@@ -13,6 +13,7 @@ from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, ke
 from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
 from ledger.lab.replay.weights import gathered_units, weight_bytes
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
@@ -90,7 +91,7 @@ class _ReplayedStep:
 
     def _has_gradient_sums(self) -> bool:
         """Whether gradients are added up in another format than that of the weights."""
-        return self.plan.precision.gradients != self.plan.precision.weights
+        return self.plan.precision.gradients != trained_dtype(self.plan)
 
     # --- a step ---
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ledger.books.evaluate import Value
 from ledger.model.exchanges import ends_apart
+from ledger.model.formats import stored_bytes, stored_dtype
 from ledger.model.fsdp_units import ROOT, wrapped
 from ledger.model.program import Program
 from ledger.model.tensors import Tensor, sized
@@ -35,9 +36,9 @@ def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[s
     for name, count, weights in wrapped(program.units):
         sizes = [
             WeightBytes(
-                int(value(sized(precision.weights, sharding.held("weights", weight)))),
+                int(value(stored_bytes(precision, weight, sharding))),
                 int(value(sized(precision.gradients, sharding.held("gradients", weight)))),
-                int(value(sized(precision.weights, sharding.held("optimizer", weight)))),
+                int(value(sized(stored_dtype(precision, weight), sharding.held("optimizer", weight)))),
             )
             for weight in weights
         ]
