@@ -48,8 +48,14 @@ def _with_adapters(model: Whole) -> Totals:
         return
     base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
     yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in apart)
-    yield "parameters.base", sum(model.value(layers * weight.elements()) for layers, weight in base)
+    yield "parameters.base", base_parameters(model)
     yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
+
+
+def base_parameters(model: Whole) -> Exact:
+    """Parameters of the model without adapters."""
+    base = ((layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS)
+    return sum(model.value(layers * weight.elements()) for layers, weight in base)
 
 
 def per_device(book: CompiledRole) -> Exact:

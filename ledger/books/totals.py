@@ -53,9 +53,9 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
-    here = 0 if weights_on_host(plan) else 1  # shards of weights and gradients, on the device
+    here = 0 if weights_on_host(plan) else 1  # shards of gradients, on the device
     copies = sum(book.value(entry.amount * entry.times) for entry in quantised.kept(book.program, book.line))
-    yield "memory.static.weights", here * book.value(book.stored_weights(precision)) + copies
+    yield "memory.static.weights", book.value(book.stored_weights(plan)) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource == stock("optimizer")]

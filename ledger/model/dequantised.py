@@ -61,10 +61,12 @@ class Dequantised(Contraction):
         return tuple(self._gradients())
 
     def _gradients(self) -> Iterator[Operation]:
+        copy = self.inputs[1]
+        again = replace(copy, name=f"{copy.name}.again")
         for step in super().gradients():
-            if self.inputs[1] in step.inputs:
-                yield brought_back(f"{self.name}.dequantise_again", self.stored[0], self.inputs[1])
-            yield step
+            if copy in step.inputs:
+                yield brought_back(f"{self.name}.dequantise_again", self.stored[0], again)
+            yield replace(step, inputs=tuple(again if tensor == copy else tensor for tensor in step.inputs))
 
 
 @dataclass(frozen=True)

@@ -50,14 +50,15 @@ def trained_dtype(plan: Plan) -> str:
     return dtypes.promote(*(getattr(formats, part if part in ENDS else "norms") for part in parts))
 
 
-def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding) -> sympy.Expr:
-    """Bytes of a weight on one device from step to step.
+def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
+    """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
 
     What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
     keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
     """
     dtype = stored_dtype(precision, weight)
-    return total((sized(dtype, sharding.held("weights", weight)), *scale_bytes(dtype, weight)))
+    scales = total(scale_bytes(dtype, weight))
+    return scales if on_host else total((sized(dtype, sharding.held("weights", weight)), scales))
 
 
 def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:

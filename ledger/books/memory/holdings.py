@@ -107,14 +107,12 @@ def of_gradients(moments: Moments) -> Iterator[Entry]:
 
 
 def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
-    """Weights, alive all the time; those of the host are here only while they are gathered."""
-    if weights_on_host(plan):
-        return
-    sharding = program.sharding
+    """Weights, alive all the time; those of the host are here only while they are gathered, their scales always."""
+    sharding, hosted = program.sharding, weights_on_host(plan)
     for name, count, weights in wrapped(program.units):
         for weight in weights:
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
-            amount = stored_bytes(plan.precision, weight, sharding)
+            amount = stored_bytes(plan.precision, weight, sharding, on_host=hosted)
             yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
 
 
