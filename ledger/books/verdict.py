@@ -110,7 +110,7 @@ def _under(amount: float, limit: float) -> str:
 
 
 def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
+    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapted(totals))
     if "flops.run" in totals:
         napkin = said(totals["napkin.time.run"], "s")
         detail = f"the napkin ({_napkin(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
@@ -131,6 +131,13 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
     share = f"measured curves price {said(1 - sheets, '%')} of kernels and of transfers that nothing hides"
     status = "pass" if sheets <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
+
+
+def _adapted(totals: Mapping[str, Number]) -> str:
+    """What of the parameters is the model's and what its adapters'; nothing where there are none."""
+    if "parameters.adapters" not in totals:
+        return ""
+    return f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
 
 
 def _multiplies(kind: object) -> bool:

@@ -85,7 +85,8 @@ def brought_back(name: str, stored: Tensor, copy: Tensor) -> Dequantise:
 def copy_of(tape: Tape, weight: Tensor, dtype: str) -> Tensor:
     """A copy of a stored weight in the dtype that it is multiplied in, whose kernels are written on the tape."""
     copy = replace(weight, name=f"{weight.name}.{dtype}", dtype=dtype, role=PASSING, view_of="")
-    tape.record(brought_back(f"{weight.name}.dequantise", weight, copy))
+    made = brought_back(f"{weight.name}.dequantise", weight, copy)
+    tape.repeated(product(tape.pieces, made.pieces)).record(made)
     return copy
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-ROW = 0  # of a block: one row of a matrix
+ROW, WHOLE = 0, -1  # of a block: one row of a matrix, all of it
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,6 @@ class Scales:
     dtype: str
     block: int
     count: int = 1
-
-
-WHOLE = -1  # of a block: the whole matrix
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,9 @@ class Dtype:
 
 IEEE = "IEEE 754-2019, table 3.5"
 OCP8 = "OCP 8-bit Floating Point Specification 1.0, table 1"
-BNB = "bitsandbytes 0.43 to 0.50, functional.py (quantize_4bit, QuantState)"
-CODES = Scales("fp32", WHOLE, 16)  # the sixteen values of the format, which every QuantState keeps as a tensor
+BNB = "bitsandbytes 0.50, functional.py (quantize_4bit, quantize_blockwise, QuantState)"
+CODES = Scales("fp32", WHOLE, 16)  # the values of the format, which every QuantState keeps as a tensor
+CODES_OF_SCALES = Scales("fp32", WHOLE, 256)  # of scales in 8 bits; in 0.45 and before, all matrices share one
 OCPMX = "OCP Microscaling Formats 1.0, table 1"
 DTYPES = {
     row.name: row
@@ -117,7 +115,7 @@ DTYPES = {
             Fraction(1, 2),
             finite_only=True,
             source=f"Dettmers et al. 2023, section 3; {BNB}",
-            scales=(Scales("int8", 64), Scales("fp32", 64 * 256), Scales("fp32", WHOLE), CODES),
+            scales=(Scales("int8", 64), Scales("fp32", 64 * 256), Scales("fp32", WHOLE), CODES, CODES_OF_SCALES),
             unpacking=3,
         ),
         Dtype("int64", 0, 63, Fraction(8), source="two's complement"),
