@@ -137,7 +137,9 @@ def _adapted(totals: Mapping[str, Number]) -> str:
     """What of the parameters is the model's and what its adapters'; nothing where there are none."""
     if "parameters.adapters" not in totals:
         return ""
-    return f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
+    return (
+        f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
+    )
 
 
 def _multiplies(kind: object) -> bool:

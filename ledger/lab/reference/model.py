@@ -39,7 +39,9 @@ class Workload:
 
 
 def workload(plan: Plan) -> Workload:
-    """One micro-batch of `plan` on one device, its parallelism left aside."""
+    """One micro-batch of `plan` on one device, its parallelism left aside; raises `NoReferenceError`."""
+    if not plan.precision.weights.every:
+        raise NoReferenceError(f"weights in {plan.precision.weights}: PyTorch's judge builds a model in one dtype")
     run, optimizer = plan.run, plan.optimizer
     parts = (
         loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
