@@ -62,6 +62,7 @@ PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.PHI},
     {"model": plans.LLAMA, "kernels": {"loss": "softmax_in_place"}, "recompute": {"components": ["mlp", "norm"]}},
     {"model": plans.LLAMA, "kernels": {"loss": "fused_apart"}},
+    {"model": plans.LLAMA, "stack": "fsdp-qlora-2024"},
     {"model": plans.LLAMA, "kernels": {"loss": "chunked"}, **EVEN},
     {"model": plans.LLAMA, "kernels": {"loss": "fused_linear", "loss_chunks": 4}, **EVEN},
     {"model": plans.LLAMA, "train": {"lora": {"rank": 5, "targets": ["q", "down"]}}, "recompute": "full"},
