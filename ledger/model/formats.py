@@ -31,7 +31,7 @@ def part_of(weight: Tensor) -> str:
 
 def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
     """bitsandbytes replaces modules that are nn.Linear, and of those quantises the weight, not the bias."""
-    return of.kind == BIAS or of.module.is_norm or len(weight.dims) == 1
+    return of.kind == BIAS or of.elementwise or len(weight.dims) == 1
 
 
 def stored_dtype(precision: Precision, weight: Tensor) -> str:

@@ -19,11 +19,6 @@ class Module:
     of_layer: bool = False
     adapter: bool = False
 
-    @property
-    def is_norm(self) -> bool:
-        """Whether it norms: `attention_norm/norm`, `attention/q_norm`."""
-        return self.name.endswith("norm")
-
     def __str__(self) -> str:
         """As operations, targets of adapters and rules of optimizers name it."""
         return f"{self.component}/{self.name}"
@@ -31,10 +26,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor that a module learns; one that is the module itself (attention sinks) has no kind."""
+    """A tensor that a module learns; one that is the module itself (attention sinks) has no kind.
+
+    `elementwise`: it multiplies element by element, as that of a norm does, and is no matrix whatever its dims are.
+    """
 
     module: Module
     kind: str = WEIGHT
+    elementwise: bool = False
 
     def __str__(self) -> str:
         """As state dictionaries name it: `attention/q.weight`."""
