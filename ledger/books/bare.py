@@ -18,7 +18,7 @@ STATE = ("weights", "master", "gradients", "optimizer")
 def totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
     found: dict[str, Number] = dict(parameters(whole(plan), books))
-    found.update(napkin(plan, int(found["parameters"])))
+    found.update(napkin(plan, whole(plan)))
     for key, amount in (pair for book in books for pair in static(plan, book)):
         found[key] = max(found.get(key, 0), amount)
     found["memory.capacity"] = plan.accelerator.memory

@@ -10,6 +10,7 @@ import sympy
 
 from ledger.books.evaluate import Exact
 from ledger.model.exchanges import Exchanged
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets
 from ledger.model.operations import total
@@ -31,7 +32,7 @@ def exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]
         yield from program.exchanges
         return
     yield from (one for one in program.exchanges if one not in reductions)
-    sizes = [value(sized(plan.precision.weights, elements)) for elements in ready(program, value)]
+    sizes = [value(sized(trained_dtype(plan), elements)) for elements in ready(program, value)]
     count = sympy.Integer(filled(sizes, plan.parallelism.bucket))
     amount = total(times * moved.amount for _, times, _, moved in reductions) / count
     yield "gradients", count, "backward", replace(reductions[0][3], amount=amount)

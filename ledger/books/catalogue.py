@@ -52,6 +52,12 @@ MEANINGS: tuple[Meaning, ...] = (
             "a token uses every parameter but those of experts that it is not sent to", ("parameters", "model")),
     Meaning("parameters.trainable", "elements of the weights that have a gradient, adapters among them",
             "what `train` names: all weights, where nothing is said", ("model", "train")),
+    Meaning("parameters.adapters", "elements of low-rank adapters", "Hu et al. 2021: two factors beside each matrix",
+            ("train.lora.rank", "train.lora.targets")),
+    Meaning("parameters.base", "parameters - parameters.adapters", "the model that is adapted, which a model's file"
+            " states", ("parameters", "parameters.adapters"), exact=True),
+    Meaning("parameters.base.active", "parameters.active - parameters.adapters", "adapters are beside matrices that"
+            " every token uses", ("parameters.active", "parameters.adapters"), exact=True),
     Meaning("parameters.per_device", "elements of weights that one device holds, at most over roles", RAJBHANDARI,
             ("parameters", "parallelism.tensor", "parallelism.pipeline", "parallelism.zero", "parallelism.data")),
     Meaning("flops.forward", "sum over roles of devices x matmul FLOPs of the forward pass in a step",
@@ -86,8 +92,11 @@ MEANINGS: tuple[Meaning, ...] = (
     Meaning("napkin.max_parameters", STATE, "state bytes only, all devices, everything sharded, labelled"
             " capacity, whatever the ZeRO stage of the plan (Rajbhandari et al. 2020, section 3.1)",
             ("accelerator.memory.labelled", "cluster.devices", *FORMATS), exact=True),
-    Meaning("napkin.flops.run", "6 * parameters.active * run.tokens", f"{KAPLAN}, as if every weight were trained:"
-            " a frozen one needs 4, or 2 where no gradient passes it", ("parameters.active", "run.tokens"), exact=True),
+    Meaning("napkin.flops.token", "6 x trained + 4 x frozen that gradients pass + 2 x other parameters of a token",
+            f"{KAPLAN}; a frozen weight has no gradient of its own, and one that nothing trained comes before, none",
+            ("parameters.active", "parameters.trainable")),
+    Meaning("napkin.flops.run", "napkin.flops.token * run.tokens", KAPLAN, ("napkin.flops.token", "run.tokens"),
+            exact=True),
     Meaning("napkin.time.run", "napkin.flops.run / (cluster.devices * accelerator.peak.<rate> * assumptions.mfu)",
             f"{KAPLAN}; at an assumed MFU",
             ("napkin.flops.run", "cluster.devices", "accelerator.peak.<rate>", "assumptions.mfu"), exact=True),
@@ -95,7 +104,7 @@ MEANINGS: tuple[Meaning, ...] = (
     *(Meaning(f"memory.static.{part}", f"elements held x bytes(precision.{kind}){beside}, on the worst role",
               RAJBHANDARI, ("parameters.per_device", f"precision.{kind}", "parallelism.zero", *more))
       for part, kind, beside, more in (
-          ("weights", "weights", ", and copies that a matmul recipe keeps,", ()), ("master", "master", "", ()),
+          ("weights", "weights", ", with scales and with copies of a matmul recipe", ()), ("master", "master", "", ()),
           ("gradients", "gradients", "", ()), ("optimizer", "states", "", ("optimizer.name",)))),
     *(Meaning(f"memory.{part}", f"bytes of {what} alive at the peak moment of the worst role", LIFETIMES, inputs)
       for part, what, inputs in (

@@ -18,7 +18,9 @@ from ledger.books.memory.steps import FullestStep
 from ledger.books.memory.timeline import Timeline
 from ledger.books.memory.visits import timeline
 from ledger.books.spending import spending
+from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import wrapped
+from ledger.model.offloading import weights_on_host
 from ledger.model.program import Program, program, whole_program
 from ledger.model.schedule import Role, roles
 from ledger.model.tensors import Tensor
@@ -56,6 +58,12 @@ class CompiledRole:
         """Elements of all weights' `weights`, `gradients` or `optimizer` state that this device holds."""
         mine = [(count, weight) for count, weight in self.weights() if what == "weights" or not weight.frozen]
         return sympy.Add(*[count * self.program.sharding.held(what, weight) for count, weight in mine])
+
+    def stored_weights(self, plan: Plan) -> sympy.Expr:
+        """Bytes of all weights that this device holds from step to step, each in the format of its part."""
+        precision, sharding, hosted = plan.precision, self.program.sharding, weights_on_host(plan)
+        held = ((count, stored_bytes(precision, weight, sharding, on_host=hosted)) for count, weight in self.weights())
+        return sympy.Add(*[count * amount for count, amount in held])
 
 
 def _weights(units: Sequence[Unit]) -> Iterator[tuple[sympy.Expr, Tensor]]:

@@ -12,8 +12,9 @@ from ledger.books.compiled_roles import CompiledRole, Whole
 from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.dims import symbol
-from ledger.model.fsdp_units import ENDS
-from ledger.model.operations import Operation, total
+from ledger.model.formats import ADAPTERS, part_of, stored_dtype
+from ledger.model.fsdp_units import ENDS, ROOT, wrapped
+from ledger.model.operations import Operation, differentiable, total
 from ledger.model.optimizers import per_parameter
 from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
@@ -35,8 +36,26 @@ def of_model(model: Whole) -> Totals:
     """Parameters of the model, and those a token uses."""
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
+    yield from _with_adapters(model)
     trained = [(layers, weight) for layers, weight in model.weights() if not weight.frozen]
     yield "parameters.trainable", sum(model.value(layers * weight.elements()) for layers, weight in trained)
+
+
+def _with_adapters(model: Whole) -> Totals:
+    """Of a model with adapters, the parameters of these, and those of the model that they adapt."""
+    apart = [(layers, weight) for layers, weight in model.weights() if part_of(weight) == ADAPTERS]
+    if not apart:
+        return
+    base = [(layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS]
+    yield "parameters.adapters", sum(model.value(layers * weight.elements()) for layers, weight in apart)
+    yield "parameters.base", base_parameters(model)
+    yield "parameters.base.active", sum(model.value(layers * used(weight)) for layers, weight in base)
+
+
+def base_parameters(model: Whole) -> Exact:
+    """Parameters of the model without adapters."""
+    base = ((layers, weight) for layers, weight in model.weights() if part_of(weight) != ADAPTERS)
+    return sum(model.value(layers * weight.elements()) for layers, weight in base)
 
 
 def per_device(book: CompiledRole) -> Exact:
@@ -129,23 +148,69 @@ def _counted(model: Whole, unit: Unit, operations: Sequence[Operation]) -> Exact
 
 
 def state_bytes(plan: Plan) -> dict[str, Fraction]:
-    """Bytes of state per parameter, by kind; factored statistics, being of rows and columns, count nothing here."""
+    """Bytes beside each trained parameter, by kind; factored statistics, of rows and columns, count nothing here."""
     precision = plan.precision
     return {
-        "weights": dtypes.size(precision.weights),
         "gradients": dtypes.size(precision.gradients),
         "master": dtypes.size(precision.master) if precision.master else Fraction(0),
         "optimizer": sum(per_parameter(plan.optimizer, precision).values(), Fraction(0)),
     }
 
 
-def napkin(plan: Plan, count: Amount) -> Totals:
-    """The estimate on a napkin: 6 FLOPs per parameter and token at an assumed MFU, and the state-only capacity."""
+def bytes_per_parameter(plan: Plan, model: Whole) -> Amount:
+    """Bytes of state over parameters: of each weight in its format, of the trained ones gradient and states too.
+
+    Rajbhandari et al. 2020, section 3.1, for a model of the plan's proportions of frozen weights and adapters.
+    """
+    beside = sum(state_bytes(plan).values(), Fraction(0))
+    sizes = [
+        (dtypes.DTYPES[stored_dtype(plan.precision, weight)].average + (0 if weight.frozen else beside), layers, weight)
+        for layers, weight in model.weights()
+    ]
+    alike = {size for size, _, _ in sizes}
+    if len(alike) == 1:
+        return alike.pop()
+    held = sum(size * model.value(layers * weight.elements()) for size, layers, weight in sizes)
+    return divide(held, whole_parameters(model))
+
+
+TRAINED, PASSED, LEFT = 6, 4, 2  # FLOPs of a weight and token: three products, two where it is frozen, forward alone
+
+
+def flops_per_token(model: Whole) -> Amount:
+    """FLOPs of a token: 6 a trained weight, 4 a frozen one that gradients pass through, 2 any other.
+
+    Kaplan et al. 2020, section 2.1: a product in forward, and one in backward for each gradient that there is.
+    """
+    passed = {(name, weight) for unit in model.units for name, weight in _passed(unit)}
+
+    def each(unit: str, weight: Tensor) -> int:
+        return TRAINED if not weight.frozen else PASSED if (unit, weight.name) in passed else LEFT
+
+    return sum(
+        each(unit, weight) * model.value(layers * used(weight))
+        for unit, layers, weights in wrapped(model.units)
+        for weight in weights
+    )
+
+
+def _passed(unit: Unit) -> Iterator[tuple[str, str]]:
+    """The weights of a unit that gradients pass on their way to what enters, by the set that has them."""
+    name = ROOT if unit.name in ENDS else unit.name
+    for operation in unit.written:
+        if any(differentiable(tensor) and tensor.role == "activation" for tensor in operation.learned()):
+            yield from ((name, str(tensor.parameter)) for tensor in operation.inputs if tensor.parameter)
+
+
+def napkin(plan: Plan, model: Whole) -> Totals:
+    """The estimate on a napkin: FLOPs a parameter and token at an assumed MFU, and the state-only capacity."""
     labelled = plan.accelerator.memory_labelled * plan.cluster.devices
-    yield "napkin.max_parameters", truncate(divide(labelled, sum(state_bytes(plan).values())))
+    yield "napkin.max_parameters", truncate(divide(labelled, bytes_per_parameter(plan, model)))
+    each = flops_per_token(model)
+    yield "napkin.flops.token", each
     if not plan.run.tokens:
         return
-    work = 6 * count * plan.run.tokens
+    work = each * plan.run.tokens
     yield "napkin.flops.run", work
     seconds = work / (plan.cluster.devices * peak(plan) * plan.assumptions.mfu)
     yield "napkin.time.run", seconds

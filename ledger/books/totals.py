@@ -40,7 +40,7 @@ def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], tim
     spent = [book.spent for book in books]
     found.update(flops(plan, [(book.role.devices, book.spent) for book in books]))
     found.update(counters(plan, model))
-    found.update(napkin(plan, found["parameters.active"]))
+    found.update(napkin(plan, model))
     found.update(memory(plan, books, peaks))
     found.update(traffic(spent))
     if plan.parallelism.offload:
@@ -53,9 +53,9 @@ def static(plan: Plan, book: CompiledRole) -> Totals:
     """State that persists on one device from step to step."""
     precision = plan.precision
     share, master = book.held("optimizer"), None if updates_on_host(plan) else precision.master
-    here = 0 if weights_on_host(plan) else 1  # shards of weights and gradients, on the device
+    here = 0 if weights_on_host(plan) else 1  # shards of gradients, on the device
     copies = sum(book.value(entry.amount * entry.times) for entry in quantised.kept(book.program, book.line))
-    yield "memory.static.weights", here * book.value(sized(precision.weights, book.held("weights"))) + copies
+    yield "memory.static.weights", book.value(book.stored_weights(plan)) + copies
     yield "memory.static.master", book.value(sized(master, share)) if master else 0
     yield "memory.static.gradients", here * book.value(sized(precision.gradients, book.held("gradients")))
     states = [entry for entry in book.ledger.entries if entry.resource == stock("optimizer")]
@@ -153,8 +153,8 @@ def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
     A matrix-vector product is bound by memory, so this is bytes over the bandwidth that streaming kernels reach, on
     the devices of one tensor-parallel group at a time.
     """
-    dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights
-    read = known["parameters.active"] * float(dtypes.size(dtype)) + known["kv_cache"]
+    dtype = plan.precision.compute if plan.precision.autocast else plan.precision.weights.base
+    read = known["parameters.active"] * float(dtypes.DTYPES[dtype].average) + known["kv_cache"]
     measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)

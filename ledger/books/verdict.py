@@ -9,6 +9,7 @@ from ledger.books.counts import peak
 from ledger.books.price_changes import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
+from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, machine, offer, said, size
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
@@ -109,10 +110,10 @@ def _under(amount: float, limit: float) -> str:
 
 
 def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) -> Iterator[Check]:
-    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"))
+    yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapted(totals))
     if "flops.run" in totals:
         napkin = said(totals["napkin.time.run"], "s")
-        detail = f"the napkin (6ND at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
+        detail = f"the napkin ({_napkin(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
         near = 1 / ASTRAY <= ratio <= ASTRAY
@@ -132,8 +133,22 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
     yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
 
 
+def _adapted(totals: Mapping[str, Number]) -> str:
+    """What of the parameters is the model's and what its adapters'; nothing where there are none."""
+    if "parameters.adapters" not in totals:
+        return ""
+    return (
+        f"{said(totals['parameters.base'], '1')} of the model, {said(totals['parameters.adapters'], '1')} of adapters"
+    )
+
+
 def _multiplies(kind: object) -> bool:
     return isinstance(kind, KernelClass) and kind.family in (MATMUL, GROUPED)
+
+
+def _napkin(plan: Plan) -> str:
+    """What the napkin counts: 6ND where every weight is trained."""
+    return "6ND" if plan.train.kind == "all" else "6 a trained weight, 4 or 2 a frozen one, a token"
 
 
 def _astray(plan: Plan, totals: Mapping[str, Number]) -> str:
@@ -147,9 +162,9 @@ def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
     """The napkin's utilisation, 6 FLOPs a parameter and token over the peak, beside the one that it assumes."""
     assumed, devices = plan.assumptions.mfu, plan.cluster.devices * peak(plan)
     tokens = plan.run.global_batch * plan.run.seq_len
-    reached = 6 * int(totals["parameters.active"]) * tokens / (float(totals["time.step"]) * devices)
+    reached = int(totals["napkin.flops.token"]) * tokens / (float(totals["time.step"]) * devices)
     status = "pass" if reached >= assumed * 0.9 else "warn"
-    detail = f"6ND over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
+    detail = f"{_napkin(plan)} over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
     detail += f"with attention {said(totals['mfu'], '%')}"
     return Check("mfu", "Expected MFU against the assumed one", status, said(reached, "%"), detail)
 
@@ -174,23 +189,28 @@ def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
 def policy(plan: Plan) -> Iterator[Check]:
     """Roles of the dtype policy whose values can leave the range of their dtype."""
     for role, risky in RISKY.items():
-        name = getattr(plan.precision, role)
+        name = trained_dtype(plan) if role == "weights" else getattr(plan.precision, role)
         if name in risky and not (role == "weights" and plan.precision.master):
             dtype = dtypes.DTYPES[name]
             detail = f"{name} holds {dtype.smallest_subnormal:.2g} to {dtype.largest:.5g}; smaller values become zero"
             yield Check(f"precision.{role}", f"Range of {role} in {name}", "warn", name, detail)
 
 
+# Totals of a model without its adapters, which is what a model's file knows of.
+BASE: Mapping[str, str] = {"parameters": "parameters.base", "parameters.active": "parameters.base.active"}
+
+
 def expectations(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """The plan's own assertions, and those of its model."""
-    for wanted in {(wanted.key, wanted.value): wanted for wanted in plan.expect}.values():
-        found = totals.get(wanted.key)
+    read = [(BASE[one.key] if one.of_model and BASE.get(one.key) in totals else one.key, one) for one in plan.expect]
+    for key, wanted in {(key, wanted.value): (key, wanted) for key, wanted in read}.values():
+        found = totals.get(key)
         holds = found is not None and (
             isclose(found, wanted.value, rel_tol=wanted.tolerance) if wanted.tolerance else found == wanted.value
         )
         figure = "not reported for this plan" if found is None else _grouped(found)
         detail = f"expected {_grouped(wanted.value)}" + (f" within {wanted.tolerance:.2%}" if wanted.tolerance else "")
-        yield Check(f"expect.{wanted.key}", f"Expected {wanted.key}", "pass" if holds else "fail", figure, detail)
+        yield Check(f"expect.{key}", f"Expected {key}", "pass" if holds else "fail", figure, detail)
 
 
 def _grouped(value: Number) -> str:

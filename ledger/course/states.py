@@ -16,13 +16,14 @@ from ledger.model import dtypes, optimizers
 from ledger.model.dims import Dim
 from ledger.model.tensors import Tensor
 from ledger.spec.plan import Optimizer, Precision
+from ledger.spec.precision import WeightFormats
 
 TITLES = {"weights": "weights", "gradients": "gradients", "master": "fp32 master weights"}
 
 
 def per_parameter(precision: Precision, optimizer: Optimizer) -> dict[str, Fraction]:
     """Bytes a parameter of each copy that training keeps, states by their names in the optimizer's rule."""
-    held = {"weights": dtypes.size(precision.weights), "gradients": dtypes.size(precision.gradients)}
+    held = {"weights": dtypes.DTYPES[precision.weights.base].average, "gradients": dtypes.size(precision.gradients)}
     if precision.master:
         held["master"] = dtypes.size(precision.master)
     return {**held, **optimizers.per_parameter(optimizer, precision)}
@@ -55,7 +56,9 @@ def optimizer(ask: OptimizerAsk) -> Found:
     dims = (Dim("rows", letter("rows")), Dim("columns", letter("columns")))
     weight = Tensor("x", dims, ask.dtype, "weight")
     value = exact({letter("rows"): ask.rows, letter("columns"): ask.columns})
-    precision = Precision(ask.dtype, ask.dtype, ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype)
+    precision = Precision(
+        ask.dtype, WeightFormats.alike(ask.dtype), ask.dtype, None, ask.dtype, ask.dtype, ask.dtype, ask.dtype
+    )
     one = optimizers.Owned("matrix", sympy.Integer(1), weight, ask.rule)
     amount = sympy.Add(*[kept.bytes() for kept in optimizers.states(one, optimizers.WHOLE, precision, value)])
     whole = Fraction(value(amount))

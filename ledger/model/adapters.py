@@ -10,6 +10,7 @@ from ledger.model.contraction import terms
 from ledger.model.dims import dim
 from ledger.model.modules import Module
 from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import DROPOUT
 from ledger.spec.plan import Lora
 
 if TYPE_CHECKING:
@@ -24,9 +25,14 @@ def adapts(lora: Lora | None, module: Module) -> bool:
 def adapted(tape: Tape, module: Module, einsum: str, operands: tuple[Tensor, Tensor], result: Tensor) -> Tensor:
     """The result of a contraction with that of its adapter added, operation by operation as peft's `lora.Linear` runs.
 
-    The contracted dims of the weight go into the rank, and the rank into those of its result.
+    The contracted dims of the weight go into the rank, and the rank into those of its result. Where there is dropout,
+    each adapter reads a copy of its input, and the mask of that waits for backward.
     """
     x, weight = operands
+    if tape.lora is not None and tape.lora.dropout:
+        name = f"{module}.lora_dropout"
+        mask = Tensor(f"{name}.mask", x.dims, "bool", "mask", x.split)
+        x = tape.pointwise(name, x, kernel=DROPOUT, flops=2, extras=[mask])
     first, second, out = terms(einsum)
     inner, outer = [n for n in second if n not in out], [n for n in second if n in out]
     kept, sizes = [n for n in first if n not in inner], (*weight.dims, dim("rank"))

@@ -34,7 +34,7 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
             continue
         for step in steps:
             numbered = tuple(_numbered(tensor, written, apart) for tensor in step.outputs)
-            found.append(replace(step, outputs=numbered, pieces=operation.pieces))
+            found.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
         for step in steps:  # autograd adds up when all gradients of an operation are there
             found.extend(_summed(step, written, apart))
         found.extend(_partial_weights(operation))

@@ -108,6 +108,19 @@ class LossWithGradient(Pointwise):
         return (Pointwise(f"{self.name}.gradient", self.kernel, reads, (self.inputs[0].gradient,), flops=1),)
 
 
+@dataclass(frozen=True)
+class Shifted(Pointwise):
+    """A copy of the logits without those of the last position, beside the logits that the model's output holds.
+
+    transformers 4.38, modeling_llama.py: `logits[..., :-1, :].contiguous()`, of logits that CausalLMOutput keeps.
+    """
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """The gradient of the copy, put into zeros for all positions."""
+        (logits,) = self.inputs
+        return (Pointwise(f"{self.name}.gradient", self.kernel, (self.output.gradient,), (logits.gradient,)),)
+
+
 def loss(tape: Tape, logits: Tensor, kind: str = "") -> Tensor:
     """Cross-entropy of the next token; a split vocabulary needs the sums of its three reductions."""
     inside = replace(tape, of_loss=True)
@@ -136,6 +149,9 @@ def labels(tape: Tape, dims: tuple[Dim, ...]) -> Tensor:
 def _eager(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     """Logits in fp32, their log-softmax, and its gradient, each as large as the vocabulary is wide."""
     logits = tape.cast(logits, tape.precision.logits)
+    if tape.stack.shifted_logits:
+        shifted = tape.activation("cross_entropy/shifted", logits.dims, logits.dtype, logits.split)
+        logits = tape.record(Shifted(shifted.name, COPY, (logits,), (shifted,), (logits,)))
     logs = tape.activation("cross_entropy/log_softmax", logits.dims, logits.dtype, logits.split)
     if _axes(logits):
         _split_log_softmax(tape, logits, logs)

@@ -5,10 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+ROW, WHOLE = 0, -1  # of a block: one row of a matrix, all of it
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Numbers beside quantised weights: one of `dtype` for each `block` elements of a weight.
+
+    `ROW` is one for each row of the matrix, as torch has it; `WHOLE` one for each matrix, `count` of them.
+    """
+
+    dtype: str
+    block: int
+    count: int = 1
+
 
 @dataclass(frozen=True)
 class Dtype:
-    """A number format: exponent and mantissa bits without the sign, bytes per element with its block scales."""
+    """A number format: exponent and mantissa bits without the sign, bytes per element with its block scales.
+
+    `scales`: of a format that weights are only stored in, what stands beside each matrix; `size` then leaves it out.
+    `unpacking`: kernels that bring a matrix back to what is multiplied.
+    """
 
     name: str
     exponent_bits: int
@@ -16,6 +34,14 @@ class Dtype:
     size: Fraction
     finite_only: bool = False  # no infinity: the top exponent holds numbers (OCP FP8 e4m3, FP4)
     source: str = ""
+    scales: tuple[Scales, ...] = ()
+    unpacking: int = 1
+
+    @property
+    def average(self) -> Fraction:
+        """Bytes of an element of a large matrix, with all that stands beside it but what each row or matrix has."""
+        beside = (DTYPES[each.dtype].size * each.count / each.block for each in self.scales if each.block > 0)
+        return sum(beside, self.size)
 
     @property
     def largest(self) -> float:
@@ -44,6 +70,9 @@ class Dtype:
 
 IEEE = "IEEE 754-2019, table 3.5"
 OCP8 = "OCP 8-bit Floating Point Specification 1.0, table 1"
+BNB = "bitsandbytes 0.50, functional.py (quantize_4bit, quantize_blockwise, QuantState)"
+CODES = Scales("fp32", WHOLE, 16)  # the values of the format, which every QuantState keeps as a tensor
+CODES_OF_SCALES = Scales("fp32", WHOLE, 256)  # of scales in 8 bits; in 0.45 and before, all matrices share one
 OCPMX = "OCP Microscaling Formats 1.0, table 1"
 DTYPES = {
     row.name: row
@@ -62,7 +91,33 @@ DTYPES = {
         Dtype("int32", 0, 31, Fraction(4), source="two's complement"),
         Dtype("e8m0", 8, 0, Fraction(1), finite_only=True, source=OCPMX),
         Dtype("e2m1", 2, 1, Fraction(1, 2), finite_only=True, source=OCPMX),
-        Dtype("int8", 0, 7, Fraction(1), source="two's complement"),
+        Dtype(
+            "int8",
+            0,
+            7,
+            Fraction(1),
+            source="two's complement; scales of weights: bitsandbytes, LLM.int8, SCB",
+            scales=(Scales("fp32", ROW),),
+        ),
+        Dtype(
+            "nf4",
+            0,
+            3,
+            Fraction(1, 2),
+            finite_only=True,
+            source=f"Dettmers et al. 2023, arXiv 2305.14314; {BNB}",
+            scales=(Scales("fp32", 64), CODES),
+        ),
+        Dtype(
+            "nf4_double",
+            0,
+            3,
+            Fraction(1, 2),
+            finite_only=True,
+            source=f"Dettmers et al. 2023, section 3; {BNB}",
+            scales=(Scales("int8", 64), Scales("fp32", 64 * 256), Scales("fp32", WHOLE), CODES, CODES_OF_SCALES),
+            unpacking=3,
+        ),
         Dtype("int64", 0, 63, Fraction(8), source="two's complement"),
         Dtype("bool", 0, 1, Fraction(1), source="torch.bool"),
     )
@@ -74,6 +129,11 @@ FLOATS = ("fp8_e5m2", "fp8_e4m3", "fp16", "bf16", "tf32", "fp32", "fp64")
 def size(name: str) -> Fraction:
     """Bytes per element, block scales included."""
     return DTYPES[name].size
+
+
+def is_stored_only(name: str) -> bool:
+    """Whether weights are stored in this format and brought back to another one to be multiplied."""
+    return bool(DTYPES[name].scales)
 
 
 def promote(*names: str) -> str:

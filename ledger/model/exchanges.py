@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import MODEL, OUTPUT, ROOT, FsdpUnit, apart, wraps
 from ledger.model.operations import ONE
 from ledger.model.sharding import Exchange, Sharding, exchange, part_of
@@ -61,7 +62,7 @@ def _reductions(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> I
 
 def sent(plan: Plan) -> str:
     """The dtype in which weights are gathered: FSDP casts its shares to that of the matmuls before."""
-    return plan.precision.compute if plan.parallelism.zero == 3 else plan.precision.weights
+    return plan.precision.compute if plan.parallelism.zero == 3 else trained_dtype(plan)
 
 
 def gathers_again(plan: Plan, name: str) -> bool:

@@ -102,7 +102,7 @@ def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Ten
 
 
 def _biased(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:
-    each = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights, result.split)
+    each = tape.activation(f"mlp/{name}.biases", result.dims, tape.precision.weights.norms, result.split)
     tape.record(Pointwise(each.name, COPY, (_bias(tape, name), owner), (each,), (owner,)))
     inside = replace(result, name=f"mlp/{name}.biased", view_of=result.storage)
     return tape.record(Addition(inside.name, ELEMENTWISE, (result, each), (inside,)))

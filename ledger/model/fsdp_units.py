@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import sympy
 
+from ledger.model.formats import stored_dtype
 from ledger.model.operations import total
-from ledger.model.sharding import Sharding, gathered
+from ledger.model.sharding import Sharding, gathered, sent_as
 from ledger.model.tensors import Tensor, sized
+from ledger.spec.plan import Precision
 
 if TYPE_CHECKING:
     from ledger.model.units import Unit
@@ -64,12 +66,30 @@ class FsdpUnit:
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def share(self, sharding: Sharding, dtype: str) -> sympy.Expr:
-        """Bytes of one device's part of them, padding included."""
+        """Bytes of one device's part of them, padding included; what is only stored quantised stays as it is stored."""
         return total(
-            times * sized(dtype, sharding.held("optimizer", weight))
+            times * sized(sent_as(weight, dtype), sharding.held("optimizer", weight))
             for times, weights in self.parts
             for weight in weights
         )
+
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
+    def stored_share(self, sharding: Sharding, precision: Precision) -> sympy.Expr:
+        """Bytes of one device's part of them as they are stored, padding included, without scales."""
+        return total(
+            times * sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))
+            for times, weights in self.parts
+            for weight in weights
+        )
+
+    def stored_otherwise(self, precision: Precision, dtype: str) -> FsdpUnit:
+        """The same without the weights that are stored as they are sent, where others are sent in `dtype`."""
+
+        def is_cast(weight: Tensor) -> bool:
+            return stored_dtype(precision, weight) != sent_as(weight, dtype)
+
+        parts = ((times, tuple(filter(is_cast, weights))) for times, weights in self.parts)
+        return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
 
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def unpadded(self, dtype: str) -> sympy.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ledger.model.formats import trained_dtype
 from ledger.spec.plan import Plan
 
 
@@ -11,7 +12,7 @@ def stays(plan: Plan) -> bool:
     Megatron-LM's `main_grad` (megatron/core/distributed/param_and_grad_buffer.py); any software that keeps them in
     another dtype than autograd writes them in needs one.
     """
-    apart = plan.stack.main_gradients or plan.precision.gradients != plan.precision.weights
+    apart = plan.stack.main_gradients or plan.precision.gradients != trained_dtype(plan)
     return apart and plan.parallelism.zero < 2
 
 

@@ -26,10 +26,14 @@ class Module:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor that a module learns; one that is the module itself (attention sinks) has no kind."""
+    """A tensor that a module learns; one that is the module itself (attention sinks) has no kind.
+
+    `elementwise`: it multiplies element by element, as that of a norm does, and is no matrix whatever its dims are.
+    """
 
     module: Module
     kind: str = WEIGHT
+    elementwise: bool = False
 
     def __str__(self) -> str:
         """As state dictionaries name it: `attention/q.weight`."""

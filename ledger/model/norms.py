@@ -13,7 +13,7 @@ from ledger.spec.plan import Norm
 
 def norm(tape: Tape, module: Module, x: Tensor, spec: Norm, over: str = "d_model") -> Tensor:
     """RMSNorm or LayerNorm `over` the last dims of a tensor, like it; LayerNorm is one kernel in every stack."""
-    weight, name = tape.weight(module, over), str(module)
+    weight, name = tape.weight(Parameter(module, elementwise=True), over), str(module)
     if spec.kind == "rms" and tape.kernels.norm == "eager":
         return _rms_eager(tape, name, x, weight, spec)
     source = tape.cast(x, "fp32") if tape.precision.autocast else x

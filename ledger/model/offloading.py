@@ -10,6 +10,7 @@ import sympy
 from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
 from ledger.model.exchanges import gathers_again, sets
+from ledger.model.formats import stored_dtype, trained_dtype
 from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import total
 from ledger.model.optimizers import Value, owned, states
@@ -112,7 +113,7 @@ def _of_update(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator
     for unit, count, weights in wrapped(tuple(mine)):
         elements = total(sharding.held("optimizer", weight) for weight in weights if not weight.frozen)
         yield unit, count, HostCopy(OF_GRADIENTS, DOWN, "backward", sized(precision.gradients, elements))
-        yield unit, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(precision.weights, elements))
+        yield unit, count, HostCopy(OF_WEIGHTS, UP, "optimizer", sized(trained_dtype(plan), elements))
 
 
 def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[Copied]:
@@ -122,7 +123,7 @@ def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[C
     """
     precision = plan.precision
     for each in sets(plan, mine, sharding):
-        share = each.share(sharding, precision.weights)
+        share = each.stored_share(sharding, precision)
         yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
         if gathers_again(plan, each.name) and each.used_again:
             yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "backward", share, per_step=False)
@@ -136,7 +137,7 @@ def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, v
     if weights_on_host(plan):
         for unit, count, weights in wrapped(tuple(mine)):
             for weight in weights:
-                amount = sized(plan.precision.weights, sharding.held("weights", weight))
+                amount = sized(stored_dtype(plan.precision, weight), sharding.held("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         yield from _updated(plan, mine, sharding, value)
@@ -157,7 +158,7 @@ def _updated(plan: Plan, mine: Sequence[Unit], sharding: Sharding, value: Value)
     The copy is the master weights where there are any; a gradient is kept in the dtype of what it updates.
     """
     precision = plan.precision
-    updated = precision.master or precision.weights
+    updated = precision.master or trained_dtype(plan)
     for one in owned(plan.optimizer, tuple(mine)):
         elements = sharding.held("optimizer", one.weight)
         if precision.master or not weights_on_host(plan):

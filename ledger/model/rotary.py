@@ -111,7 +111,7 @@ def _base(spec: Attention) -> str:
 
 
 def _table_dtype(tape: Tape) -> str:
-    return tape.precision.weights if tape.precision.autocast else tape.precision.activations
+    return tape.precision.weights.embedding if tape.precision.autocast else tape.precision.activations
 
 
 FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 
 import sympy
 
+from ledger.model import dtypes
 from ledger.model.causes import Transfer
 from ledger.model.dims import symbol
 from ledger.model.operations import ZERO, Operation, total
@@ -125,5 +126,13 @@ def exchange(collective: str, axis: str, amount: sympy.Expr, *, per_step: bool, 
 
 
 def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy.Expr:
-    """Bytes of the whole weights, padding included, in the dtype they are sent in."""
-    return total(sized(dtype, sharding.padded(weight)) for weight in weights)
+    """Bytes of the whole weights, padding included, in the dtype they are sent in.
+
+    What is only stored quantised is sent as it is stored.
+    """
+    return total(sized(sent_as(weight, dtype), sharding.padded(weight)) for weight in weights)
+
+
+def sent_as(weight: Tensor, dtype: str) -> str:
+    """The dtype that a weight is sent in where others are sent in `dtype`: its own, where it is only stored."""
+    return weight.dtype if dtypes.is_stored_only(weight.dtype) else dtype

@@ -12,8 +12,10 @@ from ledger.model import dtypes, moves
 from ledger.model.adapters import adapted, adapts
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction, Grouped, terms
+from ledger.model.dequantised import copy_of, dequantised
 from ledger.model.dims import Dim, dim, listed
 from ledger.model.elementwise import Addition, Pointwise
+from ledger.model.formats import stored_dtype
 from ledger.model.joining import Joined, Taken
 from ledger.model.layout import Layout
 from ledger.model.modules import BIAS, Module, Parameter
@@ -64,8 +66,9 @@ class Tape:
         """A parameter, of a module the one that multiplies, cut as the layout says; the same one is the same tensor."""
         parameter = Parameter(of) if isinstance(of, Module) else of
         dims = self.dims(names) if isinstance(names, str) else names
-        split, dtype = self.layout.of(dims), self.precision.weights
-        made = Tensor(str(parameter), dims, dtype, "weight", split, lead, parameter=parameter, block=self.block)
+        split = self.layout.of(dims)
+        made = Tensor(str(parameter), dims, "", "weight", split, lead, parameter=parameter, block=self.block)
+        made = replace(made, dtype=stored_dtype(self.precision, made))
         return self.weights.setdefault(made.name, made)
 
     def linear(  # noqa: PLR0913 - the arguments are the facts of one module
@@ -191,7 +194,8 @@ class Tape:
             left = moves.shared(self, left, next(iter(used.values())))
         compute = dtype or self.precision.compute
         left = left if narrow else self.cast(left, compute)
-        right = right if recipe else self.cast(right, compute)
+        stored = right if right.role == "weight" and dtypes.is_stored_only(right.dtype) else None
+        right = copy_of(self, right, compute) if stored else right if recipe else self.cast(right, compute)
         result = self._result(name, left, right, out, result_dtype or dtype or self.matmul_result)
         saves = (moves.kept(self, left, held), right, *saving)
         kernel = matmul(dtypes.rate(compute), grouped=grouped)
@@ -203,7 +207,8 @@ class Tape:
         plain = kind(name, kernel, inputs, (result,), saves, einsum=einsum, density=density, copies=copies)
         cuts = tuple(pair for pair in self.layout.stream if pair[1] in contracted)
         parts = _part(left, held), _part(result, result.on((*result.split, *cuts)))
-        self.record(narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain)
+        written = narrowed(self, plain, recipe, parts, held if narrow else None) if recipe else plain
+        self.record(dequantised(plain, stored) if stored else written)
         for axis in sorted(contracted):
             result = moves.reduced(self, result, axis)
         if bias and contracted:

@@ -60,7 +60,9 @@ def compute_precision(plan: Plan) -> Precision:
     recipe = plan.precision.matmul
     precision = replace(plan.precision, matmul=replace(recipe, weights="anew") if recipe else None)
     narrow = plan.precision.compute
-    return replace(precision, autocast=False, weights=narrow, activations=narrow) if precision.autocast else precision
+    if not precision.autocast:
+        return precision
+    return replace(precision, autocast=False, weights=precision.weights.narrowed(narrow), activations=narrow)
 
 
 def _kernels(operations: Sequence[Operation], kept: Sequence[Tensor], *, compiled: bool) -> tuple[Operation, ...]:
@@ -244,5 +246,5 @@ def units(build: Builder, role: Role) -> tuple[Unit, ...]:
 def _bare(build: Builder) -> Unit:
     """A count of parameters as one weight, cut over every axis that cuts a model."""
     split = tuple(("parameters", axis) for axis in (*build.layout.cuts, *(("pipeline",) if build.staged else ())))
-    weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights, "weight", split)
+    weight = Tensor("model/parameters", (dim("parameters"),), build.precision.weights.base, "weight", split)
     return Unit("model", "model", sympy.Integer(1), (), (), Kept(()), (weight,))

@@ -39,8 +39,8 @@ def _copy(name: str, amount: sympy.Expr) -> Streaming:
 
 def _around_gather(plan: Plan, part: FsdpUnit, sharding: Sharding) -> sympy.Expr:
     """The share cast to what is sent; FSDP2 copies what arrived into the weights (`split_with_sizes_copy`)."""
-    held = plan.precision.weights
-    cast = part.share(sharding, held) + part.share(sharding, sent(plan)) if held != sent(plan) else ZERO
+    moved = part.stored_otherwise(plan.precision, sent(plan))
+    cast = moved.stored_share(sharding, plan.precision) + moved.share(sharding, sent(plan))
     return cast + (2 * part.whole(sharding, sent(plan)) if plan.stack.unshard == "copied" else ZERO)
 
 

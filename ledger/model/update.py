@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model import orthogonal
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import ROOT, shared, wrapped
 from ledger.model.offloading import sums_on_host, updates_on_host, weights_on_host
 from ledger.model.operations import ZERO, Operation, total
@@ -60,7 +61,7 @@ def accumulations(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Itera
             yield ROOT, sympy.Integer(1), Streaming("weights/tied", ELEMENTWISE, (), (), amount=amount)
     if not added and plan.run.global_batch == plan.parallelism.data * plan.run.micro_batch:
         return
-    fresh = plan.precision.gradients if sharding.splits("gradients") else plan.precision.weights
+    fresh = plan.precision.gradients if sharding.splits("gradients") else trained_dtype(plan)
     for name, count, weights in wrapped(mine):
         elements = total(sharding.held("gradients", one) for one in weights if one.gradient.name not in added)
         if elements == ZERO:
@@ -91,13 +92,13 @@ def update(
 ) -> Iterator[tuple[str, sympy.Expr, Operation]]:
     """The stack's passes over the gradients, then each rule's own kernels: whose, how often a step has it, and what."""
     weights = tuple(owned(plan.optimizer, tuple(mine)))
-    elements = _elements(weights, sharding)
+    elements, trained = _elements(weights, sharding), trained_dtype(plan)
     hosted = updates_on_host(plan)
     stay = hosted and not weights_on_host(plan)  # gradients are passed over on the device, in their own dtype
     dtypes = {
         "gradients": plan.precision.gradients,
-        "master": plan.precision.gradients if stay else plan.precision.master or plan.precision.weights,
-        "weights": plan.precision.weights,
+        "master": plan.precision.gradients if stay else plan.precision.master or trained,
+        "weights": trained,
     }
     copied = copies_gradients(plan)
     left = {"copy", "cast"} if hosted else set() if copied else {"copy"}
@@ -121,11 +122,11 @@ def _streamed(  # noqa: PLR0913 - what an update is of
     name: str, rule: Optimizer, weights: Sequence[Owned], plan: Plan, sharding: Sharding, value: Value
 ) -> Streaming:
     """One kernel that reads gradients and reads and writes weights and states, or as many passes as it really has."""
-    precision, elements = plan.precision, _elements(weights, sharding)
+    precision, elements, trained = plan.precision, _elements(weights, sharding), trained_dtype(plan)
     kept = total(2 * one.count * state.bytes() for one in weights for state in states(one, sharding, precision, value))
-    moved = sized(precision.gradients, elements) + 2 * sized(precision.master or precision.weights, elements) + kept
+    moved = sized(precision.gradients, elements) + 2 * sized(precision.master or trained, elements) + kept
     if precision.master:
-        moved += sized(precision.weights, elements)
+        moved += sized(trained, elements)
     _, run = implementation(rule, plan.kernels.optimizer)
     least = 3 + 2 * max(
         sum(shape_of(state, one.unit, one.weight) == "whole" for state in rule.states.values()) for one in weights

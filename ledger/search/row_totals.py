@@ -271,7 +271,7 @@ def counted(plan: Plan, sizes: Sequence[int]) -> dict[str, list[float]]:
     """Totals of the model, and of one micro-batch of each of these sizes."""
     mine = whole(plan)
     always = dict(of_model(mine))
-    always |= dict(napkin(plan, always["parameters.active"]))
+    always |= dict(napkin(plan, mine))
     found: dict[str, list[float]] = {}
     for size in sizes:
         sized = replace(plan, run=replace(plan.run, micro_batch=size))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -26,12 +26,16 @@ LINE = Fields(BESIDE, least=1, others=Label())
 
 @dataclass(frozen=True)
 class Expectation:
-    """An assertion in the input: total `key` equals `value` within the relative `tolerance`."""
+    """An assertion in the input: total `key` equals `value` within the relative `tolerance`.
+
+    `of_model`: a model's file makes it, of the model as it is without what a plan adds to it.
+    """
 
     key: str
     value: float
     tolerance: float = 0.0
     source: str = ""
+    of_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,16 @@ def value(key: str, given: object) -> Fraction:
 
 def expectations(root: Node) -> tuple[Expectation, ...]:
     """The plan's assertions, then its model's; an overridden model is another model, and owes nothing."""
-    lists = [root.fields.get("expect")]
     model = root.fields.get("model")
-    if model is not None and "expect" in model.fields and _unchanged(model):
-        lists.append(model.fields["expect"])
-    read = (EXPECT.type.read(Written(node), []) for node in lists if node is not None)
-    return tuple(expectation for lines in read for line in lines for expectation in line)
+    own = _lines(root.fields.get("expect"))
+    if model is None or "expect" not in model.fields or not _unchanged(model):
+        return tuple(own)
+    return (*own, *(replace(each, of_model=True) for each in _lines(model.fields["expect"])))
+
+
+def _lines(node: Node | None) -> Iterator[Expectation]:
+    lines = () if node is None else EXPECT.type.read(Written(node), [])
+    return (expectation for line in lines for expectation in line)
 
 
 def _unchanged(model: Node) -> bool:

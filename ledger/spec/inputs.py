@@ -13,6 +13,7 @@ from ledger.spec.kernel_classes import KernelClass
 from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.places import Places
 from ledger.spec.plan import Group, Offload, Origin, Plan, Price, Recompute
+from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
@@ -20,7 +21,7 @@ from ledger.spec.rules.table import RULES, check_rules
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
 LABELS = ("name", "title", "aliases", "architecture", "date", "source", DEFAULTS)  # of a part: no inputs of its books
-ATOMIC = (Recompute, Offload, KernelClass, Price)  # one choice, whatever it is made of
+ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats)  # one choice, whatever it is made of
 UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
 UNREAD = (
     "name",

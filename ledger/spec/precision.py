@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
-from ledger.spec.parts import DTYPE, PartHeader, PartOf
+from ledger.spec.parts import DTYPE, At, PartHeader, PartOf
 from ledger.spec.recipe import Recipe, Stored
 from ledger.spec.structures import OPTIONAL, Values, members
 from ledger.spec.values import Choice
@@ -14,6 +14,72 @@ STORED = {
     "core": "What attention saves: queries, keys, values and what its kernel gives.",
     "activation": "What the nonlinearity of a feed-forward part saves.",
 }
+
+
+STORED_ONLY = ("nf4", "nf4_double", "int8")  # formats that matrices are brought back from to be multiplied
+PARTS = ("adapters", "norms", "embedding", "head")  # of a model, beside the matrices of its layers
+LAYER_FORMAT = Choice(*DTYPE.options, *STORED_ONLY)
+
+
+@dataclass(frozen=True)
+class WeightFormats:
+    """A format for each part of a model: the matrices of its layers, what is no matrix, its two ends, its adapters.
+
+    `every` is the format where all parts have the same one, and empty where they differ.
+    """
+
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What weights are kept in: one format for all of them, or one by part: {base: nf4, adapters: bf16}. "
+        "Parts that are left out are kept as `base` is; where that is only stored (nf4, int8), in `activations`."
+    )
+
+    base: Annotated[
+        str,
+        LAYER_FORMAT,
+        "Matrices of the layers. nf4: 4 bits and an fp32 scale for 64 of them; nf4_double: those scales in 8 bits, "
+        "with an fp32 scale for 256 of them; int8: a byte, and an fp32 scale a row.",
+    ]
+    adapters: Annotated[str, DTYPE, "Low-rank adapters.", OPTIONAL] = ""
+    norms: Annotated[str, DTYPE, "Norms, biases and whatever else of a layer is no matrix.", OPTIONAL] = ""
+    embedding: Annotated[str, DTYPE, "The embedding, and the head where that is the same matrix.", OPTIONAL] = ""
+    head: Annotated[str, DTYPE, "The head.", OPTIONAL] = ""
+    every: Annotated[str, At(""), DTYPE, "One format for all weights."] = ""
+
+    def __str__(self) -> str:
+        """As a spec says it."""
+        stated = ((part, getattr(self, part)) for part in ("base", *PARTS))
+        return self.every or f"{{{', '.join(f'{part}: {dtype}' for part, dtype in stated if dtype)}}}"
+
+    @classmethod
+    def from_spec(cls, given: Values) -> WeightFormats:
+        """One format is that of every part."""
+        return cls.alike(given["every"]) if "every" in given else cls(**given)
+
+    @classmethod
+    def alike(cls, dtype: str) -> WeightFormats:
+        """All parts in one format."""
+        return cls(*(dtype,) * 6)
+
+    @property
+    def is_stored_only(self) -> bool:
+        """Whether matrices of the layers are brought back to another format to be multiplied."""
+        return self.base in STORED_ONLY
+
+    def filled(self, activations: str) -> WeightFormats:
+        """The same with every part stated: as `base`, or as what flows between operations where that computes nothing.
+
+        So transformers loads what bitsandbytes leaves alone (`dtype` of from_pretrained).
+        """
+        rest = activations if self.is_stored_only else self.base
+        parts = {name: getattr(self, name) or rest for name in PARTS}
+        same = {self.base, *parts.values()} == {self.base}
+        return replace(self, **parts, every=self.base if same else "")
+
+    def narrowed(self, dtype: str) -> WeightFormats:
+        """The same where what can be multiplied as it is has this dtype."""
+        return (
+            replace(WeightFormats.alike(dtype), base=self.base, every="") if self.is_stored_only else self.alike(dtype)
+        )
 
 
 @dataclass(frozen=True)
@@ -26,7 +92,7 @@ class Precision:
     spec: ClassVar[PartHeader] = PartHeader(title="A precision: a number format per role", kind="precision")
 
     name: str
-    weights: Annotated[str, DTYPE, "What the layers' weights are kept in."]
+    weights: Annotated[WeightFormats, "What weights are kept in: one format, or one for each part of the model."]
     gradients: Annotated[str, DTYPE, "What gradients are kept in."]
     master: Annotated[
         str | None,
@@ -55,7 +121,8 @@ class Precision:
         """Each part that is stored in a narrower format goes by its key."""
         stored = given.get("stored", {})
         named = tuple(replace(stored[part], part=part) for part in STORED if part in stored)
-        return cls(**(given | {"stored": named}))
+        weights = given["weights"].filled(given["activations"])
+        return cls(**(given | {"stored": named, "weights": weights}))
 
     @property
     def multiplies(self) -> str:

@@ -273,6 +273,11 @@ class Stack:
         "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
         "`disable_loss_parallel`), or take it of their own part (torch's `loss_parallel`, Megatron-LM).",
     ] = False
+    shifted_logits: Annotated[
+        bool,
+        "Whether an eager loss takes a copy of the fp32 logits without the last position, while the model's output "
+        "holds them (transformers 4.38), or shifts the labels.",
+    ] = False
     buckets: Annotated[
         bool,
         "Whether gradients are reduced in buckets that are a second copy of all of them (DistributedDataParallel "

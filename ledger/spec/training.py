@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from ledger.spec.parts import At, PartHeader
-from ledger.spec.structures import ListOf, Row, Values
+from ledger.spec.structures import ListOf, Row, Values, quantity
 from ledger.spec.values import Choice, Integer, Size, String
 
 LAYER_COUNT = Integer(1, 100_000)
@@ -69,7 +69,7 @@ class Recompute:
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters: their rank, and the contractions that have one (`q`, `up`, ...)."""
+    """Low-rank adapters: their rank, the contractions that have one (`q`, `up`, ...), what drops out of their input."""
 
     rank: Annotated[int, Size(most=100_000), "Width between the two factors."]
     targets: Annotated[
@@ -79,6 +79,11 @@ class Lora:
         ),
         "The matrices that have an adapter.",
     ]
+    dropout: Annotated[
+        float,
+        quantity("1", greatest=1, zero=True),
+        "Share of its input that each adapter drops out, in a copy of its own (peft's `lora_dropout`).",
+    ] = 0.0
 
 
 @dataclass(frozen=True)

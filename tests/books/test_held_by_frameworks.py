@@ -101,3 +101,18 @@ def test_a_gather_through_flat_copies_holds_a_share_and_two_copies_of_all_weight
         moment = next(moment for moment in compiled.roles[0].moments if moment.name == "optimizer")
         found[gathers] = moment.parts["workspace"]
     assert found["copied"] == weights // TP + 2 * weights > found["in_place"]
+
+
+def test_a_shifted_loss_copies_its_logits_and_keeps_them() -> None:
+    """transformers 4.38: a copy of the fp32 logits for the loss, and the output that still holds the first ones."""
+    plain, shifted = (
+        plans.compiled(model=SPLIT, stack={"base": "pytorch-fsdp2-2025", "shifted_logits": copied})
+        for copied in (False, True)
+    )
+    wide = 4 * 3 * 37 * V  # of the small plan: fp32 logits
+    assert held(shifted, "forward/loss")["loss/cross_entropy/shifted.now"] == wide
+    assert held(shifted, "backward/loss")["loss/head/logits.fp32.now"] == wide
+    assert "loss/head/logits.fp32.now" not in held(plain, "backward/loss")
+    assert (
+        shifted.totals["traffic.step"] - plain.totals["traffic.step"] == 4 * wide
+    )  # read, written; so is the gradient

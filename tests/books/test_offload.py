@@ -73,9 +73,9 @@ def test_gradients_go_down_once_and_weights_come_up_once(whole: plans.Mapped) ->
     found = compiled(whole, offload=["optimizer"])
     precision = found.plan.precision
     for role in found.roles:
-        elements = hosted(found, "gradients", role.name) // sizes[precision.master or precision.weights]
+        elements = hosted(found, "gradients", role.name) // sizes[precision.master or precision.weights.every]
         assert moved(found, "down", role.name) == elements * sizes[precision.gradients]
-        assert moved(found, "up", role.name) == elements * sizes[precision.weights]
+        assert moved(found, "up", role.name) == elements * sizes[precision.weights.every]
 
 
 EIGHT_BILLION = {

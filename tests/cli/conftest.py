@@ -45,6 +45,7 @@ from ledger.spec.plan import (
     Run,
     Stack,
 )
+from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location
 
 Ledger = Callable[..., Result]
@@ -61,7 +62,7 @@ def plan() -> Plan:
         accelerator=Accelerator("toy", "Toy", {"bf16": 1e12}, 1e11, 1e11, 10**9, 10**9, 10**6, 1, 1e10, 2, 1e10, 100.0),
         cluster=Cluster(2, 2, 1e9),
         model=Model("toy", "Toy", None, WIDTH, 7, (Group("decoder", 1, Attention(1, 1, WIDTH), MLP(11)),)),
-        precision=Precision("fp32", fp32, fp32, None, fp32, fp32, fp32, fp32),
+        precision=Precision("fp32", WeightFormats.alike(fp32), fp32, None, fp32, fp32, fp32, fp32),
         optimizer=Optimizer(),
         parallelism=Parallelism(data=2),
         recompute=Recompute(),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ledger.spec.plan import MLP, Attention, Group, Model, Norm, Precision
+from ledger.spec.precision import WeightFormats
 
 TENTH = Fraction(1, 10)
 
-BF16 = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
-FP32 = Precision("fp32", "fp32", "fp32", None, "fp32", "fp32", "fp32", "fp32")
-AUTOCAST = Precision("bf16-autocast", "fp32", "fp32", None, "fp32", "bf16", "bf16", "fp32", autocast=True)
+BF16 = Precision("bf16", WeightFormats.alike("bf16"), "bf16", None, "bf16", "bf16", "bf16", "bf16")
+FP32 = Precision("fp32", WeightFormats.alike("fp32"), "fp32", None, "fp32", "fp32", "fp32", "fp32")
+AUTOCAST = Precision(
+    "bf16-autocast", WeightFormats.alike("fp32"), "fp32", None, "fp32", "bf16", "bf16", "fp32", autocast=True
+)
 
 
 def llama(d_model: int, attention: Attention, d_ff: int, vocab: int, layers: int) -> Model:

@@ -27,7 +27,7 @@ def predicted(compiled: Compiled) -> int:
 def packed(compiled: Compiled) -> tuple[int, int]:
     """Bytes that the block packs for as many tokens, and how many of its experts were chosen."""
     plan = compiled.plan
-    dtype = torch_dtype(plan.precision.weights)
+    dtype = torch_dtype(plan.precision.weights.base)
     torch.manual_seed(0)
     block = reference_model(plan.model, plan.kernels, "cpu", dtype).model.layers[-1].mlp
     for parameter in block.parameters():

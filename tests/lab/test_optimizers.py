@@ -18,10 +18,11 @@ from ledger.lab.transformers.config import NoReferenceError
 from ledger.model.update import PASSES
 from ledger.spec.load import load_optimizer
 from ledger.spec.plan import Precision
+from ledger.spec.precision import WeightFormats
 from tests.model import plans
 from tests.sampling import sampled
 
-BF16 = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
+BF16 = Precision("bf16", WeightFormats.alike("bf16"), "bf16", None, "bf16", "bf16", "bf16", "bf16")
 LOSS = 4  # the scalar that backward began with is still there
 STEP_COUNT = 4  # of each tensor, on the device where the kernel is fused
 IMPLEMENTED = [(name, kernel) for name in sorted(CLASSES) for kernel in load_optimizer(name).update]

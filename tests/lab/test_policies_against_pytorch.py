@@ -33,6 +33,7 @@ RECOMPUTE: tuple[Any, ...] = (
 TRAIN: tuple[tuple[str, Any], ...] = (
     ("llama-3-8b", {"lora": {"rank": 16, "targets": ["q", "k", "v", "out", "gate", "up", "down"]}}),
     ("llama-3-8b", {"lora": {"rank": 8, "targets": ["q", "v"]}}),
+    ("llama-3-8b", {"lora": {"rank": 8, "targets": ["k", "down"], "dropout": 0.1}}),
     ("gpt2", {"lora": {"rank": 16, "targets": ["qkv", "out", "up", "down"]}}),
     ("llama-3-8b", {"only": ["head"]}),
     ("llama-3-8b", {"only": ["mlp_norm"]}),

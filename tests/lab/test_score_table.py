@@ -516,3 +516,50 @@ def test_rows_with_large_errors_come_worst_first(tmp_path: Path) -> None:
     worse = {**TORCHTITAN, "id": "worse", "measured_peak_mem_gib": "20"}
     result = score(str(written(tmp_path, TORCHTITAN, worse)), "--over", "0.1")
     assert [line.split()[0] for line in result.stdout.splitlines()[1:3]] == ["worse", "tt-1"]
+
+
+# --- fine-tuning --------------------------------------------------------------------------------
+
+TUNED = {"source_id": "us", "stack": "fsdp-qlora-2024", "recompute": "full", "torch_compile": "", "dtype": "bf16"}
+
+
+def test_rows_of_qlora_store_matrices_in_four_bits(tmp_path: Path) -> None:
+    """The kind says that weights are nf4, the stack what that is for it and which adapters it has."""
+    plan = load_plan(row_plan_text(row(tmp_path, **TUNED, kind="qlora"), LIBRARY))
+    assert plan.precision.name == "qlora-bf16"
+    assert plan.precision.weights.base == "nf4_double"
+    assert plan.train.lora is not None
+    assert (plan.train.lora.rank, plan.train.lora.dropout) == (64, 0.1)
+    assert plan.train.lora.targets == ("q", "k", "v", "gate", "up", "down")
+    wide = load_plan(row_plan_text(row(tmp_path, **TUNED, kind="lora"), LIBRARY))
+    assert (wide.precision.name, wide.train) == ("bf16-true", plan.train)
+
+
+def test_a_row_may_say_its_formats_itself(tmp_path: Path) -> None:
+    """Its own column wins over its stack; a part of the formats is a path like any other."""
+    own = {"precision": "qlora-peft", "precision.weights.norms": "bf16", "train.lora.rank": "8"}
+    made = row_plan(typed(tmp_path, **TUNED, kind="qlora", **own), LIBRARY)
+    plan = load_plan(made.text, made.settings)
+    assert (plan.precision.weights.base, plan.precision.weights.norms, plan.train.rank) == ("nf4", "bf16", 8)
+
+
+def test_a_stack_without_four_bits_has_no_rows_of_qlora(tmp_path: Path) -> None:
+    """Nothing is guessed: a stack that says no format for nf4 skips the row, and says which it has."""
+    with pytest.raises(SkippedError, match="dtype `bf16` of `megatron-te-2024` is not compiled"):
+        row_plan(typed(tmp_path, **{**TUNED, "stack": "megatron-te-2024"}, kind="qlora"), LIBRARY)
+
+
+def test_a_published_count_is_of_the_model_without_adapters(tmp_path: Path) -> None:
+    """Rank 64 on six matrices of every layer adds 2 %, which is no other model."""
+    (found,) = predict_rows([row(tmp_path, **TUNED, kind="qlora", n_params="8030261248")], LIBRARY)
+    assert not found.skipped
+
+
+def test_weights_on_the_host_are_no_size_of_a_layout(tmp_path: Path) -> None:
+    """Rows that differ in nothing but offloading are two plans, and the device of one holds less."""
+    changes = {**TUNED, "kind": "qlora", "data_parallel_kind": "zero3", "measured_peak_mem_gib": "20"}
+    rows = [row(tmp_path, **changes), row(tmp_path, **changes, **{"parallelism.offload": "[weights]"})]
+    here, there = predict_rows(rows, LIBRARY)
+    assert here.memory is not None
+    assert there.memory is not None
+    assert there.memory < here.memory

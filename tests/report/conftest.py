@@ -46,6 +46,7 @@ from ledger.spec.plan import (
     Run,
     Stack,
 )
+from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location
 
 PEAK, BANDWIDTH = 989.5e12, 3.35e12
@@ -397,7 +398,7 @@ def llama_plan() -> Plan:
         accelerator=accelerator,
         cluster=Cluster(1024, 8, 50e9, 5e-6, 0.9),
         model=Model("llama-3-70b", "Llama 3 70B", d_model=8192, vocab=128256, groups=(group,), max_seq_len=8192),
-        precision=Precision("bf16-mixed", "bf16", "bf16", "fp32", "fp32", "bf16", "bf16", "fp32"),
+        precision=Precision("bf16-mixed", WeightFormats.alike("bf16"), "bf16", "fp32", "fp32", "bf16", "bf16", "fp32"),
         optimizer=Optimizer("adamw"),
         parallelism=Parallelism(data=128, tensor=8, zero=3, sequence="save_gathered"),
         recompute=Recompute("full"),

@@ -32,7 +32,7 @@ def test_a_models_own_expectation_is_the_plans() -> None:
     """What a published model is known to count is asserted of every plan that uses it as it is."""
     layer = 2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 2048 + 2 * 512  # q and out, k and v, gated MLP, two norms
     count = 2 * 32000 * 512 + 4 * layer + 512
-    assert loaded().expect == (Expectation("parameters", count, 0.0, "derived in test_load"),)
+    assert loaded().expect == (Expectation("parameters", count, 0.0, "derived in test_load", of_model=True),)
 
 
 @pytest.mark.parametrize("setting", ["model.vocab=64000", "model={base: tiny, max_seq_len: 8192}"])

@@ -361,6 +361,11 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
             [f"precision.matmul={{{WHOLE}, keep: [heads]}}", "parallelism.sequence=off"],
             "`heads` in `keep` has no effect",
         ),
+        (["precision.weights={base: bf16, adapters: fp32}"], "`precision.weights.adapters` has no effect: the plan"),
+        (
+            ["precision.weights={base: bf16, head: fp32}", "model.embedding.tied=true"],
+            "`precision.weights.head` has no effect: the head's weight is the embedding's",
+        ),
         (["train={lora: {rank: 512, targets: [q]}}"], "rank = 512 with d_model = 512: adapters hold more than"),
         ([*BARE, "recompute=full"], "`recompute` has no effect: of the model only a parameter count is known"),
     ],

@@ -11,6 +11,7 @@ from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
+from ledger.model.formats import stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
@@ -55,7 +56,7 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
         for (name, read), elements in modules.items():
             if (elements, read) not in seen:
                 seen.add((elements, read))
-                amount, cause = sized(moments.plan.precision.weights, elements), Cause(unit.name, name, state="dummy")
+                amount, cause = sized(trained_dtype(moments.plan), elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
                 yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)
 
@@ -66,7 +67,7 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
     if not weights_on_host(plan):
         yield from posted(line, cause, "gradients", amount, alive, why)
-    whole = sized(plan.precision.weights, weight.elements())
+    whole = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
         alive = _until_added(line.through(unit.name))

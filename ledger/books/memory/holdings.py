@@ -29,13 +29,14 @@ from ledger.model import multi_token
 from ledger.model.causes import Cause
 from ledger.model.collectives import Collective
 from ledger.model.dims import symbol
+from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, wrapped
 from ledger.model.offloading import leaving, weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
-from ledger.model.tensors import CeilDiv, sized
+from ledger.model.tensors import CeilDiv
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
@@ -106,15 +107,12 @@ def of_gradients(moments: Moments) -> Iterator[Entry]:
 
 
 def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
-    """Weights, alive all the time; those of the host are here only while they are gathered."""
-    if weights_on_host(plan):
-        return
-    precision, sharding = plan.precision, program.sharding
+    """Weights, alive all the time; those of the host are here only while they are gathered, their scales always."""
+    sharding, hosted = program.sharding, weights_on_host(plan)
     for name, count, weights in wrapped(program.units):
         for weight in weights:
-            held = sharding.held("weights", weight)
             why = "held rows of FSDP" if sharding.splits("weights") else "a weight's size is a product of dims"
-            amount = sized(precision.weights, held)
+            amount = stored_bytes(plan.precision, weight, sharding, on_host=hosted)
             yield Entry(Cause(name, weight.name), stock("weights"), line.whole, amount, count, why)
 
 

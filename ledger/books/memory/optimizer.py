@@ -10,6 +10,7 @@ import sympy
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.resources import stock
 from ledger.model.causes import Cause
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, ROOT
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
@@ -71,7 +72,7 @@ def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sy
     """This device's share, a buffer for each rank, and one of all of them for the library that gathers."""
     if plan.stack.gathers != "copied" or not sharding.splits("optimizer") or sharding.splits("weights"):
         return sympy.Integer(0)
-    dtype, mine = plan.precision.weights, [(one.count, one.weight) for one in weights]
+    dtype, mine = trained_dtype(plan), [(one.count, one.weight) for one in weights]
     share = total(count * sized(dtype, sharding.held("optimizer", weight)) for count, weight in mine)
     return share + 2 * total(count * gathered((weight,), sharding, dtype) for count, weight in mine)
 

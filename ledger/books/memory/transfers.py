@@ -85,9 +85,10 @@ class Buffers:
         A share that comes from the host is cast weight by weight, so that two copies of all of it are never there.
         """
         yield self.gathered(name, which)
-        cast, copied = self.plan.precision.weights != sent(self.plan), weights_on_host(self.plan)
+        moved = self.sets[name].stored_otherwise(self.plan.precision, sent(self.plan))
+        cast, copied = bool(moved.parts), weights_on_host(self.plan)
         if cast or copied:
-            amount = self.sets[name].share(self.program.sharding, sent(self.plan))
+            amount = (self.sets[name] if copied else moved).share(self.program.sharding, sent(self.plan))
             why = f"this device's share, {'cast' if cast else 'copied from the host'} for the all-gather"
             yield Allocation(Cause(name, "weights", state="cast" if cast else "copied"), CATEGORY, amount, why)
 

@@ -58,7 +58,7 @@ def step_plan(case: BenchCase, device_type: str) -> Plan:
 def training_step(chosen: Plan, place: str) -> Callable[[], torch.Tensor]:
     """One training step of a plan on a device, each time it is called: its loss. Raises NoReferenceError."""
     work = workload(chosen)
-    built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights))
+    built = reference_model(work.model, work.kernels, place, torch_dtype(work.precision.weights.base))
     freeze(built, work.train)
     checkpoint_layers(built, work.recompute)
     layers = attrgetter(family(work.model).layers)(built)

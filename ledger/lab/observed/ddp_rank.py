@@ -35,7 +35,7 @@ def run_ddp(work: Workload, rank: DdpRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"):
         with fake, FakeScalars():
-            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
+            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights.base))
             freeze(built, work.train)
             batch = torch.zeros(work.batch, work.seq_len, dtype=torch.long), torch.arange(work.seq_len)[None]
             checkpoint_layers(built, work.recompute)

@@ -15,13 +15,14 @@ from ledger.lab.reference.model import (
     training_loss,
 )
 from ledger.spec.plan import Kernels, Precision, Train
+from ledger.spec.precision import WeightFormats
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Model
 
 # FLOPs are the same in every dtype, and meta tensors know no autocast.
 WHOLE = Train()
-PLAIN = Precision("bf16", "bf16", "bf16", None, "bf16", "bf16", "bf16", "bf16")
+PLAIN = Precision("bf16", WeightFormats.alike("bf16"), "bf16", None, "bf16", "bf16", "bf16", "bf16")
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def one_device_step(work: Workload, micro_batches: int = 1) -> DeviceStep:
     fake = FakeTensorMode()
     with imaginary_gpu(), torch.autograd.set_multithreading_enabled(False):
         with fake:
-            dtype = torch_dtype(work.precision.weights)
+            dtype = torch_dtype(work.precision.weights.base)
             built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
             freeze(built, work.train)
             tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")

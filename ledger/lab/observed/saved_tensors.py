@@ -99,7 +99,7 @@ def saved_storages(work: Workload) -> tuple[SavedStorage, ...]:
     install_cuda_guard()
     recorder = _Recorder()
     with imaginary_gpu(), FakeTensorMode():
-        dtype = torch_dtype(work.precision.weights)
+        dtype = torch_dtype(work.precision.weights.base)
         built = reference_model(work.model, work.kernels, "cuda", dtype, work.precision)
         freeze(built, work.train)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="cuda")

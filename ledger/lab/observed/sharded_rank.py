@@ -34,7 +34,7 @@ def run_sharded(work: Workload, rank: ShardedRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_rank(device), isolated_propagation():
         with fake:
-            built = reference_model(work.model, work.kernels, device, torch_dtype(work.precision.weights))
+            built = reference_model(work.model, work.kernels, device, torch_dtype(work.precision.weights.base))
             if rank.expert > 1:
                 dispatched_experts.install(built, Dispatch(mesh.within["expert"], rank.arriving))
             freeze(built, work.train)

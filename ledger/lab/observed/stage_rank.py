@@ -38,7 +38,7 @@ def run_stage(work: Workload, rank: StageRank) -> DeviceStep:
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with imaginary_gpu("CPU"):
         with fake, FakeScalars():
-            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights))
+            built = reference_model(work.model, work.kernels, "cpu", torch_dtype(work.precision.weights.base))
             freeze(built, work.train)
             checkpoint_layers(built, work.recompute)
             _drop_ends(built, rank)

@@ -39,7 +39,9 @@ class Workload:
 
 
 def workload(plan: Plan) -> Workload:
-    """One micro-batch of `plan` on one device, its parallelism left aside."""
+    """One micro-batch of `plan` on one device, its parallelism left aside; raises `NoReferenceError`."""
+    if not plan.precision.weights.every:
+        raise NoReferenceError(f"weights in {plan.precision.weights}: PyTorch's judge builds a model in one dtype")
     run, optimizer = plan.run, plan.optimizer
     parts = (
         loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
@@ -133,8 +135,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
     import torch
 
     compute = torch_dtype(work.precision.compute)
-    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights != "bf16":
-        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights}")
+    if mlp_of(work.model).experts and work.kernels.experts == "grouped_mm" and work.precision.weights.base != "bf16":
+        raise NoReferenceError(f"grouped_mm experts take weights in bf16 alone, not in {work.precision.weights.base}")
     place = "cpu" if tokens.device.type == "cpu" else "cuda"
     with torch.autocast(place, compute, enabled=work.precision.autocast):
         mask = None

@@ -127,7 +127,7 @@ def reference_optimizer(
 
 
 def _judged(rule: Optimizer, kernel: str, precision: Precision) -> None:
-    updated = precision.master or precision.weights
+    updated = precision.master or precision.weights.base
     each: Optimizer | None = rule
     while each is not None:
         if each.name not in CLASSES:
@@ -136,8 +136,8 @@ def _judged(rule: Optimizer, kernel: str, precision: Precision) -> None:
         if kept - {updated} or any(s.scales for s in each.states.values()):
             raise NoReferenceError(f"states in {', '.join(sorted(kept))}: torch.optim keeps them in {updated}")
         each = each.otherwise
-    if precision.master is None and precision.gradients != precision.weights:
-        raise NoReferenceError(f"gradients in {precision.gradients}: autograd gives them in {precision.weights}")
+    if precision.master is None and precision.gradients != precision.weights.base:
+        raise NoReferenceError(f"gradients in {precision.gradients}: autograd gives them in {precision.weights.base}")
     if precision.master not in (None, precision.gradients) and kernel == "fused":
         raise NoReferenceError("fused: torch's fused kernels read gradients in the dtype of the weights they update")
 

@@ -5,6 +5,8 @@ Imports torch at its top; import it inside functions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor, nn
@@ -35,11 +37,12 @@ PARTS = {
 
 
 class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
-    """A frozen projection with its adapter (peft, `lora.layer.Linear`): no dropout, scaled by a number."""
+    """A frozen projection with its adapter (peft, `lora.layer.Linear`), scaled by a number."""
 
-    def __init__(self, base: Any, rank: int) -> None:
+    def __init__(self, base: Any, lora: Lora) -> None:
         super().__init__()
-        self.base = base
+        self.base, rank = base, lora.rank
+        self.dropout = nn.Dropout(lora.dropout) if lora.dropout else nn.Identity()
         wide, narrow = base.weight.shape if isinstance(base, nn.Linear) else base.weight.shape[::-1]
         place = {"device": base.weight.device, "dtype": base.weight.dtype}
         self.lora_a = nn.Linear(narrow, rank, bias=False, **place)
@@ -48,7 +51,7 @@ class LoraLinear(nn.Module):  # type: ignore[misc]  # torch's types are not foll
     def forward(self, hidden: Tensor) -> Tensor:
         """The projection and its correction."""
         base: Tensor = self.base(hidden)
-        return base + self.lora_b(self.lora_a(hidden)) * 2.0
+        return base + self.lora_b(self.lora_a(self.dropout(hidden))) * 2.0
 
 
 def set_up(built: Any, train: Train) -> None:
@@ -68,6 +71,19 @@ def set_up(built: Any, train: Train) -> None:
 
 
 def _adapt(built: Any, lora: Lora) -> None:
+    """Adapters as peft puts them in place, where it is installed; else as this module writes them after it."""
+    found = tuple(_adapted(built, lora))
+    if find_spec("peft") is not None:
+        from ledger.lab.reference import peft_adapters
+
+        peft_adapters.put_in_place(built, lora, [getattr(module, name) for module, name in found])
+        return
+    for module, name in found:
+        setattr(module, name, LoraLinear(getattr(module, name), lora))
+
+
+def _adapted(built: Any, lora: Lora) -> Iterator[tuple[Any, str]]:
+    """Each projection that is adapted, as the module that has it and its name there; raises `NoReferenceError`."""
     for layer in layers_of(built):
         modules = {
             "attention": next(getattr(layer, n) for n in ("self_attn", "attn", "attention") if hasattr(layer, n))
@@ -78,5 +94,4 @@ def _adapt(built: Any, lora: Lora) -> None:
             found = [(modules[part], name) for part, name in places if hasattr(modules[part], name)]
             if not found:
                 raise NoReferenceError(f"train.lora.targets: {target}: no such projection in a transformers layer")
-            for module, name in found:
-                setattr(module, name, LoraLinear(getattr(module, name), lora.rank))
+            yield from found

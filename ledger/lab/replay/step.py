@@ -12,7 +12,8 @@ from ledger.lab.replay.clock import Clock
 from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, kernel_seconds
 from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
-from ledger.lab.replay.weights import gathered_units, weight_bytes
+from ledger.lab.replay.weights import gathered_units, is_trained, weight_bytes
+from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
 from ledger.model.schedule import micro_batches
 from ledger.model.sharding import gathered
@@ -60,7 +61,7 @@ class _ReplayedStep:
         self.unsharded = {
             name: (
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
-                int(self.value(gathered(weights, self.program.sharding, plan.precision.reduction))),
+                int(self.value(gathered(filter(is_trained, weights), self.program.sharding, plan.precision.reduction))),
             )
             for name, weights in gathered_units(plan, self.program)
         }
@@ -75,7 +76,7 @@ class _ReplayedStep:
             self.memory.allocate(f"w {name}", size.weight)
         if self.plan.stack.buckets and self.plan.parallelism.zero == 0 and self.plan.parallelism.data > 1:
             for name, size in self.weights:
-                self.memory.allocate(f"b {name}", size.weight)
+                self.memory.allocate(f"b {name}", size.updated)
         if self._has_gradient_sums():
             for name, size in self.weights:
                 self.memory.allocate(f"g {name}", size.gradient)
@@ -90,7 +91,7 @@ class _ReplayedStep:
 
     def _has_gradient_sums(self) -> bool:
         """Whether gradients are added up in another format than that of the weights."""
-        return self.plan.precision.gradients != self.plan.precision.weights
+        return self.plan.precision.gradients != trained_dtype(self.plan)
 
     # --- a step ---
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ledger.books.bindings import bindings
 from ledger.books.compiled_roles import CompiledRole, compile_roles, whole
-from ledger.books.counts import whole_parameters
+from ledger.books.counts import base_parameters
 from ledger.books.evaluate import exact
 from ledger.lab.score.row_plans import RowPlan
 from ledger.model.gradients import copied_to_buckets
@@ -19,7 +19,7 @@ from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 
 SIZED = ("plan", "cluster", "parallelism", "run")  # parts of a plan that hold nothing but names and sizes
-STRUCTURAL = ("stages", "ends")  # of a layout, what is no size
+STRUCTURAL = ("offload", "stages", "ends")  # of a layout, what is no size
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class PlanCache:
     counts: dict[str, int] = field(default_factory=dict)
 
     def parameters(self, plan: Plan, kind: str) -> int:
-        """How many parameters the model of a kind of rows has."""
+        """How many parameters the model of a kind of rows has, without adapters."""
         if kind not in self.counts:
-            self.counts[kind] = int(whole_parameters(whole(plan)))
+            self.counts[kind] = int(base_parameters(whole(plan)))
         return self.counts[kind]
 
     def plan(self, made: RowPlan) -> tuple[Plan, str]:

@@ -7,7 +7,7 @@ Columns that are paths of a plan are set last, as `--set` sets them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -23,11 +23,25 @@ from ledger.spec.near import nearest
 from ledger.spec.overrides import assignments
 from ledger.spec.reader import read
 
-# Kinds of runs that are compiled, and what is assumed of each.
-COMPILED_KINDS = {
-    "pretrain": "",
-    "sft": "fine-tuning of all weights on sequences of full length runs like pre-training",
-    "lora": "",
+
+@dataclass(frozen=True)
+class RunKind:
+    """What a kind of run is: what is `assumed` of it, whether it trains adapters.
+
+    `formats`: what a word for the dtype that it computes in means where the kind itself says how weights are stored.
+    """
+
+    assumed: str = ""
+    adapters: bool = False
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+
+# Kinds of runs that are compiled. QLoRA stores weights in nf4 (Dettmers et al. 2023, arXiv 2305.14314, section 3).
+COMPILED_KINDS: Mapping[str, RunKind] = {
+    "pretrain": RunKind(),
+    "sft": RunKind("fine-tuning of all weights on sequences of full length runs like pre-training"),
+    "lora": RunKind(adapters=True),
+    "qlora": RunKind(adapters=True, formats={"bf16": "bf16-nf4", "fp16": "fp16-nf4"}),
 }
 ADAPTERS: Mapping[str, Any] = {"rank": 16, "targets": ["q", "k", "v", "out"]}
 # Names that say too little or too much, as the part that most clusters have, or that is closest.
@@ -75,7 +89,8 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
     if row.plan:
         return _on_plan(row, library)
     software = software_of(row, library)
-    assumed = [COMPILED_KINDS[row.kind]] if COMPILED_KINDS[row.kind] else []
+    kind = COMPILED_KINDS[row.kind]
+    assumed = [kind.assumed] if kind.assumed else []
     _refuse_incomplete(row)
     parts = RowParts(row, software, library, assumed)
     layout = row_layout(row, software, library, assumed)
@@ -202,6 +217,7 @@ class RowParts:
         word = self._meant("dtype", self.row.dtype or "bf16")
         if isinstance(word, Mapping):
             return word["precision"]
+        word = COMPILED_KINDS[self.row.kind].formats.get(word, word)
         if word not in formats:
             known = f"{', '.join(formats)} are" if formats else "state it in a column `precision`"
             raise SkippedError(f"dtype `{self.row.dtype}` of `{self.software.stack.name}` is not compiled; {known}")
@@ -234,18 +250,18 @@ class RowParts:
 
     def training(self) -> dict[str, Any]:
         """Which weights are trained: adapters, where the kind of run has them."""
-        if self.row.kind != "lora":
+        if not COMPILED_KINDS[self.row.kind].adapters:
             return {}
-        stated = any(path.startswith("train") for path in self.row.paths) or self._published_adapters()
+        stated = any(path.startswith("train") for path in self.row.paths) or self._stated_adapters()
         if not stated:
             self.assumed.append(f"adapters not stated: rank {ADAPTERS['rank']} on {', '.join(ADAPTERS['targets'])}")
-        return {"train": {"lora": self._published_adapters() or dict(ADAPTERS)}}
+        return {"train": {"lora": self._stated_adapters() or dict(ADAPTERS)}}
 
-    def _published_adapters(self) -> dict[str, Any]:
-        """Adapters that the publication states."""
+    def _stated_adapters(self) -> dict[str, Any]:
+        """Adapters that the publication states, over those that its stack has where nothing is said."""
         prefix = "train.lora."
-        stated = self.software.plan.items()
-        return {path.removeprefix(prefix): value for path, value in stated if path.startswith(prefix)}
+        stated = {**self.software.stack.defaults.plan, **self.software.plan}
+        return {path.removeprefix(prefix): value for path, value in stated.items() if path.startswith(prefix)}
 
     def run(self, data: int) -> dict[str, int]:
         """Batches in sequences; what is left out of them follows from the rest."""

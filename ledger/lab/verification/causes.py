@@ -207,7 +207,7 @@ def _tied_sum(at: Instant) -> int:
     if not model.tied or at.moment != "backward/input":
         return 0
     whole_sum = model.vocab * model.d_model * dtypes.size(precision.gradients)
-    return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights))
+    return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights.embedding))
 
 
 CAUSES: Mapping[str, Callable[[Instant], int]] = {

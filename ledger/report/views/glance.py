@@ -11,6 +11,7 @@ from ledger.spec.axes import AXES
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Plan
+    from ledger.spec.precision import WeightFormats
 
 
 def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
@@ -75,10 +76,19 @@ def layout_line(chosen: Plan) -> str:
 def precision_line(chosen: Plan) -> str:
     """The dtypes by role, equal ones together."""
     precision = chosen.precision
-    roles = ("weights", "gradients", "master", "states", "compute", "reduction")
-    pairs = sorted(((str(getattr(precision, role) or "none"), role) for role in roles), key=lambda pair: pair[0])
+    roles = ("gradients", "master", "states", "compute", "reduction")
+    named = [(str(getattr(precision, role) or "none"), role) for role in roles]
+    pairs = sorted([*_weight_formats(precision.weights), *named], key=lambda pair: pair[0])
     together = groupby(pairs, key=lambda pair: pair[0])
     return "; ".join(f"{dtype}: {', '.join(role for _, role in group)}" for dtype, group in together)
+
+
+def _weight_formats(formats: WeightFormats) -> list[tuple[str, str]]:
+    """Each format of weights with whose it is."""
+    if formats.every:
+        return [(formats.every, "weights")]
+    parts = {"base": "matrices of layers"} | {name: name for name in ("adapters", "norms", "embedding", "head")}
+    return [(str(getattr(formats, name)), shown) for name, shown in parts.items()]
 
 
 def train_line(chosen: Plan) -> str:

@@ -37,6 +37,7 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
 }
 PERCENT = 0.01
 LEAST = 0.0005  # of a step, to be drawn
+NAPKIN = "6 × trained parameters × tokens, 4 or 2 × frozen ones, at the assumed utilisation"
 RUN = (
     ("time.step", "a step", "estimate"),
     ("time.step.low", "a step, at best", "lower end of the band"),
@@ -44,7 +45,7 @@ RUN = (
     ("tokens_per_second", "throughput", "of the whole job"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
     ("time.run", "the run", "every step at the estimate"),
-    ("napkin.days", "the run, napkin", "6 × parameters × tokens at the assumed utilisation"),
+    ("napkin.days", "the run, napkin", NAPKIN),
     ("goodput", "goodput", "share of the time that trains, after checkpoints and failures"),
     ("cost.run", "cost", "devices × hours × price"),
     ("energy.run", "energy", "at the devices' rated power"),
@@ -164,7 +165,7 @@ def bounds_figure(compiled: Compiled) -> Chart:
     return draw_chart(
         "A step between its bounds",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
-        + "; napkin: 6 × parameters × tokens at the assumed utilisation. The whisker is the estimate’s band.",
+        + f"; napkin: {NAPKIN}. The whisker is the estimate’s band.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
     )
 

@@ -89,7 +89,7 @@ def pools_hold_what_is_allocated(stack: Stack, at: Places) -> Iterator[Problem]:
 
 def fp16_is_risky(precision: Precision, at: Places) -> Iterator[Problem]:
     """Pure fp16 loses what lies under 6e-8 and overflows above 65504."""
-    if precision.weights == "fp16" and precision.master is None:
+    if precision.weights.every == "fp16" and precision.master is None:
         message = (
             "pure fp16: updates below 6e-8 vanish, values above 65504 overflow, and no fp32 master copy catches them"
         )

@@ -189,5 +189,5 @@ def _sparse(model: Model) -> tuple[Group, ...]:
 
 def _operand(precision: Precision, parallelism: Parallelism) -> str:
     """The dtype in which weights reach a kernel that autocast does not know; FSDP gathers them in the compute dtype."""
-    kept = precision.autocast and parallelism.zero != 3
-    return precision.weights if kept else precision.compute
+    kept = precision.autocast and parallelism.zero != 3 and not precision.weights.is_stored_only
+    return precision.weights.base if kept else precision.compute

@@ -18,6 +18,7 @@ from ledger.spec.rules import (
     device,
     effects,
     experts,
+    formats,
     layout,
     model,
     offload,
@@ -97,6 +98,8 @@ RULES: tuple[Rule, ...] = (
     training.bare_models_train_whole,
     training.adapters_find_their_matrices,
     training.frozen_layers_move_alone,
+    formats.stored_weights_are_frozen,
+    formats.stored_weights_are_multiplied_wide,
     model.sequences_are_stated,
     model.positions_reach,
     device.compute_has_a_peak,
@@ -134,6 +137,7 @@ WARNINGS: tuple[Rule, ...] = (
     effects.others_are_left,
     effects.kept_names_exist,
     effects.adapters_are_narrow,
+    formats.formats_have_their_parts,
 )
 
 

@@ -1,0 +1,56 @@
+"""Low-rank adapters as peft itself puts them into a model, where it is installed.
+
+Imports torch and peft at its top; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model  # type: ignore[import-not-found,unused-ignore]
+from torch import nn
+
+from ledger.spec.plan import Lora
+
+
+def put_in_place(built: Any, lora: Lora, modules: Sequence[Any]) -> None:
+    """Adapters beside these modules of a model, in their dtype and on their device; everything else is frozen.
+
+    As get_peft_model with `autocast_adapter_dtype=False`, whose numbers the plan states.
+    """
+    wanted = {id(module) for module in modules}
+    names = [name for name, module in built.named_modules() if id(module) in wanted]
+    weight = modules[0].weight
+    chosen = LoraConfig(
+        r=lora.rank,
+        lora_alpha=2 * lora.rank,
+        lora_dropout=lora.dropout,
+        target_modules=names,
+        init_lora_weights=False,
+        fan_in_fan_out=not isinstance(modules[0], nn.Linear),  # GPT-2's Conv1D has its weight the other way around
+    )
+    with _born_like(weight):
+        inject_adapter_in_model(chosen, built)
+    built.train()
+
+
+@contextmanager
+def _born_like(weight: torch.Tensor) -> Iterator[None]:
+    """Parameters are made in the dtype and on the device of a weight, and stay: fake ones cannot be moved in place."""
+    before, move = torch.get_default_dtype(), nn.Module.to
+    torch.set_default_dtype(weight.dtype)
+    nn.Module.to = _stay
+    try:
+        with torch.device(weight.device):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+        nn.Module.to = move
+
+
+def _stay(module: nn.Module, *_: object, **__: object) -> nn.Module:
+    """The module where it is."""
+    return module

@@ -1,0 +1,84 @@
+"""Which format each weight is stored in, by the part of the model that it belongs to, and the bytes that this takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sympy
+
+from ledger.model import dtypes
+from ledger.model.modules import BIAS, Parameter
+from ledger.model.operations import ONE, total
+from ledger.model.sharding import Sharding
+from ledger.model.tensors import CeilDiv, Tensor, product, sized
+from ledger.spec.plan import Plan, Precision
+
+ADAPTERS = "adapters"
+ENDS = ("embedding", "head")  # components that are parts of a model by themselves
+
+
+def part_of(weight: Tensor) -> str:
+    """The part of a model, as `precision.weights` names it, that a weight belongs to."""
+    of = weight.parameter
+    if of is None:
+        return "base"
+    if of.module.adapter:
+        return ADAPTERS
+    if _is_no_matrix(of, weight):
+        return "norms"
+    return of.module.component if of.module.component in ENDS else "base"
+
+
+def _is_no_matrix(of: Parameter, weight: Tensor) -> bool:
+    """bitsandbytes replaces modules that are nn.Linear, and of those quantises the weight, not the bias."""
+    return of.kind == BIAS or of.elementwise or len(weight.dims) == 1
+
+
+def stored_dtype(precision: Precision, weight: Tensor) -> str:
+    """The format that a weight is stored in from step to step."""
+    return str(getattr(precision.weights, part_of(weight)))
+
+
+def trained_dtype(plan: Plan) -> str:
+    """The format of the weights that are trained; of the widest, where only parts are trained and those differ."""
+    formats = plan.precision.weights
+    if plan.train.lora:
+        return formats.adapters
+    if not formats.is_stored_only:
+        return formats.base
+    parts = plan.train.names if plan.train.kind == "only" else ("norms", *ENDS)
+    return dtypes.promote(*(getattr(formats, part if part in ENDS else "norms") for part in parts))
+
+
+def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
+    """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
+
+    What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
+    keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
+    """
+    dtype = stored_dtype(precision, weight)
+    scales = total(scale_bytes(dtype, weight))
+    return scales if on_host else total((sized(dtype, sharding.held("weights", weight)), scales))
+
+
+def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:
+    """Bytes of each kind of scale beside a weight that is stored in this format; none where it is multiplied as it is.
+
+    A last, short block has a scale too. Of experts that are one tensor, each is a matrix.
+    """
+    matrices = product(*[weight.local(dim) for dim in weight.dims if dim.name == "experts"])
+    rows = product(*[weight.local(dim) for dim in weight.dims[: weight.lead]])
+    for scales in dtypes.DTYPES[dtype].scales:
+        if scales.block == dtypes.WHOLE:
+            number = matrices
+        elif scales.block == dtypes.ROW:
+            number = rows
+        else:
+            number = product(matrices, CeilDiv(weight.elements() / matrices, scales.block))
+        yield sized(scales.dtype, product(scales.count, number))
+
+
+def first_scales(dtype: str, weight: Tensor) -> sympy.Expr:
+    """How many scales of the innermost blocks a weight has; 1 where there are none."""
+    blocks = [scales.block for scales in dtypes.DTYPES[dtype].scales if scales.block > 0]
+    return CeilDiv(weight.elements(), blocks[0]) if blocks else ONE

@@ -1,0 +1,60 @@
+"""Rules on the formats that parts of a model are stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ledger.spec.places import Places
+from ledger.spec.plan import Kernels, Model, Precision, Train
+from ledger.spec.problems import Problem
+from ledger.spec.rules.training import LAYER_PARTS, MODEL_ENDS
+
+BASE = "precision.weights.base"
+
+
+def stored_weights_are_frozen(model: Model, precision: Precision, train: Train, at: Places) -> Iterator[Problem]:
+    """What is only stored quantised has no gradient (bitsandbytes, Params4bit: `requires_grad=False`)."""
+    if not precision.weights.is_stored_only or train.lora is not None or _leaves_matrices(model, train):
+        return
+    message = f"weights in {precision.weights.base} cannot be trained, and this plan trains matrices of layers"
+    yield Problem(at(BASE), message, "`train: {lora: {rank: 16, targets: [q, v]}}`, or weights in bf16")
+
+
+def _leaves_matrices(model: Model, train: Train) -> bool:
+    """Whether no matrix of a layer is trained."""
+    names = set(train.names)
+    if train.kind == "only":
+        return names <= {*MODEL_ENDS, "attention_norm", "mlp_norm"}
+    whole = {group.name for group in model.groups} <= names
+    return train.kind == "frozen" and (whole or {*LAYER_PARTS[:2]} <= names)
+
+
+def stored_weights_are_multiplied_wide(
+    model: Model, precision: Precision, kernels: Kernels, at: Places
+) -> Iterator[Problem]:
+    """What is only stored quantised is brought back to `compute`, by a kernel before each product with it."""
+    if not precision.weights.is_stored_only:
+        return
+    base = precision.weights.base
+    if precision.matmul is not None:
+        message = (
+            f"weights in {base} are brought back to {precision.compute}, and a matmul recipe would quantise them anew"
+        )
+        yield Problem(at(BASE), message, "leave out `matmul`, or keep weights in bf16")
+    kinds = {group.mlp.kind for group in model.groups}
+    if "experts" in kinds and kernels.experts == "batched_mm":
+        message = f"batched_mm copies rows of the experts' weights, which are not there as rows in {base}"
+        yield Problem(at("kernels.experts"), message, "`grouped_mm` or `eager`")
+    if "custom" in kinds:
+        message = f"products of a custom feed-forward part do not bring back weights in {base}"
+        yield Problem(at(BASE), message, "`mlp: {kind: gated}` or `plain`, or weights in bf16")
+
+
+def formats_have_their_parts(model: Model, train: Train, at: Places) -> Iterator[Problem]:
+    """A format that a plan states itself is of weights that the model has."""
+    if at.states("precision.weights.adapters") and train.lora is None:
+        message = "`precision.weights.adapters` has no effect: the plan trains no adapters"
+        yield Problem(at("precision.weights.adapters"), message, "`train: {lora: ...}`, or leave it out")
+    if at.states("precision.weights.head") and model.tied:
+        message = "`precision.weights.head` has no effect: the head's weight is the embedding's"
+        yield Problem(at("precision.weights.head"), message, "`embedding:` says what both are kept in")
