@@ -45,17 +45,19 @@ def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts"
 def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
     """What the layouts of a plan recommend, on all cores, with a bar; None where it has none, or where that failed.
 
-    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough. Ctrl-C
-    ends the search, and what was found by then counts.
+    Without `whole`, and of a space of more than WHOLE combinations, a quick search of some of them is enough; where
+    weights are frozen, layouts are compiled one by one, for a short time. Ctrl-C ends the search, and what was found by
+    then counts.
     """
     from ledger.search.recommend import may_recommend
     from ledger.search.recommendation_cache import recommendations
+    from ledger.search.shapes import trains_all
     from ledger.search.space import space_of
     from ledger.search.workers import WorkerError, in_processes
 
     if not may_recommend(plan):
         return None
-    seconds = 0.0 if whole else QUICK
+    seconds = 0.0 if whole and trains_all(plan) else QUICK
     whole = whole and space_of(plan).combinations <= WHOLE
     with ExitStack() as stack:
         try:

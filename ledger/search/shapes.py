@@ -143,10 +143,16 @@ class Lines:
         key = role.layers, role.first, role.last
         if key not in self.of_role:
             single = replace(role, in_flight=1, waiting=0, flying=())
-            found = program(self.plan, single, held_units(self.units, self.plan, single))
+            mine = held_units(self.units, self.plan, single) if trains_all(self.plan) else None
+            found = program(self.plan, single, mine)
             line = timeline(found, self.plan, single, exact(bindings(self.plan, single)))
             self.of_role[key] = self.known.setdefault(_signature(line, role), line)
         return self.of_role[key]
+
+
+def trains_all(plan: Plan) -> bool:
+    """Whether every weight is trained: where one is not, the first layer may be a unit of its own."""
+    return plan.train.kind == "all" and plan.train.lora is None
 
 
 def _signature(line: Timeline, role: Role) -> Any:

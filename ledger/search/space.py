@@ -227,7 +227,7 @@ def _stages(plan: Plan, shapes: Any = None) -> Iterator[Any]:
 
 
 def _replicate(plan: Plan) -> list[int]:
-    return _degrees(plan, plan.cluster.devices // 2)
+    return _degrees(plan, max(1, plan.cluster.devices // 2))
 
 
 def _offloads(plan: Plan) -> list[Any]:

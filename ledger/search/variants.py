@@ -15,7 +15,7 @@ from ledger.model.pipelines import PIPELINES, Pipeline
 from ledger.model.schedule import Role
 from ledger.model.units import Unit, compute_precision
 from ledger.search.facts import Array, Facts, evaluated
-from ledger.search.shapes import Kind, Lines
+from ledger.search.shapes import Kind, Lines, trains_all
 from ledger.search.space import LAYOUT, Layout, laid_out
 from ledger.search.states import (
     PointFacts,
@@ -138,7 +138,7 @@ class Variant:
         plan, counted = self.plan, ("every", "layers", "segment")
         alike = plan.recompute.policy not in counted and not plan.parallelism.offload.layers
         alone = plan.parallelism.wrap == 1 or self.way.zero < 3
-        return alike and alone and plan.train.kind == "all" and plan.train.lora is None and not plan.stack.check
+        return alike and alone and trains_all(plan) and not plan.stack.check
 
     @cached_property
     def tile_key(self) -> Any:
