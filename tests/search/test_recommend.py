@@ -16,10 +16,9 @@ from ledger.search import recommend as module
 from ledger.search import recommendation_cache
 from ledger.search.edits import fewest_changes
 from ledger.search.headroom import headroom_bytes
-from ledger.search.recommend import may_recommend, recommend
+from ledger.search.recommend import kept_values, may_recommend, recommend
 from ledger.search.recommendation_cache import as_record, from_record, recommendations
 from ledger.search.space import Layout, Space, laid_out, space_of
-from ledger.search.workers import in_this_process
 from ledger.spec.load import load_plan, revised
 from ledger.spec.overrides import assignments
 from ledger.spec.plan import Plan
@@ -293,4 +292,8 @@ def test_a_folder_that_cannot_be_written_stops_nothing(monkeypatch: pytest.Monke
 def test_one_device_and_frozen_weights_are_searched(settings: list[str]) -> None:
     """A plan without copies to keep, and one whose first layer is a unit of its own, have layouts too."""
     plan = load_plan("7b-8xh100", ["run.micro_batch=1", "run.global_batch=8", "recompute=none", "expect=[]", *settings])
-    assert recommend(plan, in_this_process, lambda *_: None, seconds=20.0).legal > 0
+    axes: dict[str, tuple[Any, ...]] = {
+        f"parallelism.{axis}": (1,) for axis in ("tensor", "pipeline", "context", "expert")
+    }
+    axes["parallelism.zero"] = (0, 1)
+    assert searched(plan, {**kept_values(plan), **axes, "run.micro_batch": (1,)}).legal > 0
