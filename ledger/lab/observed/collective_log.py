@@ -22,6 +22,7 @@ OPERATORS = {
     "reduce_scatter_tensor": "reduce_scatter",
     "all_reduce": "all_reduce",
     "all_to_all_single": "all_to_all",
+    "alltoall_base_": "all_to_all",
     "send": "send",
 }
 

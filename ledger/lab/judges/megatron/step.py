@@ -1,0 +1,199 @@
+"""What Megatron-Core's rank holds, saves and sends in one step. Imports torch and Megatron-Core at its top."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ledger.lab.judges.fake_values import FakeValues
+from ledger.lab.judges.megatron import rank as ranks
+from ledger.lab.judges.megatron.rank import BuiltRank
+from ledger.lab.judges.rank_collectives import RankCollectives
+from ledger.lab.judges.rank_figures import RankFigures
+from ledger.lab.judges.rank_meter import RankMeter
+from ledger.lab.judges.rank_moments import RankMoments
+from ledger.lab.judges.saved_storages import SavedStorages, by_layer
+from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
+from ledger.lab.reference.storages import storage_of
+from ledger.spec.plan import Plan
+
+GATHERED = ("data", "expert_data")  # axes over which updated weights are gathered
+
+
+def judge_rank(plan: Plan) -> RankFigures:
+    """The figures of the rank that this process is; its stand-ins are installed and its fake group is there."""
+    axes = ranks.initialise(plan)
+    meter, fake = RankMeter("cuda"), FakeTensorMode(allow_non_fake_inputs=True)
+    with ranks.plain_random_numbers(), fake, meter.resizes_seen(), meter, FakeValues():
+        config, chunks = ranks.build(plan)
+        replicas = ranks.replicate(plan, config, chunks)
+        optimizer = ranks.optimize(plan, replicas)
+    rank = BuiltRank(plan, config, chunks, replicas, optimizer)
+    stepper = MeteredRank(rank, meter, fake, axes)
+    with ranks.plain_random_numbers():
+        saved = stepper.saved()
+        stepper.step()  # makes the states of the optimizer, and what lasts
+        step, agreements = stepper.step()
+    standing = stepper.standing()
+    return RankFigures(
+        parameters=sum(parameter.numel() for parameter in rank.parameters),
+        standing={name: sum(sizes) for name, sizes in standing.items()},
+        padding=_padding(rank, standing),
+        saved=saved,
+        step=step,
+        agreements=agreements,
+    )
+
+
+@dataclass
+class MeteredRank:
+    """A rank that takes steps under a meter; `after`: what was held when the last forward pass was over."""
+
+    rank: BuiltRank
+    meter: RankMeter
+    fake: FakeTensorMode
+    axes: Mapping[str, str]
+    after: AllocatedBytes = field(default=AllocatedBytes())
+
+    def saved(self) -> dict[str, int]:
+        """Bytes that autograd keeps of a layer of each group, in a forward pass of its own.
+
+        Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
+        """
+        found = SavedStorages(self.rank.layers)
+        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed():
+            ends = [self._forward_alone(index) for index in range(len(self.rank.chunks))]
+            storages = found.storages()
+            del ends
+        gc.collect()
+        sizes = by_layer(storages, self.meter)
+        return {group: sizes[index] for index, group in enumerate(self.rank.groups)}
+
+    def _forward_alone(self, index: int) -> Tensor:
+        """The loss, or what goes to the next chunk."""
+        chunk, replica = self.rank.chunks[index], self.rank.replicas[index]
+        tokens, positions = self.rank.batch()
+        if not chunk.pre_process:
+            chunk.set_input_tensor([self.rank.stream()])
+        with replica.no_sync():
+            result: Tensor = replica(tokens, positions, None, labels=tokens)
+        return result.float().mean() if chunk.post_process else result
+
+    def step(self) -> tuple[DeviceStep, int]:
+        """One step of all micro-batches by Megatron-Core's own schedule, and how often ranks agreed on numbers."""
+        self.meter.moments.clear()
+        moments = RankMoments(self.meter, self.rank.layers, self.rank.groups)
+        log = RankCollectives(self.axes, lambda: moments.phase)
+        with self.fake, self.meter:
+            for replica in self.rank.replicas:
+                replica.zero_grad_buffer()
+            self.rank.optimizer.zero_grad()
+        static = self.meter.allocated
+        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed():
+            with self._told(moments):
+                self._passes()
+            moments.begin_optimizer()
+            self.rank.optimizer.step()
+        self.meter.enter("")
+        held = {"static": static, "after forward": self.after, **self.meter.moments}
+        return DeviceStep(held, tuple(_phased(log))), log.agreements
+
+    def _passes(self) -> None:
+        """Every micro-batch forward and backward, and what follows the last one."""
+        rank, run = self.rank, self.rank.plan.run
+        config, several = rank.config, len(rank.replicas) > 1
+        overlaps = rank.replicas[0].ddp_config.overlap_grad_reduce
+        waits = [replica.no_sync for replica in rank.replicas]
+        begins = [replica.start_grad_sync for replica in rank.replicas]
+        config.finalize_model_grads_func = ranks.finalize
+        config.no_sync_func = waits if several else waits[0]
+        config.grad_sync_func = (begins if several else begins[0]) if overlaps else None
+        get_forward_backward_func()(
+            forward_step_func=ranks.step_function(rank),
+            data_iterator=[None] * len(rank.replicas) if several else None,
+            model=list(rank.replicas),
+            num_microbatches=ranks.passes(rank),
+            seq_length=run.seq_len,
+            micro_batch_size=run.micro_batch,
+            forward_only=False,
+        )
+
+    @contextmanager
+    def _told(self, moments: RankMoments) -> Iterator[None]:
+        """Within, the moments know which pass of the schedule runs."""
+        forward, backward = schedules.forward_step, schedules.backward_step
+
+        def forward_step(*args: Any, **kwargs: Any) -> Any:
+            moments.begin_forward()
+            result = forward(*args, **kwargs)
+            self.after = self.meter.allocated
+            return result
+
+        def backward_step(*args: Any, **kwargs: Any) -> Any:
+            moments.begin_backward()
+            return backward(*args, **kwargs)
+
+        with ExitStack() as patched:
+            for told in (forward_step, backward_step):
+                patched.enter_context(mock.patch.object(schedules, told.__name__, told))
+            yield
+
+    def standing(self) -> dict[str, list[int]]:
+        """Bytes of the storages that the rank holds from step to step, by what they are."""
+        grouped = {
+            "weights": (parameter.data for parameter in self.rank.parameters),
+            "gradients": (buffer.grad_data for buffer in _buffers(self.rank)),
+            "master": _masters(self.rank.optimizer),
+            "optimizer": _states(self.rank.optimizer),
+        }
+        return {name: list(_sizes(tensors).values()) for name, tensors in grouped.items()}
+
+
+def _sizes(tensors: Iterator[Tensor]) -> dict[int, int]:
+    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
+
+
+def _buffers(rank: BuiltRank) -> Iterator[Any]:
+    """Buffers of gradients, those of experts apart."""
+    for replica in rank.replicas:
+        yield from (*replica.buffers, *replica.expert_parallel_buffers)
+
+
+def _optimizers(optimizer: Any) -> list[Any]:
+    return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def _masters(optimizer: Any) -> Iterator[Tensor]:
+    """fp32 copies of weights, whole or this rank's part."""
+    for one in _optimizers(optimizer):
+        groups = getattr(one, "shard_fp32_from_float16_groups", None) or one.fp32_from_float16_groups
+        yield from (tensor for group in groups for tensor in group if tensor is not None)
+
+
+def _states(optimizer: Any) -> Iterator[Tensor]:
+    """Moments of the optimizer."""
+    for one in _optimizers(optimizer):
+        for state in one.optimizer.state.values():
+            yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
+
+
+def _padding(rank: BuiltRank, standing: Mapping[str, list[int]]) -> dict[str, int]:
+    """Bytes of buffers that no parameter fills."""
+    filled = sum(parameter.numel() for parameter in rank.parameters)
+    each = {"weights": 2, "gradients": 4 if rank.replicas[0].ddp_config.grad_reduce_in_fp32 else 2}
+    return {name: sum(standing[name]) - size * filled for name, size in each.items()}
+
+
+def _phased(log: RankCollectives) -> Iterator[CollectiveCalls]:
+    """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them."""
+    for calls in log.collectives():
+        gathers = calls.kind == "all_gather" and calls.axis in GATHERED
+        yield replace(calls, phase="optimizer") if gathers else calls
