@@ -13,12 +13,15 @@ ITEM = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what Tensor
 
 
 class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are not followed
-    """Within, a fake tensor that is asked for its value says 1, or that it is false; any two tensors are equal."""
+    """Within, a fake tensor that is asked for a value that it cannot know says 1, or false; any two are equal."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is ITEM:
+            known = getattr(args[0], "constant", None)  # what torch.tensor was given
+            if known is not None:
+                return known.item()
             dtype = args[0].dtype
             return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
         if func is EQUAL:

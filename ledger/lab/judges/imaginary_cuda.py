@@ -9,12 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._device import _device_constructors
 
 from ledger.lab.reference.cuda_guard import install_cuda_guard
 
@@ -142,6 +144,16 @@ def _constructor(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
     return construct
 
 
+def _unpinned(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """The same without pinned memory, which a CPU build cannot have."""
+
+    @wraps(function)
+    def construct(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return function(*args, **{key: value for key, value in kwargs.items() if key != "pin_memory"})
+
+    return construct
+
+
 @contextmanager
 def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
     """Within, this process takes itself for one with GPUs like `device`; backward passes run in its one thread."""
@@ -158,5 +170,8 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             (FakeTensorMode, "avoid_device_init", property(_answer(True))),  # else it asks for the first GPU
         ):
             patched.enter_context(mock.patch.object(owner, name, answer, create=True))
+        _device_constructors()  # a list that torch makes once, of functions that are its own
+        for name in ("tensor", "empty", "zeros"):
+            patched.enter_context(mock.patch.object(torch, name, _unpinned(getattr(torch, name))))
         patched.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield

@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ledger.lab.observed.collective_log import CollectiveLog
+from ledger.lab.observed.collective_log import CollectiveLog, group_name
 
-NUMBERS = 64  # bytes: what ranks agree on is a few numbers
+APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
+NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
 
 
 class RankCollectives(CollectiveLog):
@@ -37,12 +38,14 @@ class RankCollectives(CollectiveLog):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func.namespace == "c10d" and _bytes(args) <= NUMBERS:
-            self.agreements += not func.__name__.startswith(("recv", "send"))
+        if func.namespace == "c10d" and self._agrees(func, args):
+            self.agreements += 1
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-
-def _bytes(args: tuple[Any, ...]) -> int:
-    """Bytes of the largest tensor among a collective's arguments."""
-    return max((int(leaf.nbytes) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), default=0)
+    def _agrees(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a collective is about numbers, not about tensors of the model."""
+        if func.__name__.startswith(("recv", "send", "wait", "barrier")):
+            return False
+        size = sum(int(leaf.nbytes) for leaf in tree_leaves(args[0]) if isinstance(leaf, Tensor))
+        return size <= NUMBERS or self.axes[group_name(args)] in APART

@@ -38,10 +38,6 @@ class RankMeter(StorageMeter):
         if not self.pauses:
             super().watch(part for tensor in tensors for part in parts(tensor))
 
-    def is_live(self, identity: int) -> bool:
-        """Whether a storage is counted now."""
-        return identity in self.sizes
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ledger.lab.judges.rank_meter import RankMeter, parts
-from ledger.lab.reference.storages import storage_of
+from ledger.lab.judges.rank_meter import parts
+from ledger.lab.reference.storages import identity
 
 OUTSIDE = -1  # the layer of what is saved before the first or after the last
 
@@ -27,24 +27,30 @@ class Packed:
     layer: int
 
 
+@dataclass(frozen=True)
+class SavedStorage:
+    """One storage with the layer that packed it first; `alive` gives it until it is freed."""
+
+    layer: int
+    bytes: int
+    alive: weakref.ref[Any]
+
+
 @dataclass
 class SavedStorages:
-    """Collects what is packed while `layers` run forward."""
+    """Collects what is packed while `layers` run forward, and until the next of them or of `ends` begins."""
 
     layers: Sequence[torch.nn.Module]
+    ends: Sequence[torch.nn.Module]
     layer: int = OUTSIDE
     packed: list[weakref.ref[Packed]] = field(default_factory=list)
 
     @contextmanager
     def observed(self) -> Iterator[None]:
         """Within, what autograd saves is collected."""
+        begun = (*enumerate(self.layers), *((OUTSIDE, end) for end in self.ends))
         handles = [
-            handle
-            for index, layer in enumerate(self.layers)
-            for handle in (
-                layer.register_forward_pre_hook(partial(self._enter, index), prepend=True),
-                layer.register_forward_hook(partial(self._enter, OUTSIDE)),
-            )
+            module.register_forward_pre_hook(partial(self._enter, index), prepend=True) for index, module in begun
         ]
         try:
             with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda packed: packed.tensor):
@@ -53,13 +59,14 @@ class SavedStorages:
             for handle in handles:
                 handle.remove()
 
-    def storages(self) -> dict[int, tuple[int, int]]:
-        """Of each storage that is still kept, the layer that packed it first and its bytes now."""
+    def storages(self) -> list[SavedStorage]:
+        """Every storage that is still kept, with its bytes now: what is rebuilt has given them back."""
         kept = [packed for reference in self.packed if (packed := reference()) is not None]
-        found: dict[int, tuple[int, int]] = {}
+        found: dict[int, SavedStorage] = {}
         for packed, part in ((packed, part) for packed in kept for part in parts(packed.tensor)):
-            found.setdefault(storage_of(part), (packed.layer, part.untyped_storage().nbytes()))
-        return found
+            storage = part.untyped_storage()
+            found.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
+        return list(found.values())
 
     def _enter(self, layer: int, *_: Any) -> None:
         self.layer = layer
@@ -70,10 +77,9 @@ class SavedStorages:
         return packed
 
 
-def by_layer(storages: Mapping[int, tuple[int, int]], meter: RankMeter) -> Counter[int]:
-    """Bytes of each layer, once the graph is gone: what is still live outlives the pass, and is no part of them."""
+def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
+    """Bytes of each layer, once a step has run since: what is still there outlives a pass, and is no part of them."""
     found: Counter[int] = Counter()
-    for identity, (layer, size) in storages.items():
-        if not meter.is_live(identity):
-            found[layer] += size
+    for storage in storages:
+        found[storage.layer] += storage.bytes * (storage.alive() is None)
     return found

@@ -104,6 +104,12 @@ class BuiltRank:
         return [names[layer.layer_number - 1] for layer in self.layers]
 
     @property
+    def ends(self) -> list[Any]:
+        """What runs before the first layer of a chunk and after the last."""
+        found = ((chunk, chunk.decoder.final_layernorm, getattr(chunk, "output_layer", None)) for chunk in self.chunks)
+        return [module for modules in found for module in modules if module is not None]
+
+    @property
     def parameters(self) -> list[Any]:
         """The parameters of all chunks."""
         return [parameter for chunk in self.chunks for parameter in chunk.parameters()]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 from unittest import mock
 
+import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ledger.lab.judges.fake_values import FakeValues
 from ledger.lab.judges.megatron import rank as ranks
+from ledger.lab.judges.megatron.dealt_tokens import dealt_evenly
 from ledger.lab.judges.megatron.rank import BuiltRank
 from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorages, by_layer
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_layer
 from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
 from ledger.lab.reference.storages import storage_of
 from ledger.spec.plan import Plan
@@ -33,12 +35,14 @@ def judge_rank(plan: Plan) -> RankFigures:
     axes = ranks.initialise(plan)
     meter, fake = RankMeter("cuda"), FakeTensorMode(allow_non_fake_inputs=True)
     with ranks.plain_random_numbers(), fake, meter.resizes_seen(), meter, FakeValues():
-        config, chunks = ranks.build(plan)
+        with torch.device("cuda"):  # where Megatron-LM moves what was made on the host
+            config, chunks = ranks.build(plan)
         replicas = ranks.replicate(plan, config, chunks)
         optimizer = ranks.optimize(plan, replicas)
     rank = BuiltRank(plan, config, chunks, replicas, optimizer)
     stepper = MeteredRank(rank, meter, fake, axes)
-    with ranks.plain_random_numbers():
+    arriving = plan.assumptions.expert_imbalance if plan.parallelism.expert > 1 else Fraction(1)
+    with ranks.plain_random_numbers(), dealt_evenly(arriving):
         saved = stepper.saved()
         stepper.step()  # makes the states of the optimizer, and what lasts
         step, agreements = stepper.step()
@@ -47,7 +51,7 @@ def judge_rank(plan: Plan) -> RankFigures:
         parameters=sum(parameter.numel() for parameter in rank.parameters),
         standing={name: sum(sizes) for name, sizes in standing.items()},
         padding=_padding(rank, standing),
-        saved=saved,
+        saved=_by_group(rank.groups, by_layer(saved)),
         step=step,
         agreements=agreements,
     )
@@ -63,19 +67,17 @@ class MeteredRank:
     axes: Mapping[str, str]
     after: AllocatedBytes = field(default=AllocatedBytes())
 
-    def saved(self) -> dict[str, int]:
-        """Bytes that autograd keeps of a layer of each group, in a forward pass of its own.
+    def saved(self) -> list[SavedStorage]:
+        """What autograd keeps of one micro-batch, in a forward pass of its own.
 
         Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
         """
-        found = SavedStorages(self.rank.layers)
+        found = SavedStorages(self.rank.layers, self.rank.ends)
         with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed():
             ends = [self._forward_alone(index) for index in range(len(self.rank.chunks))]
             storages = found.storages()
             del ends
-        gc.collect()
-        sizes = by_layer(storages, self.meter)
-        return {group: sizes[index] for index, group in enumerate(self.rank.groups)}
+        return storages
 
     def _forward_alone(self, index: int) -> Tensor:
         """The loss, or what goes to the next chunk."""
@@ -155,6 +157,12 @@ class MeteredRank:
             "optimizer": _states(self.rank.optimizer),
         }
         return {name: list(_sizes(tensors).values()) for name, tensors in grouped.items()}
+
+
+def _by_group(groups: Sequence[str], sizes: Mapping[int, int]) -> dict[str, int]:
+    """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
+    places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
+    return {group: sizes[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
 
 
 def _sizes(tensors: Iterator[Tensor]) -> dict[int, int]:
