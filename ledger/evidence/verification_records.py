@@ -15,9 +15,7 @@ from ledger.spec.plan import Plan
 JUDGING_SOURCE = (
     "PyTorch's own training step on fake tensors (torch {torch}, transformers {transformers}), by `ledger verify`"
 )
-FRAMEWORK_SOURCE = (
-    "the framework's own training step on fake tensors ({framework}, torch {torch}), by `ledger verify`"
-)
+FRAMEWORK_SOURCE = "the framework's own training step on fake tensors ({framework}, torch {torch}), by `ledger verify`"
 JUDGING_METHOD = (
     "meta and fake tensors, a fake process group; every storage rounded up to 512 B as the CUDA allocator does"
 )

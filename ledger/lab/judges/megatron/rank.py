@@ -177,9 +177,7 @@ def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
     """Each chunk under DDP; only the first one of a stage has its gradients in buckets."""
     fields = configuration.data_parallel(plan)
     return [
-        DistributedDataParallel(
-            config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0
-        )
+        DistributedDataParallel(config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0)
         for index, chunk in enumerate(chunks)
     ]
 
