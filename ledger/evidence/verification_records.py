@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from ledger.evidence.documents import Evidence, read_evidence
@@ -73,10 +74,7 @@ def _verification(evidence: Evidence) -> Verification:
         digest=str(subject["digest"]),
         layers=str(origin["layers"]),
         verdicts=evidence.verdicts,
-        origin=JudgeOrigin(
-            *(str(origin[name]) for name in ("torch", "transformers", "date", "command")),
-            framework=str(origin.get("framework", "")),
-        ),
+        origin=JudgeOrigin(**{field.name: str(origin.get(field.name, "")) for field in fields(JudgeOrigin)}),
         judged_as=tuple(evidence.header["judged_as"]),
     )
 

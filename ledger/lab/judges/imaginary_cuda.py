@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import torch
@@ -86,7 +86,7 @@ class ImaginaryStream(ImaginaryEvent):
         """An event that has happened."""
         return ImaginaryEvent()
 
-    def __enter__(self) -> ImaginaryStream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,14 +97,25 @@ def _answer(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+TENSOR_KINDS = {
+    "Float": torch.float,
+    "Double": torch.double,
+    "Half": torch.half,
+    "BFloat16": torch.bfloat16,
+    "Int": torch.int,
+    "Long": torch.long,
+    "Byte": torch.uint8,
+}
+NOTHING = (
+    *("set_device", "synchronize", "reset_peak_memory_stats", "empty_cache", "manual_seed", "manual_seed_all"),
+    *("init", "set_rng_state", "_lazy_init", "_lazy_call", "ipc_collect"),
+)
+
+
 def answers(device: ImaginaryDevice) -> Mapping[str, Any]:
     """What replaces each name of `torch.cuda`."""
     stream, nowhere = ImaginaryStream(), _answer(nullcontext())
-    nothing = dict.fromkeys(
-        ("set_device", "synchronize", "reset_peak_memory_stats", "empty_cache", "manual_seed", "manual_seed_all")
-        + ("init", "set_rng_state", "_lazy_init", "_lazy_call", "ipc_collect"),
-        _answer(None),
-    )
+    nothing = dict.fromkeys(NOTHING, _answer(None))
     no_bytes = dict.fromkeys(
         ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device"),
         _answer(0),
@@ -126,22 +137,22 @@ def answers(device: ImaginaryDevice) -> Mapping[str, Any]:
         "Stream": ImaginaryStream,
         "Event": ImaginaryEvent,
         "default_generators": tuple(torch.Generator() for _ in range(device.count)),
-        **{f"{name}Tensor": _constructor(dtype) for name, dtype in CONSTRUCTED.items()},
+        **{f"{name}Tensor": TensorKind(name, (), {"dtype": dtype}) for name, dtype in TENSOR_KINDS.items()},
     }
 
 
-CONSTRUCTED = {"Float": torch.float, "Double": torch.double, "Int": torch.int, "Long": torch.long, "Byte": torch.uint8}
+class TensorKind(type):
+    """`torch.cuda.FloatTensor` and the others: constructors that know their tensors."""
 
+    dtype: torch.dtype
 
-def _constructor(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """`torch.cuda.FloatTensor` and the others: a tensor of so many elements or of given values."""
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is cls.dtype
 
-    def construct(given: Any = ()) -> torch.Tensor:
+    def __call__(cls, given: Any = ()) -> torch.Tensor:
         sized = isinstance(given, int)
         made = torch.empty(given, device="cuda") if sized else torch.tensor(given, device="cuda")
-        return made.to(dtype)
-
-    return construct
+        return made.to(cls.dtype)
 
 
 def _unpinned(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -61,9 +61,9 @@ class SavedStorages:
 
     def storages(self) -> list[SavedStorage]:
         """Every storage that is still kept, with its bytes now: what is rebuilt has given them back."""
-        kept = [packed for reference in self.packed if (packed := reference()) is not None]
+        kept = [one for reference in self.packed if (one := reference()) is not None]
         found: dict[int, SavedStorage] = {}
-        for packed, part in ((packed, part) for packed in kept for part in parts(packed.tensor)):
+        for packed, part in ((one, part) for one in kept for part in parts(one.tensor)):
             storage = part.untyped_storage()
             found.setdefault(identity(storage), SavedStorage(packed.layer, storage.nbytes(), weakref.ref(storage)))
         return list(found.values())

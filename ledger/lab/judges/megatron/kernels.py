@@ -1,4 +1,4 @@
-"""Stand-ins for what Transformer Engine compiles (`transformer_engine_torch`): each makes the tensors that the kernel makes.
+"""Stand-ins for what Transformer Engine compiles, `transformer_engine_torch`: each makes what the kernel makes.
 
 Nothing is computed. Shapes and dtypes are those of TE 2.11's C++ (transformer_engine/pytorch/csrc/extensions), which a
 comment names. Arguments that decide neither are not named. Imports torch at its top.
@@ -33,11 +33,11 @@ TORCH_DTYPES = {
 # csrc/common.h
 FP8FwdTensors = IntEnum(
     "FP8FwdTensors",
-    [f"GEMM{index}_{role}" for index in (1, 2, 3) for role in ("INPUT", "WEIGHT", "OUTPUT")],
+    "GEMM1_INPUT GEMM1_WEIGHT GEMM1_OUTPUT GEMM2_INPUT GEMM2_WEIGHT GEMM2_OUTPUT GEMM3_INPUT GEMM3_WEIGHT GEMM3_OUTPUT",
     start=0,
 )
 FP8BwdTensors = IntEnum(
-    "FP8BwdTensors", [f"GRAD_{role}{index}" for index in (1, 2, 3) for role in ("OUTPUT", "INPUT")], start=0
+    "FP8BwdTensors", "GRAD_OUTPUT1 GRAD_INPUT1 GRAD_OUTPUT2 GRAD_INPUT2 GRAD_OUTPUT3 GRAD_INPUT3", start=0
 )
 OPEN_ENUMS = (
     *("NVTE_QKV_Layout", "NVTE_QKV_Format", "NVTE_Bias_Type", "NVTE_Mask_Type", "NVTE_Softmax_Type"),
@@ -198,19 +198,19 @@ def layernorm_bwd(upstream: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weigh
 
 
 @kernel
-def generic_gemm(  # noqa: PLR0913  # the compiled function's own arguments
+def generic_gemm(
     a: Any,
-    transposed_a: bool,  # noqa: FBT001
+    transposed_a: bool,
     b: Any,
-    transposed_b: bool,  # noqa: FBT001
+    transposed_b: bool,
     out: Any,
     quantizer: Any,
     dtype: Any,
     bias: Any,
     bias_dtype: Any,
-    gelu: bool,  # noqa: FBT001
+    gelu: bool,
     gelu_input: Any,
-    grad: bool,  # noqa: FBT001
+    grad: bool,
     *_: Any,
     extra_output: Any = None,
     **__: Any,
@@ -327,6 +327,6 @@ def dswiglu(upstream: Tensor, x: Tensor, quantizer: Any, *_: Any) -> Any:
 
 
 @kernel
-def multi_tensor_l2norm(_: int, __: Tensor, tensors: Sequence[Sequence[Tensor]], each: Any = False) -> Any:  # noqa: FBT002
+def multi_tensor_l2norm(_: int, __: Tensor, tensors: Sequence[Sequence[Tensor]], each: Any = False) -> Any:
     """The norm of all tensors, and of each of them where that is asked for."""
     return empty((1,), torch.float32), empty((len(tensors[0]) if each else 1,), torch.float32)

@@ -26,6 +26,7 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 )
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from torch import Tensor
 
@@ -173,12 +174,22 @@ def _chunk(plan: Plan, config: Any, place: int) -> Any:
     )
 
 
+def _as_bf16(chunk: Any) -> Any:
+    """`Module.bfloat16`, which would exchange the whole fake parameters, with what is known of them."""
+    for parameter in chunk.parameters():
+        if parameter.dtype is not torch.bfloat16:
+            parameter.data = parameter.data.bfloat16()
+    return chunk
+
+
 def replicate(plan: Plan, config: Any, chunks: Sequence[Any]) -> list[Any]:
-    """Each chunk under DDP; only the first one of a stage has its gradients in buckets."""
+    """Each chunk in bf16 under DDP; only the first one of a stage has its gradients in buckets."""
     fields = configuration.data_parallel(plan)
+    with mock.patch.object(GPTModel, "bfloat16", _as_bf16):
+        halves = [Float16Module(config, chunk) for chunk in chunks]
     return [
         DistributedDataParallel(config, DistributedDataParallelConfig(**fields), chunk, disable_bucketing=index > 0)
-        for index, chunk in enumerate(chunks)
+        for index, chunk in enumerate(halves)
     ]
 
 

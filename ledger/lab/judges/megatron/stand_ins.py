@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch._inductor.codecache
-import torch.utils._triton
+from torch.utils import _triton
 
 from ledger.lab.judges.megatron.kernels import extension
 from ledger.lab.judges.rank_meter import as_one_kernel
@@ -44,7 +44,7 @@ class UnlaunchedTriton(ModuleType):
     """Triton's names, with kernels that are not launched."""
 
     __version__ = "3.5.0"
-    __path__: tuple[str, ...] = ()  # has modules of its own
+    __path__: list[str] = []  # noqa: RUF012  # has modules of its own; none is ever put there
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -71,7 +71,7 @@ TRITON_NAMES: dict[str, Callable[..., Any]] = {
 def install() -> None:
     """Lets this process import Megatron-Core with Transformer Engine; for good, so call it in a process of its own."""
     os.environ.update(ENVIRONMENT)
-    torch.utils._triton.has_triton = torch.utils._triton.has_triton_package = lambda *_, **__: False
+    _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
     for name in TRITON:
         module = UnlaunchedTriton(name)
         module.__spec__ = ModuleSpec(name, None)
@@ -111,7 +111,7 @@ def _import_transformer_engine() -> None:
 
 
 def _as_plain_tensors(parameters: Any) -> None:
-    """Attention is chosen by the class of its tensors, and its layout by their pointers, which fake ones do not have."""
+    """Attention is chosen by the class of its tensors, and its layout by pointers, which fake ones do not have."""
     original = parameters.__init__
 
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -13,6 +13,7 @@ import torch
 from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from transformer_engine.pytorch.module.base import _dummy_wgrads
 
 from ledger.lab.judges.fake_values import FakeValues
 from ledger.lab.judges.megatron import rank as ranks
@@ -152,7 +153,7 @@ class MeteredRank:
         """Bytes of the storages that the rank holds from step to step, by what they are."""
         grouped = {
             "weights": (parameter.data for parameter in self.rank.parameters),
-            "gradients": (buffer.grad_data for buffer in _buffers(self.rank)),
+            "gradients": (*(buffer.grad_data for buffer in _buffers(self.rank)), *_dummy_wgrads.values()),
             "master": _masters(self.rank.optimizer),
             "optimizer": _states(self.rank.optimizer),
         }
@@ -165,7 +166,7 @@ def _by_group(groups: Sequence[str], sizes: Mapping[int, int]) -> dict[str, int]
     return {group: sizes[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
 
 
-def _sizes(tensors: Iterator[Tensor]) -> dict[int, int]:
+def _sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
     return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
 
 
@@ -196,8 +197,9 @@ def _states(optimizer: Any) -> Iterator[Tensor]:
 def _padding(rank: BuiltRank, standing: Mapping[str, list[int]]) -> dict[str, int]:
     """Bytes of buffers that no parameter fills."""
     filled = sum(parameter.numel() for parameter in rank.parameters)
-    each = {"weights": 2, "gradients": 4 if rank.replicas[0].ddp_config.grad_reduce_in_fp32 else 2}
-    return {name: sum(standing[name]) - size * filled for name, size in each.items()}
+    size = 4 if rank.replicas[0].ddp_config.grad_reduce_in_fp32 else 2
+    buffers = sum(buffer.grad_data.nbytes for buffer in _buffers(rank))
+    return {"weights": sum(standing["weights"]) - 2 * filled, "gradients": buffers - size * filled}
 
 
 def _phased(log: RankCollectives) -> Iterator[CollectiveCalls]:
