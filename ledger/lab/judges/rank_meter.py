@@ -17,8 +17,11 @@ from torch.utils._pytree import tree_leaves
 from ledger.lab.observed.storage_meter import StorageMeter
 
 
+NUMBER = 8  # bytes of an int64
+
+
 class RankMeter(StorageMeter):
-    """Counts what a rank holds; of a tensor that wraps quantised data, the data."""
+    """Counts what a rank holds; of a tensor that wraps quantised data, the data. Single numbers are left out."""
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
@@ -32,6 +35,9 @@ class RankMeter(StorageMeter):
             yield
         finally:
             self.pauses -= 1
+
+    def _record(self, identity: int, size: int | None) -> None:
+        super()._record(identity, 0 if size is not None and size <= NUMBER else size)
 
     def watch(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count the storages of `tensors` from now until they are freed."""

@@ -10,6 +10,7 @@ from ledger.evidence.verdicts import KnownDifference
 from ledger.spec.plan import Plan
 
 INDEX = 8  # bytes of an int64
+WIDE = 4  # bytes of an fp32
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,23 @@ class Instant:
         return self.plan.run.seq_len // self.plan.parallelism.context
 
 
+    @property
+    def first(self) -> bool:
+        """Whether the role has the embedding."""
+        return self.book.role.first
+
+    @property
+    def forward(self) -> bool:
+        """Whether the forward pass runs."""
+        return self.moment.startswith("forward/")
+
+    @property
+    def rotated(self) -> int:
+        """Width of what attention rotates of a head."""
+        attention = self.plan.model.groups[0].attention
+        return attention.rope_head_dim or attention.rotary_dim
+
+
 def causes(plan: Plan, book: CompiledRole, moment: str) -> Iterator[KnownDifference]:
     """What explains part of found minus predicted at one moment."""
     at = Instant(plan, book, moment)
@@ -40,10 +58,48 @@ def causes(plan: Plan, book: CompiledRole, moment: str) -> Iterator[KnownDiffere
 
 def _token_ids(at: Instant) -> int:
     """The ledger has them all the time; each micro-batch brings its own."""
-    here = at.moment in ("static", "optimizer") and at.book.role.first
-    return -INDEX * at.tokens if here else 0
+    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
 
 
+def _inputs(at: Instant) -> int:
+    """Positions, labels, and the ids that a part of the vocabulary has are there while forward runs."""
+    if not at.forward:
+        return 0
+    if not at.first:
+        return INDEX * at.tokens if at.book.role.last else 0
+    return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
+
+
+def _mask(at: Instant) -> int:
+    """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
+    if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
+        return 0
+    flying = int(at.book.role.in_flight) - (at.moment == "backward/input")
+    return at.tokens * flying
+
+
+def _tables(at: Instant) -> int:
+    """The table of rotations is made once and kept; the ledger has it while layers run."""
+    kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
+    return WIDE * at.plan.run.seq_len * at.rotated if kept else 0
+
+
+def _frequencies(at: Instant) -> int:
+    """A rotary embedding keeps a list of frequencies."""
+    return WIDE * (at.rotated // 2)
+
+
+def _loss_gradient(at: Instant) -> int:
+    """Single numbers are left out by the judge's meter."""
+    return -WIDE if at.moment == "backward/loss" and at.book.role.last else 0
+
+
+BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
+    "positions, labels and ids of a part of the vocabulary": _inputs,
+    "which tokens another part of the vocabulary has": _mask,
+    "the table of rotations, which is kept": _tables,
+    "frequencies of rotations": _frequencies,
+    "the gradient of the loss, a single number": _loss_gradient,
 }

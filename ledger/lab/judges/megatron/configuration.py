@@ -100,7 +100,7 @@ def _attention(group: Group) -> Fields:
         "qk_pos_emb_head_dim": attention.rope_head_dim,
         "v_head_dim": attention.v_head_dim,
         "qk_layernorm": True,  # norms of both latents
-        "rope_type": "rope",
+        "rope_type": "yarn",  # what its fused rotation needs
         "rotary_base": attention.rotary_base or 10000,
     }
 

@@ -126,10 +126,14 @@ class BuiltRank:
         shape = (self.length // split, self.plan.run.micro_batch, self.plan.model.d_model)
         return torch.empty(shape, dtype=self.config.params_dtype, device="cuda", requires_grad=True)
 
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """Tokens and their positions; of the tokens, labels as well."""
-        tokens = torch.zeros(self.plan.run.micro_batch, self.length, dtype=torch.long, device="cuda")
-        return tokens, torch.arange(self.length, device="cuda")[None]
+    def batch(self, chunk: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Tokens, positions and labels, where a chunk has the end of the model that reads them."""
+        tokens = positions = None
+        if chunk.pre_process or chunk.post_process:
+            tokens = torch.zeros(self.plan.run.micro_batch, self.length, dtype=torch.long, device="cuda")
+        if chunk.pre_process:
+            positions = torch.arange(self.length, device="cuda")[None]
+        return tokens if chunk.pre_process else None, positions, tokens if chunk.post_process else None
 
 
 def build(plan: Plan) -> tuple[Any, list[Any]]:
@@ -203,8 +207,8 @@ def step_function(rank: BuiltRank) -> Any:
     """What the schedule runs of one micro-batch: the chunk, and the loss of what it gives."""
 
     def forward(_: Any, replica: Any) -> tuple[Tensor, Any]:
-        tokens, positions = rank.batch()
-        return replica(tokens, positions, None, labels=tokens), lambda losses: (losses.float().mean(), {})
+        tokens, positions, labels = rank.batch(replica.module.module)
+        return replica(tokens, positions, None, labels=labels), lambda losses: (losses.float().mean(), {})
 
     return forward
 

@@ -83,11 +83,11 @@ class MeteredRank:
     def _forward_alone(self, index: int) -> Tensor:
         """The loss, or what goes to the next chunk."""
         chunk, replica = self.rank.chunks[index], self.rank.replicas[index]
-        tokens, positions = self.rank.batch()
+        tokens, positions, labels = self.rank.batch(chunk)
         if not chunk.pre_process:
             chunk.set_input_tensor([self.rank.stream()])
         with replica.no_sync():
-            result: Tensor = replica(tokens, positions, None, labels=tokens)
+            result: Tensor = replica(tokens, positions, None, labels=labels)
         return result.float().mean() if chunk.post_process else result
 
     def step(self) -> tuple[DeviceStep, int]:
