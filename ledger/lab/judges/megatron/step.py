@@ -47,11 +47,10 @@ def judge_rank(plan: Plan) -> RankFigures:
         saved = stepper.saved()
         stepper.step()  # makes the states of the optimizer, and what lasts
         step, agreements = stepper.step()
-    standing = stepper.standing()
     return RankFigures(
         parameters=sum(parameter.numel() for parameter in rank.parameters),
-        standing={name: sum(sizes) for name, sizes in standing.items()},
-        padding=_padding(rank, standing),
+        standing={name: sum(sizes) for name, sizes in stepper.standing().items()},
+        padding=_padding(rank),
         saved=_by_group(rank.groups, by_layer(saved)),
         step=step,
         agreements=agreements,
@@ -194,12 +193,29 @@ def _states(optimizer: Any) -> Iterator[Tensor]:
             yield from (tensor for tensor in state.values() if isinstance(tensor, Tensor))
 
 
-def _padding(rank: BuiltRank, standing: Mapping[str, list[int]]) -> dict[str, int]:
-    """Bytes of buffers that no parameter fills."""
-    filled = sum(parameter.numel() for parameter in rank.parameters)
-    size = 4 if rank.replicas[0].ddp_config.grad_reduce_in_fp32 else 2
-    buffers = sum(buffer.grad_data.nbytes for buffer in _buffers(rank))
-    return {"weights": sum(standing["weights"]) - 2 * filled, "gradients": buffers - size * filled}
+def _padding(rank: BuiltRank) -> dict[str, int]:
+    """Bytes of buffers that no parameter fills, and what that adds to or takes from the optimizer's share of them."""
+    buffers = list(_buffers(rank))
+    unfilled = [buffer.numel - sum(parameter.numel() for parameter in buffer.params) for buffer in buffers]
+    gradients = [buffer.grad_data.element_size() * count for buffer, count in zip(buffers, unfilled, strict=True)]
+    if not rank.replicas[0].ddp_config.use_distributed_optimizer:
+        return {"gradients": sum(gradients)}
+    more = sum(_filled_share(buffer) - _even_share(buffer) for buffer in buffers)
+    return {"weights": 2 * sum(unfilled), "gradients": sum(gradients), "master": 4 * more, "optimizer": 8 * more}
+
+
+def _even_share(buffer: Any) -> int:
+    """Elements of parameters that a rank would have of a buffer without padding."""
+    return int(sum(parameter.numel() for parameter in buffer.params) // buffer.data_parallel_world_size)
+
+
+def _filled_share(buffer: Any) -> int:
+    """Elements of parameters in the first rank's share of each bucket."""
+    ends = {
+        index: bucket.offset + bucket.grad_data.numel() // buffer.data_parallel_world_size
+        for index, bucket in enumerate(buffer.buckets)
+    }
+    return sum(max(0, min(end, ends[bucket]) - start) for start, end, bucket in buffer.param_index_map.values())
 
 
 def _phased(log: RankCollectives) -> Iterator[CollectiveCalls]:
