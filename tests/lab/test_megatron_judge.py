@@ -51,7 +51,7 @@ def plan(devices: int = 4, **changes: Any) -> Plan:
         "cluster": {"base": "h100-400g", "devices": devices, "devices_per_node": devices},
         "parallelism": layout,
         "run": {"seq_len": S, "micro_batch": 1, "global_batch": batches * layout["data"]},
-        "stack": "megatron-te-2024",
+        "stack": "megatron-core-2025",
         **changes,
     }
     return plans.compiled(**given).plan

@@ -45,7 +45,7 @@ def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[
 def compared(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
     yield from _held_between_steps(compiled.plan, book, figures)
-    yield from _saved(book, figures)
+    yield from _saved(compiled.plan, book, figures)
     yield from _sent(compiled, book, figures)
     yield from _moments(compiled, book, figures.step)
 
@@ -53,7 +53,7 @@ def compared(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> It
 def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
     mine = {name: predicted.standing(book, name) for name in STANDING}
-    parameters = int(mine["weights"] / dtypes.size(plan.precision.weights))
+    parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
     for name in STANDING:
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
@@ -61,7 +61,11 @@ def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) ->
         yield ComparedFigure(f"standing.{name}", "B", mine[name], figures.standing[name], EXACT, causes=named)
 
 
-def _saved(book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+    """Bytes that one layer of each group saves, where its layers are alike."""
+    if plan.recompute.policy in ("layers", "segment"):
+        yield unchecked("saved", f"recompute = {plan.recompute.policy}: layers of a group do not save the same")
+        return
     mine = predicted.saved_layers(book)
     for group, found in figures.saved.items():
         yield ComparedFigure(f"saved.{group}", "B", mine.get(group, 0), found, EXACT)

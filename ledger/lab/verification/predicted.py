@@ -78,6 +78,13 @@ def standing(book: CompiledRole, kind: str) -> int:
     return sum(int(book.value(entry.amount * entry.times)) for entry in alive)
 
 
+def parameters_held(book: CompiledRole, size: int) -> int:
+    """Parameters of a device of a role, which keeps them in `size` bytes each; copies in other formats are none."""
+    alive = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("weights"))
+    own = (entry for entry in alive if str(entry.account).endswith((".weight", ".bias")))
+    return sum(int(book.value(entry.amount * entry.times)) for entry in own) // size
+
+
 def saved_layers(book: CompiledRole) -> Figures:
     """Bytes that a layer of each group of a role saves in one micro-batch, under the plan's recomputation."""
     return {

@@ -63,8 +63,8 @@ def transformer(plan: Plan) -> Fields:
         "masked_softmax_fusion": False,  # of attention that is not one kernel
         "persist_layer_norm": True,
         "attention_softmax_in_fp32": False,  # as above
-        "cross_entropy_loss_fusion": kernels.loss == "fused",
-        "cross_entropy_fusion_impl": "te",
+        "cross_entropy_loss_fusion": kernels.loss == "fused" or plan.stack.loss_sums == "joined",
+        "cross_entropy_fusion_impl": "te" if kernels.loss == "fused" else "native",
         "gradient_accumulation_fusion": plan.stack.accumulation == "fused",
         "tensor_model_parallel_size": layout.tensor,
         "pipeline_model_parallel_size": layout.pipeline,

@@ -151,7 +151,7 @@ class MeteredRank:
     def standing(self) -> dict[str, list[int]]:
         """Bytes of the storages that the rank holds from step to step, by what they are."""
         grouped = {
-            "weights": (parameter.data for parameter in self.rank.parameters),
+            "weights": (*(parameter.data for parameter in self.rank.parameters), *_quantised(self.rank)),
             "gradients": (*(buffer.grad_data for buffer in _buffers(self.rank)), *_dummy_wgrads.values()),
             "master": _masters(self.rank.optimizer),
             "optimizer": _states(self.rank.optimizer),
@@ -177,6 +177,15 @@ def _buffers(rank: BuiltRank) -> Iterator[Any]:
 
 def _optimizers(optimizer: Any) -> list[Any]:
     return list(getattr(optimizer, "chained_optimizers", [optimizer]))
+
+
+def _quantised(rank: BuiltRank) -> Iterator[Tensor]:
+    """Copies of weights in which matmuls multiply, and what delayed scaling keeps of each tensor."""
+    for module in (module for chunk in rank.chunks for module in chunk.modules()):
+        for copy in getattr(module, "_fp8_workspaces", {}).values():
+            yield from (part for part in vars(copy).values() if isinstance(part, Tensor))
+        for scaling in getattr(module, "fp8_meta", {}).values():
+            yield from (part for part in getattr(scaling, "__dict__", {}).values() if isinstance(part, Tensor))
 
 
 def _masters(optimizer: Any) -> Iterator[Tensor]:
