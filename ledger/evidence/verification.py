@@ -30,6 +30,12 @@ class JudgeOrigin:
         """What judged, in words."""
         return self.framework or f"PyTorch {self.torch}"
 
+    @property
+    def versions(self) -> str:
+        """The packages that judged, with their versions."""
+        own = self.framework or f"transformers {self.transformers}"
+        return f"torch {self.torch}, {own}"
+
 
 @dataclass(frozen=True)
 class Verification:

@@ -31,7 +31,6 @@ class Instant:
         """Tokens of a sequence on one rank."""
         return self.plan.run.seq_len // self.plan.parallelism.context
 
-
     @property
     def first(self) -> bool:
         """Whether the role has the embedding."""
