@@ -116,7 +116,7 @@ def test_a_rank_holds_half_of_the_matrices_and_its_part_of_the_states() -> None:
 
 @installed
 def test_a_layer_saves_what_its_modules_read() -> None:
-    """Both norms' input, result and statistics of half the rows; then queries, keys, values and SwiGLU of half the width.
+    """Both norms' input, result and statistics of half the rows; queries, keys, values and SwiGLU of half the width.
 
     transformer_engine/pytorch/module/layernorm_linear.py and linear.py (what is saved for backward), cuDNN's attention
     with its statistics and 16 bytes of random state, megatron/core/fusions/fused_bias_swiglu.py.
@@ -174,7 +174,7 @@ def test_a_stage_holds_as_many_micro_batches_as_stages_follow() -> None:
 
 @installed
 def test_chunks_of_a_stage_send_each() -> None:
-    """Two chunks of two stages, four micro-batches: the first stage sends both chunks' results, one chunk's gradients."""
+    """Two chunks of two stages, four micro-batches: the first one sends both chunks' results, one chunk's gradients."""
     sent = calls(judged("interleaved"))
     assert sent["send", "pipeline", "forward"][0] == 2 * 4
     assert sent["send", "pipeline", "backward"][0] == 4
@@ -221,9 +221,8 @@ def test_every_figure_is_compared_and_a_wrong_one_stands_out() -> None:
 def test_a_verification_says_which_versions_judged() -> None:
     """The origin has every package of the framework, and the sentence names them."""
     found = verify(plan(), Depth(), "ledger verify small", lambda _: None)
-    assert found.origin.framework == f"megatron-core {version('megatron-core')}, " + (
-        f"transformer-engine {version('transformer-engine')}"
-    )
+    packages = ("megatron-core", "transformer-engine")
+    assert found.origin.framework == ", ".join(f"{name} {version(name)}" for name in packages)
     assert found.origin.framework in found.sentence
 
 

@@ -150,6 +150,7 @@ class TensorKind(type):
         return isinstance(value, torch.Tensor) and value.is_cuda and value.dtype is cls.dtype
 
     def __call__(cls, given: Any = ()) -> torch.Tensor:
+        """A tensor of so many elements, or of given values."""
         sized = isinstance(given, int)
         made = torch.empty(given, device="cuda") if sized else torch.tensor(given, device="cuda")
         return made.to(cls.dtype)

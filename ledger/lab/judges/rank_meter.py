@@ -16,7 +16,6 @@ from torch.utils._pytree import tree_leaves
 
 from ledger.lab.observed.storage_meter import StorageMeter
 
-
 NUMBER = 8  # bytes of an int64
 
 
