@@ -14,7 +14,7 @@ import yaml
 from ledger.evidence.verification_records import every, folder
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal, transformer
 from ledger.lab.judges.megatron.judge import MEGATRON
-from ledger.lab.judges.protocol import REQUIREMENTS, FrameworkJudge
+from ledger.lab.judges.protocol import REQUIREMENTS
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.table import FRAMEWORKS, framework_of
 from ledger.lab.verification.frameworks import verdicts
@@ -237,7 +237,7 @@ def test_a_record_is_of_the_pinned_judge() -> None:
 
 def test_a_missing_framework_is_told_with_what_installs_it() -> None:
     """No figure is checked, so the plan does not agree; the reason says what to type."""
-    absent = FrameworkJudge("Nothing", ("no-such-framework",), refusal, MEGATRON.judge, MEGATRON.notes)
+    absent = replace(MEGATRON, packages=("no-such-framework",))
     (verdict,) = verdicts(plan(), absent, lambda _: None)
     assert verdict.skipped == (
         "no judge: no-such-framework not installed: `pip install --no-deps -r requirements/judges.txt`"

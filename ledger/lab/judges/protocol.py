@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.rank_figures import RankFigures
+from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
 
 REQUIREMENTS = "requirements/judges.txt"
@@ -16,7 +18,8 @@ REQUIREMENTS = "requirements/judges.txt"
 class FrameworkJudge:
     """A training framework: `refusal` says why it cannot be asked about a plan, `judge` runs the rank of a stage.
 
-    `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says.
+    `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
+    what it holds at a moment of a role's step and no plan states.
     """
 
     title: str
@@ -24,6 +27,7 @@ class FrameworkJudge:
     refusal: Callable[[Plan], str]
     judge: Callable[[Plan, int], RankFigures]
     notes: Callable[[Plan], tuple[str, ...]]
+    causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
 
     @property
     def missing(self) -> tuple[str, ...]:

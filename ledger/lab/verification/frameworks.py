@@ -14,7 +14,6 @@ from ledger.lab.judges.rank_figures import STANDING, RankFigures
 from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.verification import predicted
 from ledger.lab.verification.checks import HEADS, unit
-from ledger.lab.verification.framework_causes import causes
 from ledger.lab.verification.peaks import reached, tolerance
 from ledger.model import dtypes
 from ledger.model.schedule import roles
@@ -22,7 +21,7 @@ from ledger.spec.plan import Plan
 
 Progress = Callable[[str], None]
 ORIGIN = "{title}'s own step of stage {stage} on fake tensors and a fake process group"
-MERGED = "inner"  # layers between the first and the last, whose moments the ledger may have as one
+ROUNDED = "rounding of storages to 512 B"
 
 
 def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[ComparedFigure]:
@@ -38,16 +37,18 @@ def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[
         figures = judge.judge(plan, stage)
         origin = ORIGIN.format(title=judge.title, stage=stage)
         suffix = f"/{book.role.name}" if len(books) > 1 else ""
-        for verdict in compared(compiled, book, figures):
+        for verdict in compared(compiled, book, figures, judge):
             yield replace(verdict, account=f"{verdict.account}{suffix}", origin=origin)
 
 
-def compared(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+def compared(
+    compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
+) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
     yield from _held_between_steps(compiled.plan, book, figures)
     yield from _saved(compiled.plan, book, figures)
     yield from _sent(compiled, book, figures)
-    yield from _moments(compiled, book, figures.step)
+    yield from _moments(compiled, book, figures.step, judge)
 
 
 def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
@@ -83,7 +84,9 @@ def _sent(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> Itera
         yield ComparedFigure(name, unit(name), mine.get(name, 0), theirs.get(name, 0), EXACT)
 
 
-def _moments(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterator[ComparedFigure]:
+def _moments(
+    compiled: Compiled, book: CompiledRole, step: DeviceStep, judge: FrameworkJudge
+) -> Iterator[ComparedFigure]:
     """What is held before, between and at most; then each moment of the step that both have."""
     (role,) = (one for one in compiled.roles if one.name == book.role.name)
     mine = predicted.moments(book, role.moments)
@@ -91,14 +94,12 @@ def _moments(compiled: Compiled, book: CompiledRole, step: DeviceStep) -> Iterat
     if compiled.plan.parallelism.pipeline == 1:
         mine |= {"after forward": predicted.after_forward(book)}
     theirs = {name: held for name, held in step.moments.items() if name in mine or name != "after forward"}
-    explained = {name: tuple(_explained(compiled.plan, book, name, held)) for name, held in theirs.items()}
+    explained = {
+        name: (KnownDifference(ROUNDED, held.rounding), *judge.causes(compiled.plan, book.role, name))
+        for name, held in theirs.items()
+    }
     yield from (one for one in reached(mine, theirs, explained, "") if one.found is not None)
     yield from _each(mine, theirs, explained)
-
-
-def _explained(plan: Plan, book: CompiledRole, moment: str, held: AllocatedBytes) -> Iterator[KnownDifference]:
-    yield KnownDifference("rounding of storages to 512 B", held.rounding)
-    yield from causes(plan, book, moment)
 
 
 def _each(

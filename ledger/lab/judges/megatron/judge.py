@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.lab.judges.megatron.causes import causes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.judges.rank_figures import RankFigures
@@ -43,5 +44,10 @@ def notes(plan: Plan) -> tuple[str, ...]:
 
 
 MEGATRON = FrameworkJudge(
-    title="Megatron-Core", packages=("megatron-core", "transformer-engine"), refusal=refusal, judge=ask, notes=notes
+    title="Megatron-Core",
+    packages=("megatron-core", "transformer-engine"),
+    refusal=refusal,
+    judge=ask,
+    notes=notes,
+    causes=causes,
 )

@@ -1,12 +1,12 @@
-"""Named causes for which a framework holds other bytes than the ledger says, each worked out from the plan."""
+"""Named causes for which Megatron-Core holds other bytes than the ledger says, each worked out from the plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
+from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
 
 INDEX = 8  # bytes of an int64
@@ -18,7 +18,7 @@ class Instant:
     """A moment of the step of one role."""
 
     plan: Plan
-    book: CompiledRole
+    role: Role
     moment: str
 
     @property
@@ -34,7 +34,7 @@ class Instant:
     @property
     def first(self) -> bool:
         """Whether the role has the embedding."""
-        return self.book.role.first
+        return self.role.first
 
     @property
     def forward(self) -> bool:
@@ -48,9 +48,9 @@ class Instant:
         return attention.rope_head_dim or attention.rotary_dim
 
 
-def causes(plan: Plan, book: CompiledRole, moment: str) -> Iterator[KnownDifference]:
+def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
     """What explains part of found minus predicted at one moment."""
-    at = Instant(plan, book, moment)
+    at = Instant(plan, role, moment)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
 
@@ -65,7 +65,7 @@ def _inputs(at: Instant) -> int:
     if not at.forward:
         return 0
     if not at.first:
-        return INDEX * at.tokens if at.book.role.last else 0
+        return INDEX * at.tokens if at.role.last else 0
     return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
 
 
@@ -73,24 +73,35 @@ def _mask(at: Instant) -> int:
     """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
     if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
         return 0
-    flying = int(at.book.role.in_flight) - (at.moment == "backward/input")
+    flying = int(at.role.in_flight) - (at.moment == "backward/input")
     return at.tokens * flying
 
 
 def _tables(at: Instant) -> int:
     """The table of rotations is made once and kept; the ledger has it while layers run."""
     kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
-    return WIDE * at.plan.run.seq_len * at.rotated if kept else 0
+    return WIDE * at.length * at.rotated if kept else 0
 
 
-def _frequencies(at: Instant) -> int:
-    """A rotary embedding keeps a list of frequencies."""
-    return WIDE * (at.rotated // 2)
+def _lists(at: Instant) -> int:
+    """A rotary embedding keeps a list of frequencies, attention where each sequence begins, if there are several.
+
+    Context parallelism keeps which two parts of the sequence each rank has.
+    """
+    sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
+    begins = WIDE * (sequences + 1) if sequences > 1 else 0
+    return WIDE * (at.rotated // 2) + begins + (2 * INDEX * ranks if ranks > 1 else 0)
 
 
-def _loss_gradient(at: Instant) -> int:
-    """Single numbers are left out by the judge's meter."""
-    return -WIDE if at.moment == "backward/loss" and at.book.role.last else 0
+def _loss(at: Instant) -> int:
+    """Beside what is gathered the loss has its own three statistics of a token, and the token's loss.
+
+    transformer_engine/pytorch/triton/cross_entropy.py. Labels of several sequences are copied, sequence first.
+    """
+    if at.moment != "forward/loss" or not at.role.last or at.plan.kernels.loss != "fused":
+        return 0
+    copied = INDEX * at.tokens if at.plan.run.micro_batch > 1 else 0
+    return 4 * WIDE * at.tokens + copied
 
 
 BETWEEN = ("static", "optimizer")
@@ -99,6 +110,6 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "positions, labels and ids of a part of the vocabulary": _inputs,
     "which tokens another part of the vocabulary has": _mask,
     "the table of rotations, which is kept": _tables,
-    "frequencies of rotations": _frequencies,
-    "the gradient of the loss, a single number": _loss_gradient,
+    "frequencies of rotations, lengths and parts of sequences": _lists,
+    "statistics of each token's loss": _loss,
 }
