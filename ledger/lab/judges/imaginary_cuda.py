@@ -110,22 +110,20 @@ NOTHING = (
     *("set_device", "synchronize", "reset_peak_memory_stats", "empty_cache", "manual_seed", "manual_seed_all"),
     *("init", "set_rng_state", "_lazy_init", "_lazy_call", "ipc_collect"),
 )
+ZERO = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device")
 
 
 def answers(device: ImaginaryDevice) -> Mapping[str, Any]:
     """What replaces each name of `torch.cuda`."""
-    stream, nowhere = ImaginaryStream(), _answer(nullcontext())
-    nothing = dict.fromkeys(NOTHING, _answer(None))
-    no_bytes = dict.fromkeys(
-        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device"),
-        _answer(0),
-    )
+    stream = ImaginaryStream()
+    nothing = {name: _answer(None) for name in NOTHING}  # an object each: torch lists its functions by identity
+    no_bytes = {name: _answer(0) for name in ZERO}
     return {
         **nothing,
         **no_bytes,
-        **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), _answer(True)),
-        **dict.fromkeys(("current_stream", "default_stream"), _answer(stream)),
-        **dict.fromkeys(("stream", "device"), nowhere),
+        **{name: _answer(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
+        **{name: _answer(stream) for name in ("current_stream", "default_stream")},
+        **{name: _answer(nullcontext()) for name in ("stream", "device")},
         "device_count": _answer(device.count),
         "is_current_stream_capturing": _answer(False),
         "get_device_capability": _answer(device.capability),
