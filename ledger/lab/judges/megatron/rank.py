@@ -218,6 +218,11 @@ def finalize(replicas: Sequence[Any], *_: Any, **__: Any) -> None:
     finalize_model_grads(list(replicas), None)
 
 
-def passes(rank: BuiltRank) -> int:
+def passes(plan: Plan) -> int:
     """Micro-batches of a step."""
-    return int(micro_batches(rank.plan))
+    return int(micro_batches(plan))
+
+
+def fewest_passes(plan: Plan) -> int:
+    """The shortest step that the schedule takes: interleaved, a round of all stages."""
+    return plan.parallelism.pipeline if plan.parallelism.interleave > 1 else 1

@@ -45,8 +45,8 @@ def judge_rank(plan: Plan) -> RankFigures:
     arriving = plan.assumptions.expert_imbalance if plan.parallelism.expert > 1 else Fraction(1)
     with ranks.plain_random_numbers(), dealt_evenly(arriving):
         saved = stepper.saved()
-        stepper.step()  # makes the states of the optimizer, and what lasts
-        step, agreements = stepper.step()
+        stepper.step(ranks.fewest_passes(plan))  # makes the states of the optimizer, and what lasts
+        step, agreements = stepper.step(ranks.passes(plan))
     return RankFigures(
         parameters=sum(parameter.numel() for parameter in rank.parameters),
         standing={name: sum(sizes) for name, sizes in stepper.standing().items()},
@@ -89,8 +89,8 @@ class MeteredRank:
             result: Tensor = replica(tokens, positions, None, labels=labels)
         return result.float().mean() if chunk.post_process else result
 
-    def step(self) -> tuple[DeviceStep, int]:
-        """One step of all micro-batches by Megatron-Core's own schedule, and how often ranks agreed on numbers."""
+    def step(self, micro_batches: int) -> tuple[DeviceStep, int]:
+        """One step of so many micro-batches by Megatron-Core's own schedule, and how often ranks agreed on numbers."""
         self.meter.moments.clear()
         moments = RankMoments(self.meter, self.rank.layers, self.rank.groups)
         log = RankCollectives(self.axes, lambda: moments.phase)
@@ -101,14 +101,14 @@ class MeteredRank:
         static = self.meter.allocated
         with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed():
             with self._told(moments):
-                self._passes()
+                self._passes(micro_batches)
             moments.begin_optimizer()
             self.rank.optimizer.step()
         self.meter.enter("")
         held = {"static": static, "after forward": self.after, **self.meter.moments}
         return DeviceStep(held, tuple(_phased(log))), log.agreements
 
-    def _passes(self) -> None:
+    def _passes(self, micro_batches: int) -> None:
         """Every micro-batch forward and backward, and what follows the last one."""
         rank, run = self.rank, self.rank.plan.run
         config, several = rank.config, len(rank.replicas) > 1
@@ -122,7 +122,7 @@ class MeteredRank:
             forward_step_func=ranks.step_function(rank),
             data_iterator=[None] * len(rank.replicas) if several else None,
             model=list(rank.replicas),
-            num_microbatches=ranks.passes(rank),
+            num_microbatches=micro_batches,
             seq_length=run.seq_len,
             micro_batch_size=run.micro_batch,
             forward_only=False,
