@@ -54,7 +54,7 @@ def compared(
 def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
     mine = {name: predicted.standing(book, name) for name in STANDING}
-    parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights)))
+    parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
     for name in STANDING:
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))

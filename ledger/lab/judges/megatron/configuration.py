@@ -259,7 +259,7 @@ def _layout(plan: Plan) -> str:
 
 def _precision(plan: Plan) -> str:
     precision = plan.precision
-    if (precision.weights, precision.master, precision.states) != ("bf16", "fp32", "fp32") or precision.autocast:
+    if (precision.weights.every, precision.master, precision.states) != ("bf16", "fp32", "fp32") or precision.autocast:
         return f"precision = {precision.name}: the judge trains bf16 weights with fp32 masters and states"
     if precision.stored:
         return "precision.stored: Transformer Engine keeps what is saved as it is"
