@@ -43,11 +43,13 @@ lint: $(testable) $(schemas) ## check formatting, lint and types
 
 check: lint test ## formatting, lint, types, tests: what a change must pass
 
-verify: $(testable) ## let PyTorch judge a subset of specs/verify/pytorch.yaml on fake tensors (minutes)
+verify: $(testable) ## let PyTorch and Megatron-Core judge a subset of specs/verify on fake tensors (minutes)
 	$(bin)/ledger verify specs/verify/pytorch.yaml --quick
+	$(bin)/ledger verify specs/verify/megatron.yaml --quick
 
 verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/derivations
 	$(bin)/ledger verify specs/verify/pytorch.yaml --record
+	$(bin)/ledger verify specs/verify/megatron.yaml --record
 
 accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
 	@$(python) -m ledger.lab.verification docs/accuracy.md
@@ -109,9 +111,10 @@ $(runnable): pyproject.toml requirements/report.txt | $(python)
 	@$(python) -m pip install --quiet --constraint requirements/report.txt --editable .
 	@touch $@
 
-$(testable): pyproject.toml requirements/test.txt $(runnable)
-	@echo "installing the test tools and PyTorch into $(VENV)" >&2
+$(testable): pyproject.toml requirements/test.txt requirements/judges.txt $(runnable)
+	@echo "installing the test tools, PyTorch and the frameworks that judge plans into $(VENV)" >&2
 	@$(python) -m pip install --quiet --constraint requirements/test.txt --editable '.[test]'
+	@$(python) -m pip install --quiet --no-deps --requirement requirements/judges.txt
 	@touch $@
 
 # For editors, which find them by the first line of a spec.

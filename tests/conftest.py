@@ -12,7 +12,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers share the cores; PyTorch reads it when it is imported
 os.environ.setdefault("LEDGER_SEARCH", "0")  # commands search a plan's other layouts only in tests that ask for it
 LABORATORY = Path(__file__).parent / "lab"
-PYTORCH = ("torch", "transformers")
+PYTORCH = ("torch", "transformers", "megatron", "transformer_engine")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ledger"
 CORE_TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py")) if "lab" not in path.parts]
-PYTORCH = ("torch", "transformers")
+PYTORCH = ("torch", "transformers", "megatron", "transformer_engine")
 STAGES = ("spec", "model", "books", "evidence", "report")
 # Rooms that use the compiler, and that the compiler knows nothing of.
 ROOMS = ("course", "lab", "search")
@@ -25,6 +25,8 @@ AT_HOME = {
     "distributed": ("search/workers.py",),
     "torch": ("lab",),
     "transformers": ("lab",),
+    "megatron": ("lab/judges/megatron",),
+    "transformer_engine": ("lab/judges/megatron",),
     "weasyprint": ("report/pdf.py",),
     "jinja2": ("report",),
     "click": ("cli",),

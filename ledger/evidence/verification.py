@@ -14,12 +14,27 @@ VERIFY_SCHEMA = "ledger-verify/1"
 
 @dataclass(frozen=True)
 class JudgeOrigin:
-    """What found the figures: versions of the libraries, the day, and the command that repeats it."""
+    """What found the figures: versions of the libraries, the day, and the command that repeats it.
+
+    `framework`: packages of the training framework that judged, with their versions; empty where PyTorch did.
+    """
 
     torch: str
     transformers: str
     date: str
     command: str
+    framework: str = ""
+
+    @property
+    def judge(self) -> str:
+        """What judged, in words."""
+        return self.framework or f"PyTorch {self.torch}"
+
+    @property
+    def versions(self) -> str:
+        """The packages that judged, with their versions."""
+        own = self.framework or f"transformers {self.transformers}"
+        return f"torch {self.torch}, {own}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +66,7 @@ class Verification:
         told = ", ".join(f"{self.counts[status]} {status}" for status in STATUSES if self.counts[status])
         furthest = worst(self.verdicts)
         by = f"; furthest: {furthest.account}, {furthest.error:+.1e}" if furthest and furthest.difference else ""
-        return f"{len(self.verdicts)} figures against PyTorch {self.origin.torch}: {told}{by}"
+        return f"{len(self.verdicts)} figures against {self.origin.judge}: {told}{by}"
 
 
 def published(found: Verification, spec: str) -> dict[str, Any]:

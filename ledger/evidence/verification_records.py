@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from ledger.evidence.documents import Evidence, read_evidence
@@ -15,6 +16,7 @@ from ledger.spec.plan import Plan
 JUDGING_SOURCE = (
     "PyTorch's own training step on fake tensors (torch {torch}, transformers {transformers}), by `ledger verify`"
 )
+FRAMEWORK_SOURCE = "the framework's own training step on fake tensors ({framework}, torch {torch}), by `ledger verify`"
 JUDGING_METHOD = (
     "meta and fake tensors, a fake process group; every storage rounded up to 512 B as the CUDA allocator does"
 )
@@ -38,12 +40,24 @@ def _text(verification: Verification) -> str:
     head = {
         "spec": "ledger/1",
         "evidence": f"{verification.name}: {verification.title}",
-        "source": JUDGING_SOURCE.format(torch=origin.torch, transformers=origin.transformers),
-        "origin": {"method": JUDGING_METHOD, **vars(origin), "layers": verification.layers},
+        "source": _source(origin),
+        "origin": {"method": JUDGING_METHOD, **_versions(origin), "layers": verification.layers},
         "subject": {"name": verification.name, "model": verification.model, "digest": verification.digest},
         "judged_as": list(verification.judged_as),
     }
     return head_text(head) + "".join(record_line(verdict_record(verdict)) for verdict in verification.verdicts)
+
+
+def _source(origin: JudgeOrigin) -> str:
+    """What judged, in a sentence."""
+    if origin.framework:
+        return FRAMEWORK_SOURCE.format(framework=origin.framework, torch=origin.torch)
+    return JUDGING_SOURCE.format(torch=origin.torch, transformers=origin.transformers)
+
+
+def _versions(origin: JudgeOrigin) -> dict[str, str]:
+    """What is known of the judge."""
+    return {name: value for name, value in vars(origin).items() if value}
 
 
 def read(path: Path) -> Verification:
@@ -60,7 +74,7 @@ def _verification(evidence: Evidence) -> Verification:
         digest=str(subject["digest"]),
         layers=str(origin["layers"]),
         verdicts=evidence.verdicts,
-        origin=JudgeOrigin(*(str(origin[name]) for name in ("torch", "transformers", "date", "command"))),
+        origin=JudgeOrigin(**{field.name: str(origin.get(field.name, "")) for field in fields(JudgeOrigin)}),
         judged_as=tuple(evidence.header["judged_as"]),
     )
 

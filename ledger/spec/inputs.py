@@ -20,7 +20,12 @@ from ledger.spec.rules.table import RULES, check_rules
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
-LABELS = ("name", "title", "aliases", "architecture", "date", "source", DEFAULTS)  # of a part: no inputs of its books
+JUDGE = "judge"  # of a stack: what a plan is compared with
+LABELS = (
+    *("name", "title", "aliases", "architecture", "date", "source"),
+    DEFAULTS,
+    JUDGE,
+)  # no inputs of a part's books
 ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats)  # one choice, whatever it is made of
 UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
 UNREAD = (

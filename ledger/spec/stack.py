@@ -359,6 +359,12 @@ class Stack:
         quantity("1", greatest=1, zero=True),
         "Share of a hidden transfer's time that the compute beside it loses.",
     ] = 0.0
+    judge: Annotated[
+        str,
+        Choice("pytorch", "megatron-core"),
+        "What `ledger verify` asks about plans of this software: PyTorch with transformers' models, or the framework "
+        "itself. No figure of a plan depends on it.",
+    ] = "pytorch"
     source: str = ""
 
     @classmethod

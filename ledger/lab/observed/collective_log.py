@@ -21,7 +21,10 @@ OPERATORS = {
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
     "all_reduce": "all_reduce",
+    "allgather_": "all_gather",
+    "reduce_scatter_": "reduce_scatter",
     "all_to_all_single": "all_to_all",
+    "alltoall_base_": "all_to_all",
     "send": "send",
 }
 
@@ -44,7 +47,7 @@ class CollectiveLog(TorchDispatchMode):  # type: ignore[misc]  # torch's types a
         result = func(*args, **(kwargs or {}))
         kind = OPERATORS.get(func.__name__.split(".")[0])
         if kind is not None and func.namespace in ("c10d", "_c10d_functional"):
-            key = (_kind(kind, args), self.axes[_group_name(args)], self.phase())
+            key = (_kind(kind, args), self.axes[group_name(args)], self.phase())
             self.counts[key] += 1
             self.bytes[key] += _larger_side(args, result)
         return result
@@ -61,7 +64,7 @@ def _kind(kind: str, args: tuple[Any, ...]) -> str:
     return "send" if alone else kind
 
 
-def _group_name(args: tuple[Any, ...]) -> str:
+def group_name(args: tuple[Any, ...]) -> str:
     """The name of the process group among a collective's arguments; functional ones carry it as their last text."""
     for argument in args:
         if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):  # noqa: SLF001
@@ -70,6 +73,10 @@ def _group_name(args: tuple[Any, ...]) -> str:
 
 
 def _larger_side(args: tuple[Any, ...], result: Any) -> int:
-    """Bytes of the larger side: a gather's output, a reduction's input."""
-    leaves = torch.utils._pytree.tree_leaves((args, result))  # noqa: SLF001  # has no public name
-    return max(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor))
+    """Bytes of the larger side: a gather's output, a reduction's input; of a list of parts, all of them."""
+    return max(_bytes(side) for side in (*args, result))
+
+
+def _bytes(side: Any) -> int:
+    leaves = torch.utils._pytree.tree_leaves(side)  # noqa: SLF001  # has no public name
+    return sum(int(leaf.nbytes) for leaf in leaves if isinstance(leaf, Tensor))

@@ -11,7 +11,7 @@ from ledger.lab.markdown import MadeSection, table
 DERIVATIONS = MadeSection(
     "<!-- derivations: made by `make accuracy` from specs/evidence/derivations -->", "<!-- end of derivations -->"
 )
-COUNTS = ("parameters", "flops.", "saved.", "comm.")
+COUNTS = ("parameters", "flops.", "saved.", "standing.", "comm.")
 PEAKS = ("memory.static", "memory.after_forward", "memory.forward", "memory.backward", "memory.optimizer")
 HEAD = ("plan", "counts", "static", "after forward", "forward peak", "backward peak", "optimizer peak", "in the layers")
 
@@ -30,7 +30,7 @@ def _summary(found: Sequence[Verification]) -> Iterator[str]:
     verdicts = [verdict for one in found for verdict in one.verdicts]
     checked = [verdict for verdict in verdicts if verdict.status != UNCHECKED]
     equal = sum(verdict.status in ("equal", "explained") for verdict in checked)
-    judges = sorted({f"torch {one.origin.torch}, transformers {one.origin.transformers}" for one in found})
+    judges = sorted({one.origin.versions for one in found})
     dates = sorted({one.origin.date for one in found})
     if not found:
         yield "Nothing is recorded.\n"
@@ -40,7 +40,7 @@ def _summary(found: Sequence[Verification]) -> Iterator[str]:
         f"away; {sum(not verdict.agrees for verdict in checked)} disagree. Judged by {'; '.join(judges)}, "
         f"{' to '.join(dates[:: max(1, len(dates) - 1)])}. A cell of memory is what is left of predicted minus found, "
         "relative to found: 0 is equality to the byte. "
-        "`counts` are parameters, FLOPs, saved bytes and collectives.\n"
+        "`counts` are parameters, FLOPs, saved bytes, bytes between steps and collectives.\n"
     )
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from ledger.books.compiled_roles import CompiledRole, Whole, compile_roles, whole
 from ledger.books.entries import Entry, Lifetime
-from ledger.books.memory.passing import standing
+from ledger.books.memory.passing import standing as is_standing
 from ledger.books.resources import stock
 from ledger.books.results import Compiled, Moment
 from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT
@@ -69,12 +69,34 @@ def memory(compiled: Compiled) -> Figures:
     """Bytes one device holds at each moment of a step; the plan's devices all play one role."""
     (book,) = compile_roles(compiled.plan, roles(compiled.plan))
     (role,) = compiled.roles
-    return {"after forward": _between(book), **moments(book, role.moments)}
+    return {"after forward": after_forward(book), **moments(book, role.moments)}
+
+
+def standing(book: CompiledRole, kind: str) -> int:
+    """Bytes of one kind of stock that a device of a role holds all the time: `weights`, `gradients`, `master`."""
+    alive = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock(kind))
+    return sum(int(book.value(entry.amount * entry.times)) for entry in alive)
+
+
+def parameters_held(book: CompiledRole, size: int) -> int:
+    """Parameters of a device of a role, which keeps them in `size` bytes each; copies in other formats are none."""
+    alive = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("weights"))
+    own = (entry for entry in alive if str(entry.account).endswith((".weight", ".bias")))
+    return sum(int(book.value(entry.amount * entry.times)) for entry in own) // size
+
+
+def saved_layers(book: CompiledRole) -> Figures:
+    """Bytes that a layer of each group of a role saves in one micro-batch, under the plan's recomputation."""
+    return {
+        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if not is_standing(tensor)))
+        for unit in book.program.units
+        if unit.name not in ENDS
+    }
 
 
 def moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
-    return {"static": _lasting(book, *book.line.names) - _gradients(book), **_moments(found)}
+    return {"static": _lasting(book, *book.line.names) - standing(book, "gradients"), **_moments(found)}
 
 
 def _moments(found: Sequence[Moment]) -> Figures:
@@ -103,16 +125,10 @@ def _alive(book: CompiledRole, moments: Sequence[str]) -> Iterator[tuple[Entry, 
             yield entry, when
 
 
-def _gradients(book: CompiledRole) -> int:
-    """Bytes of gradients that are there all the time, from the second micro-batch on."""
-    there = (entry for entry, _ in _alive(book, book.line.names) if entry.resource == stock("gradients"))
-    return sum(int(book.value(entry.amount * entry.times)) for entry in there)
-
-
-def _between(book: CompiledRole) -> int:
+def after_forward(book: CompiledRole) -> int:
     """Bytes alive when forward is over: what the loss saves, and all that is there before and after it."""
     loss = [unit for unit in book.program.units if unit.name in (OUTPUT, LOSS)][-1]
-    saved = (tensor for tensor in loss.kept.saved if not standing(tensor))
+    saved = (tensor for tensor in loss.kept.saved if not is_standing(tensor))
     own = sum(book.value(tensor.bytes()) for tensor in saved)
     forward, backward = f"forward/{loss.name}", f"backward/{loss.name}"
     return _lasting(book, forward, backward) + int(own) + _gathered(book, forward, backward)

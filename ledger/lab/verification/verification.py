@@ -9,6 +9,9 @@ from fractions import Fraction
 from importlib.metadata import version
 
 from ledger.evidence.verification import JudgeOrigin, Verification
+from ledger.lab.judges.protocol import FrameworkJudge
+from ledger.lab.judges.table import framework_of
+from ledger.lab.verification import frameworks
 from ledger.lab.verification.checks import verdicts
 from ledger.lab.verification.depth import FEW, Sample, cut, samples
 from ledger.model.gradients import copied_to_buckets
@@ -24,7 +27,10 @@ class Depth:
 
 
 def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], None]) -> Verification:
-    """Every figure of `plan` that PyTorch can find, beside the ledger's."""
+    """Every figure of `plan` that its judge can find, beside the ledger's: PyTorch, or the framework of its stack."""
+    framework = framework_of(plan)
+    if framework is not None:
+        return _before(framework, plan if depth.layers is None else cut(plan, depth.layers), command, progress)
     asked, notes = judged(plan if depth.layers is None else cut(plan, depth.layers))
     runs = depths(asked, depth)
     if plan.recompute.policy != "none":
@@ -36,9 +42,29 @@ def verify(plan: Plan, depth: Depth, command: str, progress: Callable[[str], Non
         digest=plan.digest,
         layers=said(asked, runs, depth),
         verdicts=tuple(verdicts(asked, runs, progress)),
-        origin=JudgeOrigin(version("torch"), version("transformers"), datetime.now(UTC).date().isoformat(), command),
+        origin=_origin(command),
         judged_as=tuple(notes),
     )
+
+
+def _before(judge: FrameworkJudge, plan: Plan, command: str, progress: Callable[[str], None]) -> Verification:
+    """The same before a framework, which runs every layer."""
+    return Verification(
+        name=plan.name,
+        title=plan.title,
+        model=plan.model.title,
+        digest=plan.digest,
+        layers=f"{counted(sum(group.repeat for group in plan.model.groups))} ran",
+        verdicts=tuple(frameworks.verdicts(plan, judge, progress)),
+        origin=_origin(command, judge),
+        judged_as=judge.notes(plan),
+    )
+
+
+def _origin(command: str, judge: FrameworkJudge | None = None) -> JudgeOrigin:
+    """What judges here and now."""
+    day = datetime.now(UTC).date().isoformat()
+    return JudgeOrigin(version("torch"), version("transformers"), day, command, judge.origin if judge else "")
 
 
 def depths(plan: Plan, depth: Depth) -> tuple[Sample, ...]:

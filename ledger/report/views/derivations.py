@@ -70,12 +70,12 @@ def _sentence(record: Verification, subject: str) -> str:
     parts += [f"{counts[DIFFERS]} disagree"] if counts[DIFFERS] else []
     parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []
     far = f" The largest difference, causes included, is {numbers.shift(furthest.error)}." if furthest else ""
-    return f"{subject} were checked against PyTorch {record.origin.torch}: {'; '.join(parts)}.{far}"
+    return f"{subject} were checked against {record.origin.judge}: {'; '.join(parts)}.{far}"
 
 
 def _table(record: Verification) -> Table:
     rows = tuple(_row(verdict) for verdict in record.verdicts)
-    return Table(f"Derivations against PyTorch {record.origin.torch}", COLUMNS, rows, PRINTED)
+    return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED)
 
 
 def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:

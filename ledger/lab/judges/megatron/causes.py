@@ -1,0 +1,115 @@
+"""Named causes for which Megatron-Core holds other bytes than the ledger says, each worked out from the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ledger.evidence.verdicts import KnownDifference
+from ledger.model.schedule import Role
+from ledger.spec.plan import Plan
+
+INDEX = 8  # bytes of an int64
+WIDE = 4  # bytes of an fp32
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A moment of the step of one role."""
+
+    plan: Plan
+    role: Role
+    moment: str
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank."""
+        return self.plan.run.micro_batch * self.length
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence on one rank."""
+        return self.plan.run.seq_len // self.plan.parallelism.context
+
+    @property
+    def first(self) -> bool:
+        """Whether the role has the embedding."""
+        return self.role.first
+
+    @property
+    def forward(self) -> bool:
+        """Whether the forward pass runs."""
+        return self.moment.startswith("forward/")
+
+    @property
+    def rotated(self) -> int:
+        """Width of what attention rotates of a head."""
+        attention = self.plan.model.groups[0].attention
+        return attention.rope_head_dim or attention.rotary_dim
+
+
+def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
+    """What explains part of found minus predicted at one moment."""
+    at = Instant(plan, role, moment)
+    for name, amount in CAUSES.items():
+        yield KnownDifference(name, amount(at))
+
+
+def _token_ids(at: Instant) -> int:
+    """The ledger has them all the time; each micro-batch brings its own."""
+    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
+
+
+def _inputs(at: Instant) -> int:
+    """Positions, labels, and the ids that a part of the vocabulary has are there while forward runs."""
+    if not at.forward:
+        return 0
+    if not at.first:
+        return INDEX * at.tokens if at.role.last else 0
+    return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
+
+
+def _mask(at: Instant) -> int:
+    """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
+    if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
+        return 0
+    flying = int(at.role.in_flight) - (at.moment == "backward/input")
+    return at.tokens * flying
+
+
+def _tables(at: Instant) -> int:
+    """The table of rotations is made once and kept; the ledger has it while layers run."""
+    kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
+    return WIDE * at.length * at.rotated if kept else 0
+
+
+def _lists(at: Instant) -> int:
+    """A rotary embedding keeps a list of frequencies, attention where each sequence begins, if there are several.
+
+    Context parallelism keeps which two parts of the sequence each rank has.
+    """
+    sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
+    begins = WIDE * (sequences + 1) if sequences > 1 else 0
+    return WIDE * (at.rotated // 2) + begins + (2 * INDEX * ranks if ranks > 1 else 0)
+
+
+def _loss(at: Instant) -> int:
+    """Beside what is gathered the loss has its own three statistics of a token, and the token's loss.
+
+    transformer_engine/pytorch/triton/cross_entropy.py. Labels of several sequences are copied, sequence first.
+    """
+    if at.moment != "forward/loss" or not at.role.last or at.plan.kernels.loss != "fused":
+        return 0
+    copied = INDEX * at.tokens if at.plan.run.micro_batch > 1 else 0
+    return 4 * WIDE * at.tokens + copied
+
+
+BETWEEN = ("static", "optimizer")
+CAUSES: Mapping[str, Callable[[Instant], int]] = {
+    "token ids, which come with a micro-batch": _token_ids,
+    "positions, labels and ids of a part of the vocabulary": _inputs,
+    "which tokens another part of the vocabulary has": _mask,
+    "the table of rotations, which is kept": _tables,
+    "frequencies of rotations, lengths and parts of sequences": _lists,
+    "statistics of each token's loss": _loss,
+}

@@ -1,0 +1,53 @@
+"""What a framework that judges plans is asked, and where its answers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.rank_figures import RankFigures
+from ledger.model.schedule import Role
+from ledger.spec.plan import Plan
+
+REQUIREMENTS = "requirements/judges.txt"
+
+
+@dataclass(frozen=True)
+class FrameworkJudge:
+    """A training framework: `refusal` says why it cannot be asked about a plan, `judge` runs the rank of a stage.
+
+    `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
+    what it holds at a moment of a role's step and no plan states.
+    """
+
+    title: str
+    packages: tuple[str, ...]
+    refusal: Callable[[Plan], str]
+    judge: Callable[[Plan, int], RankFigures]
+    notes: Callable[[Plan], tuple[str, ...]]
+    causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Its packages that are not installed."""
+        return tuple(name for name in self.packages if not _version(name))
+
+    @property
+    def origin(self) -> str:
+        """Its packages with their versions."""
+        return ", ".join(f"{name} {_version(name)}" for name in self.packages)
+
+    def unavailable(self) -> str:
+        """Why nothing can be asked of it here, and what to type; empty where it is installed."""
+        if not self.missing:
+            return ""
+        return f"{', '.join(self.missing)} not installed: `pip install --no-deps -r {REQUIREMENTS}`"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

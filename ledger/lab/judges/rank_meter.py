@@ -1,0 +1,73 @@
+"""A meter of a rank's storages that knows quantised tensors, and kernels that a compiler makes of many.
+
+Imports torch at its top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._pytree import tree_leaves
+
+from ledger.lab.observed.storage_meter import StorageMeter
+
+NUMBER = 8  # bytes of an int64
+
+
+class RankMeter(StorageMeter):
+    """Counts what a rank holds; of a tensor that wraps quantised data, the data. Single numbers are left out."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.pauses = 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within, what operators make is not counted."""
+        self.pauses += 1
+        try:
+            yield
+        finally:
+            self.pauses -= 1
+
+    def _record(self, identity: int, size: int | None) -> None:
+        super()._record(identity, 0 if size is not None and size <= NUMBER else size)
+
+    def watch(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count the storages of `tensors` from now until they are freed."""
+        if not self.pauses:
+            super().watch(part for tensor in tensors for part in parts(tensor))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {})) if self.pauses else super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def parts(tensor: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors that have storages of their own: a quantised one wraps its data, and has a nominal dtype."""
+    if not hasattr(tensor, "_quantizer"):
+        return (tensor,)
+    return tuple(part for part in vars(tensor).values() if isinstance(part, torch.Tensor))
+
+
+def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as a compiler fuses it: nothing that it makes for itself alone is allocated."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
+        with ExitStack() as paused:
+            for meter in meters:
+                paused.enter_context(meter.paused())
+            result = function(*args, **kwargs)
+        for meter in meters:
+            meter.watch(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        return result
+
+    return run

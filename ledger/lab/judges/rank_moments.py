@@ -1,0 +1,20 @@
+"""Moments of a framework's step, also where layers are rebuilt by a function of the framework's own.
+
+Imports torch at its top.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ledger.lab.observed.step_moments import BACKWARD, StepMoments
+
+
+class RankMoments(StepMoments):
+    """A layer that runs while backward does is rebuilt, which is the beginning of its backward pass."""
+
+    def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.phase == BACKWARD:
+            self.meter.enter(self.moment_name(BACKWARD, index))
+            return
+        super()._layer_begins(index, _, args, kwargs)

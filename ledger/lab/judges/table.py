@@ -1,0 +1,16 @@
+"""The frameworks that judge plans, by the name that a stack has for its judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.lab.judges.megatron.judge import MEGATRON
+from ledger.lab.judges.protocol import FrameworkJudge
+from ledger.spec.plan import Plan
+
+FRAMEWORKS: Mapping[str, FrameworkJudge] = {"megatron-core": MEGATRON}
+
+
+def framework_of(plan: Plan) -> FrameworkJudge | None:
+    """The framework that judges a plan; None where PyTorch does."""
+    return FRAMEWORKS.get(plan.stack.judge)
