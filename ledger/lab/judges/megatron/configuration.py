@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ledger.model.schedule import order
+from ledger.model.schedule import micro_batches, order
 from ledger.spec.plan import Group, Plan, Recompute
 from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 from ledger.spec.stages import chunks
@@ -252,6 +252,8 @@ def _layout(plan: Plan) -> str:
         return "parallelism.sequence = save_gathered: Transformer Engine gathers again in backward"
     if layout.scheduled not in ("1f1b", "interleaved"):
         return f"parallelism.schedule = {layout.scheduled}: Megatron-Core has 1F1B, also interleaved"
+    if layout.interleave > 1 and micro_batches(plan) % layout.pipeline:
+        return f"parallelism.interleave = {layout.interleave}: its micro-batches come in rounds of all stages"
     if plan.model.tied and layout.pipeline > 1:
         return "model.embedding.tied with a pipeline: the judge's stages share no weights"
     return ""
