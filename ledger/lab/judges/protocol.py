@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.model.schedule import Role
@@ -19,7 +20,8 @@ class FrameworkJudge:
     """A training framework: `refusal` says why it cannot be asked about a plan, `judge` runs the rank of a stage.
 
     `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
-    what it holds at a moment of a role's step and no plan states.
+    what it holds at a moment of a role's step and no plan states. `calls`: by figure, how many collectives it makes of
+    those of the ledger.
     """
 
     title: str
@@ -28,6 +30,7 @@ class FrameworkJudge:
     judge: Callable[[Plan, int], RankFigures]
     notes: Callable[[Plan], tuple[str, ...]]
     causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
+    calls: Callable[[Plan, CompiledRole, Mapping[str, int]], Mapping[str, KnownDifference]]
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ def compared(
     """One rank's figures beside those of its role."""
     yield from _held_between_steps(compiled.plan, book, figures)
     yield from _saved(compiled.plan, book, figures)
-    yield from _sent(compiled, book, figures)
+    yield from _sent(compiled, book, figures, judge)
     yield from _moments(compiled, book, figures.step, judge)
 
 
@@ -77,7 +77,9 @@ def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[Com
         yield ComparedFigure(f"saved.{group}", "B", mine.get(group, 0), found, EXACT)
 
 
-def _sent(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+def _sent(
+    compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
+) -> Iterator[ComparedFigure]:
     """Collectives of each kind by axis and pass."""
     mine = predicted.collectives(compiled, book.role.name)
     theirs = {
@@ -85,8 +87,10 @@ def _sent(compiled: Compiled, book: CompiledRole, figures: RankFigures) -> Itera
         for calls in figures.step.collectives
         for name, amount in (("count", calls.count), ("bytes", calls.bytes))
     }
+    known = judge.calls(compiled.plan, book, mine)
     for name in sorted({*mine, *theirs}):
-        yield ComparedFigure(name, unit(name), mine.get(name, 0), theirs.get(name, 0), EXACT)
+        causes = (known[name],) if name in known and known[name].amount else ()
+        yield ComparedFigure(name, unit(name), mine.get(name, 0), theirs.get(name, 0), EXACT, causes=causes)
 
 
 def _moments(

@@ -104,6 +104,17 @@ def _loss(at: Instant) -> int:
     return 4 * WIDE * at.tokens + copied
 
 
+def _head(at: Instant) -> int:
+    """Where the gradient of the head's input is scattered, its share is there before, and the head's input still is.
+
+    megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward.
+    """
+    layout = at.plan.parallelism
+    if at.moment != "backward/loss" or not at.role.last or layout.tensor == 1 or layout.sequence == "off":
+        return 0
+    return 2 * 2 * at.tokens // layout.tensor * at.plan.model.d_model
+
+
 BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
@@ -112,4 +123,5 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "the table of rotations, which is kept": _tables,
     "frequencies of rotations, lengths and parts of sequences": _lists,
     "statistics of each token's loss": _loss,
+    "the share of the head's gradient before it is scattered, and the head's input": _head,
 }

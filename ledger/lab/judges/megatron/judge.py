@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.lab.judges.megatron.calls import calls
 from ledger.lab.judges.megatron.causes import causes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal
 from ledger.lab.judges.protocol import FrameworkJudge
@@ -50,4 +51,5 @@ MEGATRON = FrameworkJudge(
     judge=ask,
     notes=notes,
     causes=causes,
+    calls=calls,
 )
