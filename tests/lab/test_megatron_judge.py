@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ledger.evidence.verification_records import every, folder
+from ledger.lab.judges.megatron.calls import filled
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal, transformer
 from ledger.lab.judges.megatron.judge import MEGATRON
 from ledger.lab.judges.protocol import REQUIREMENTS
@@ -283,3 +284,10 @@ def test_recipes_have_transformer_engines_names(precision: str, recipe: str) -> 
     assert found.precision.matmul is not None
     assert recipe_name(found.precision.matmul) == recipe
     assert transformer(found)["fp8"] == ("hybrid" if text["matmul"].get("gradient") == "fp8_e5m2" else "e4m3")
+
+
+def test_a_bucket_is_full_once_it_holds_enough() -> None:
+    """Parameters come as backward has their gradients; what is left at the end is a bucket too."""
+    assert filled([50, 10, 20, 15, 3], least=40) == 3
+    assert filled([50, 10, 20, 15], least=40) == 2
+    assert filled([], least=40) == 0
