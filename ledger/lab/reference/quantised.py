@@ -9,7 +9,7 @@ values. torch._scaled_mm itself checks layouts, and how many scales there are. I
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -105,6 +105,9 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         return of_input, of_weight, towards.sum(0) if ctx.bias else None, None
 
 
+LAST_OF_ATTENTION = ("o_proj", "out_proj")  # as transformers names it
+
+
 class QuantisedLinear(nn.Module):  # type: ignore[misc]  # torch's types are not followed
     """A linear layer under a recipe, with the weights of the one it replaces."""
 
@@ -158,11 +161,14 @@ def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None
         raise NoReferenceError("fp8 layers are built for recipes that keep the head, and nothing else but routers")
     if recipe.layouts == "one":
         raise NoReferenceError("torch._scaled_mm multiplies one layout only: a second copy is needed")
+    if set(recipe.quantised_again) - {"attention/out"}:
+        raise NoReferenceError("of fp8 layers only attention's last one quantises its input again in backward")
+    again = replace(recipe, saves="original") if recipe.quantised_again else recipe
     found = 0
     for parent in layers.modules():
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, QuantisedLinear(child, recipe))
+                setattr(parent, name, QuantisedLinear(child, again if name in LAST_OF_ATTENTION else recipe))
                 found += 1
     if not found:
         raise NoReferenceError(f"{type(built).__name__} has no nn.Linear to quantise")
