@@ -87,6 +87,10 @@ def weights_and_policy(case: Sequence[Any]) -> frozenset[Hashable]:
     return frozenset({model, policy, *parted(train), *adapted})
 
 
+# Adapters with dropout in a layer that is rebuilt whole: the ledger is so much short of the peak, at most.
+DROPPED = 0.005
+
+
 def peak(model: str, depth: Judged) -> float:
     """How far the fullest moment may be off."""
     return (CUT_PEAK if depth == "cut" else PEAK)[model]
@@ -151,7 +155,8 @@ def test_frozen_weights(model: str, train: Any, policy: str, depth: Judged) -> N
     agrees_on_what_is_kept(step)
     mine, found = step.again()
     assert mine == found
-    agrees_on_the_peak(step, peak(model, depth))
+    drops = "dropout" in train.get("lora", {})
+    agrees_on_the_peak(step, max(peak(model, depth), DROPPED if drops and policy == "full" else 0.0))
     agrees_on_the_peak(step, 1e-4, "optimizer")
     if policy == "none":
         counted = step.flops()
