@@ -132,7 +132,7 @@ def bounds(time: StepTime) -> Totals:
 
 
 def rates(plan: Plan, step: Amount) -> Totals:
-    """Tokens a second."""
+    """Tokens a second of the whole job, and of each device, from the seconds of a step."""
     rate = plan.run.global_batch * plan.run.seq_len / step
     yield "tokens_per_second", rate
     yield "tokens_per_second_per_device", rate / plan.cluster.devices

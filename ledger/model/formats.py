@@ -66,16 +66,21 @@ def scale_bytes(dtype: str, weight: Tensor) -> Iterator[sympy.Expr]:
 
     A last, short block has a scale too. Of experts that are one tensor, each is a matrix.
     """
-    matrices = product(*[weight.local(dim) for dim in weight.dims if dim.name == "experts"])
+    number_of = matrices(weight)
     rows = product(*[weight.local(dim) for dim in weight.dims[: weight.lead]])
     for scales in dtypes.DTYPES[dtype].scales:
         if scales.block == dtypes.WHOLE:
-            number = matrices
+            number = number_of
         elif scales.block == dtypes.ROW:
             number = rows
         else:
-            number = product(matrices, CeilDiv(weight.elements() / matrices, scales.block))
+            number = product(number_of, CeilDiv(weight.elements() / number_of, scales.block))
         yield sized(scales.dtype, product(scales.count, number))
+
+
+def matrices(weight: Tensor) -> sympy.Expr:
+    """How many matrices a weight is on one device: one for each of its experts, or one."""
+    return product(*[weight.local(dim) for dim in weight.dims if dim.name == "experts"])
 
 
 def first_scales(dtype: str, weight: Tensor) -> sympy.Expr:

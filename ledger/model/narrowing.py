@@ -88,10 +88,8 @@ def _gathered(tape: Tape, plain: Contraction, recipe: Recipe, held: Tensor, whol
     One scale a tensor serves rows and columns, so backward gathers the same bytes again and turns them; else the
     share's columns are kept, and gathered in backward (Transformer Engine, module/layernorm_linear.py).
     """
-    left, axis = (
-        plain.inputs[0],
-        next(axis for pair in held.split if pair not in plain.inputs[0].split for axis in pair[1:]),
-    )
+    left = plain.inputs[0]
+    axis = next(axis for name, axis in held.split if (name, axis) not in left.split)
     share = _operands(replace(plain, inputs=(held, *plain.inputs[1:])), recipe, shared=True)[0]
     turned = recipe.activation_block == WHOLE_TENSOR
     _write(tape, held, share, recipe, both=not turned)

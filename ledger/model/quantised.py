@@ -115,11 +115,9 @@ class Quantised(Contraction):
     @property
     def gathered_again(self) -> Tensor:
         """What backward gathers where a share was kept: rows, or the columns that it multiplies."""
-        return (
-            next((t for t in self.narrow[0].both() if self.share and t.scales == self.share[0].scales), self.inputs[0])
-            if self.narrow
-            else self.inputs[0]
-        )
+        if not self.share or not self.narrow:
+            return self.inputs[0]
+        return next(tensor for tensor in self.narrow[0].both() if tensor.scales == self.share[0].scales)
 
     def of(self, originals: tuple[Tensor, ...]) -> Quantised:
         """The same product of other originals."""

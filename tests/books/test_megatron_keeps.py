@@ -59,7 +59,7 @@ def stocks(one: Compiled, ending: str) -> dict[str, int]:
 def test_products_that_add_leave_only_what_no_product_gives_to_be_added() -> None:
     """A kernel still adds gradients of norms and of the lookup, in bf16 to fp32: ten bytes a value."""
     plain, fused = (kernels(compiled({"accumulation": way}), "weights/accumulate") for way in ("add", "fused"))
-    assert plain.keys() > fused.keys() or plain.keys() == fused.keys()
+    assert plain.keys() >= fused.keys()
     assert fused["decoder/weights/accumulate"].bytes == 10 * 2 * D
     assert plain["decoder/weights/accumulate"].bytes > 100 * fused["decoder/weights/accumulate"].bytes
 

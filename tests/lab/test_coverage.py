@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ledger.books import time
+from ledger.lab.score.__main__ import coverage
 from ledger.lab.score.coverage import (
     Missed,
     by_knowledge,
@@ -57,6 +60,25 @@ def test_less_is_never_known_better() -> None:
     assert by_knowledge([*known, *unknown])[time.UNKNOWN].keys() == {"e", "f", "g"}
 
 
+def test_without_runs_it_says_so() -> None:
+    """A table of which nothing counts has no ends."""
+    assert list(coverage_lines(())) == ["no row has a step time that counts"]
+
+
+@pytest.mark.parametrize("content", [None, "", "id,hardware\n"])
+def test_a_table_that_cannot_be_read_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    """Missing, empty, or without the columns of a row: a message with its place, and exit code 2."""
+    file = tmp_path / "runs.csv"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(SystemExit) as caught:
+        coverage([str(file)])
+    assert caught.value.code == 2
+    assert "runs.csv" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def of_library() -> tuple[Missed, ...]:
     """The runs that the library carries."""
@@ -64,9 +86,9 @@ def of_library() -> tuple[Missed, ...]:
 
 
 def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, ...]) -> None:
-    """As stated, and as sources that were left out give it."""
+    """As it is printed, and as sources that were left out give it."""
     rows = list(covered(of_library))
-    for counts in ([row.stated for row in rows], [row.left_out for row in rows]):
+    for counts in ([row.printed for row in rows], [row.left_out for row in rows]):
         assert sum(counts) / sum(row.runs for row in rows) >= 0.75
     assert any("of runs lie within" in line for line in coverage_lines(of_library))
 

@@ -69,8 +69,8 @@ def test_the_band_says_what_it_is_made_of(compiled: Compiled) -> None:
     wider = widened(plan, compiled.totals)
     assert hypot(INTERVALS[UNKNOWN].high - 1, wider) == pytest.approx(0.8)
     told = whole_runs(Report(compiled, runs=(SLOW,))).notes[1]
-    assert "holds 80 of 100 published runs" in told
-    assert "of stacks that had never been scored; the errors of this device's prices widen it by" in told
+    assert "held 80 of 100 published runs of stacks that had never been scored" in told
+    assert "left out in turn; the errors of this device's prices widen it by" in told
     scored = replace(compiled, plan=replace(plan, stack=replace(plan.stack, scored_on=(plan.accelerator.name,))))
     assert "of the same stack on the same device" in whole_runs(Report(scored, runs=(SLOW,))).notes[1]
 

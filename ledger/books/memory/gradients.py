@@ -11,15 +11,13 @@ from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
-from ledger.model.formats import stored_dtype, trained_dtype
+from ledger.model.formats import matrices, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
 from ledger.model.units import Unit
-
-EXPERTS = "experts"  # the dim that weights of experts have beside those of a matrix
 
 
 def gradients(moments: Moments) -> Iterator[Entry]:
@@ -48,11 +46,10 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
         for operation in unit.backward:
             if operation.adds_to:
                 source, weight = operation.inputs[0], weights[operation.output.name]
-                read = product(
-                    *(weight.local(dim) for dim in weight.dims if dim in source.dims and dim.name != EXPERTS)
-                )
+                alike = matrices(weight)
+                read = product(*(weight.local(dim) for dim in weight.dims if dim in source.dims)) / alike
                 key = source.name, read
-                modules[key] = modules.get(key, ZERO) + _of_one(weight)
+                modules[key] = modules.get(key, ZERO) + weight.elements() / alike
         for (name, read), elements in modules.items():
             if (elements, read) not in seen:
                 seen.add((elements, read))
@@ -79,11 +76,6 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     if copied_to_buckets(plan):
         why = "buckets that are reduced: a second copy of all gradients"
         yield from posted(line, replace(cause, state="bucket"), "gradients", whole, always(unit.count), why)
-
-
-def _of_one(weight: Tensor) -> sympy.Expr:
-    """Elements of a weight; of experts', those of one, since each has a weight of its own."""
-    return product(*(weight.local(dim) for dim in weight.dims if dim.name != EXPERTS))
 
 
 def _looked_up(moments: Moments) -> frozenset[str]:

@@ -6,6 +6,7 @@ Of those that it carries; `coverage` of tables, where any is named.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ledger.evidence.published_runs import predictions_path
@@ -17,6 +18,18 @@ from ledger.lab.score.library_runs import library_rows, predictions, table_text
 from ledger.lab.score.matmul_level import level_lines, trials
 from ledger.lab.score.predictions import predict_rows
 from ledger.spec.library import default_library
+from ledger.spec.problems import SpecError
+
+
+def coverage(files: Sequence[str]) -> None:
+    """Prints how often measured steps lie within the interval; exits with 2 where a table cannot be read."""
+    try:
+        tables = [read_table(Path(file), NEEDED_COLUMNS) for file in files] or [library_rows()]
+    except (SpecError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from None
+    rows = (row for table in tables for row in predict_rows(table, default_library()))
+    sys.stdout.writelines(f"{line}\n" for line in coverage_lines(missed(rows)))
 
 
 def main() -> None:
@@ -25,9 +38,7 @@ def main() -> None:
         sys.stdout.writelines(f"{line}\n" for line in ablation_lines())
         return
     if sys.argv[1:2] == ["coverage"]:
-        tables = [read_table(Path(file), NEEDED_COLUMNS) for file in sys.argv[2:]] or [library_rows()]
-        rows = (row for table in tables for row in predict_rows(table, default_library()))
-        sys.stdout.writelines(f"{line}\n" for line in coverage_lines(missed(rows)))
+        coverage(sys.argv[2:])
         return
     if sys.argv[1:] == ["constants"]:
         sys.stdout.writelines(f"{line}\n" for line in level_lines(trials()))

@@ -11,29 +11,37 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ledger.books.time import ELSEWHERE, INTERVALS, MEASURED, UNKNOWN, Interval
+from ledger.books.time import ELSEWHERE, MEASURED, UNKNOWN, Interval
 from ledger.lab.score.rows import ScoreRow
 
 KNOWN = (MEASURED, ELSEWHERE, UNKNOWN)
 WITHIN = 0.80  # of runs, between the two ends
+FEW = 3  # sources, below which those of better known software stand in
 
 
 @dataclass(frozen=True)
 class Missed:
-    """A scored run: its source, stack and device, and measured seconds over predicted ones."""
+    """A scored run: its source, stack and device, measured seconds over predicted ones, and the interval printed."""
 
     source: str
     stack: str
     device: str
     ratio: float
+    printed: Interval | None = None
 
 
 def missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
     """The runs whose step time counts."""
     return tuple(
-        Missed(row.source_id, row.stack, row.device, row.measured_step / row.step)
+        Missed(
+            row.source_id,
+            row.stack,
+            row.device,
+            row.measured_step / row.step,
+            Interval(row.step_low / row.step, row.step_high / row.step),
+        )
         for row in rows
-        if row.counts_time and row.step and row.measured_step
+        if row.counts_time and row.step and row.measured_step and row.step_low and row.step_high
     )
 
 
@@ -88,17 +96,14 @@ def intervals(runs: Sequence[Missed]) -> dict[str, Interval]:
     return found
 
 
-FEW = 3  # sources, below which those of better known software stand in
-
-
 @dataclass(frozen=True)
 class Covered:
-    """A source: how many of its runs lie within the interval that all others give, and within that of the compiler."""
+    """A source: how many of its runs lie within the interval that all others give, and within the one printed."""
 
     source: str
     runs: int
     left_out: int
-    stated: int
+    printed: int
 
 
 def covered(runs: Sequence[Missed]) -> Iterator[Covered]:
@@ -106,22 +111,26 @@ def covered(runs: Sequence[Missed]) -> Iterator[Covered]:
     for source in dict.fromkeys(run.source for run in runs):
         own = [run for run in runs if run.source == source]
         others = [run for run in runs if run.source != source]
-        yield Covered(source, len(own), _inside(own, others, intervals(others)), _inside(own, others, INTERVALS))
+        given = intervals(others)
+        left_out = sum(_holds(given.get(known_as(run, others)), run) for run in own)
+        yield Covered(source, len(own), left_out, sum(_holds(run.printed, run) for run in own))
 
 
-def _inside(own: Sequence[Missed], others: Sequence[Missed], given: Mapping[str, Interval]) -> int:
-    found = ((given.get(known_as(run, others)), run.ratio) for run in own)
-    return sum(ends is not None and ends.low <= ratio <= ends.high for ends, ratio in found)
+def _holds(ends: Interval | None, run: Missed) -> bool:
+    return ends is not None and ends.low <= run.ratio <= ends.high
 
 
 def coverage_lines(runs: Sequence[Missed]) -> Iterator[str]:
     """The table by source and overall, each source weighing as much as another, then the ends by what is known."""
     rows = list(covered(runs))
-    yield f"{'source':<26} {'runs':>5} {'left out':>9} {'stated':>7}"
+    if not rows:
+        yield "no row has a step time that counts"
+        return
+    yield f"{'source':<26} {'runs':>5} {'left out':>9} {'printed':>8}"
     for row in rows:
-        yield f"{row.source:<26} {row.runs:>5} {row.left_out / row.runs:>9.0%} {row.stated / row.runs:>7.0%}"
+        yield f"{row.source:<26} {row.runs:>5} {row.left_out / row.runs:>9.0%} {row.printed / row.runs:>8.0%}"
     all_runs = sum(row.runs for row in rows)
-    for title, counts in (("left out", [row.left_out for row in rows]), ("stated", [row.stated for row in rows])):
+    for title, counts in (("left out", [row.left_out for row in rows]), ("printed", [row.printed for row in rows])):
         mean = fmean(count / row.runs for count, row in zip(counts, rows, strict=True))
         whole = sum(counts) / all_runs
         yield f"{title}: {mean:.0%} of runs lie within, a source as much as another; {whole:.0%} of all"

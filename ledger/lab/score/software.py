@@ -53,7 +53,8 @@ def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[Some
     if not name:
         near = nearest(row.source_id or row.source, list(library.names("publication")))
         raise SkippedError(
-            f"the software is not known: no `stack`, and no publication `{row.source_id or row.source}` on file; "
+            f"the software is not known: no `stack`, and no publication `{row.source_id or row.source}` on file "
+            "that names one; "
             f"`ledger list stack` has what there is, {near}"
         )
     stack = _stack(name, library)

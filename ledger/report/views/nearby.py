@@ -115,8 +115,8 @@ def _band_parts(compiled: Compiled) -> str:
     known, wider = time.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
     prices = f"; the errors of this device's prices widen it by {numbers.percent(wider)}" if wider > 0.001 else ""
     return (
-        "The band holds 80 of 100 published runs, whose source nothing was chosen by, "
-        f"{KNOWN[known]}{prices}. It ends at the roofline."
+        f"The band has the width that held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn"
+        f"{prices}. It ends at the roofline."
     )
 
 

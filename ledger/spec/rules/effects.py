@@ -102,16 +102,18 @@ def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
 
 
 def kept_names_exist(model: Model, precision: Precision, at: Places) -> Iterator[Problem]:
-    """What a recipe leaves alone is a part of some model, or a group of layers of this one."""
+    """What a recipe leaves alone, or quantises twice, is a part of some model, or a group of layers of this one."""
     recipe = precision.matmul
     if recipe is None or model.bare:
         return
     steps = [step.name for group in model.groups if group.mlp.custom for step in group.mlp.custom.steps]
     names = [*OPERATIONS, *(group.name for group in model.groups), *steps]
-    for name in recipe.keep:
-        if at.states("precision.matmul.keep") and any(part not in names for part in name.split("/")):
-            message = f"`{name}` in `keep` has no effect: no matmul of the model has this name"
-            yield Problem(at("precision.matmul.keep"), message, nearest(name, names))
+    for field, given in (("keep", recipe.keep), ("quantised_again", recipe.quantised_again)):
+        path = f"precision.matmul.{field}"
+        for name in given if at.states(path) else ():
+            if any(part not in names for part in name.split("/")):
+                message = f"`{name}` in `{field}` has no effect: no matmul of the model has this name"
+                yield Problem(at(path), message, nearest(name, names))
 
 
 def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Problem]:

@@ -6,40 +6,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.verification.causes import INDEX, WIDE, Instant
 from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
 
-INDEX = 8  # bytes of an int64
-WIDE = 4  # bytes of an fp32
-
 
 @dataclass(frozen=True)
-class Instant:
+class RoleInstant(Instant):
     """A moment of the step of one role."""
 
-    plan: Plan
     role: Role
-    moment: str
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a micro-batch on one rank."""
-        return self.plan.run.micro_batch * self.length
-
-    @property
-    def length(self) -> int:
-        """Tokens of a sequence on one rank."""
-        return self.plan.run.seq_len // self.plan.parallelism.context
 
     @property
     def first(self) -> bool:
         """Whether the role has the embedding."""
         return self.role.first
-
-    @property
-    def forward(self) -> bool:
-        """Whether the forward pass runs."""
-        return self.moment.startswith("forward/")
 
     @property
     def rotated(self) -> int:
@@ -50,17 +31,17 @@ class Instant:
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
     """What explains part of found minus predicted at one moment."""
-    at = Instant(plan, role, moment)
+    at = RoleInstant(plan, moment, role)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
 
 
-def _token_ids(at: Instant) -> int:
+def _token_ids(at: RoleInstant) -> int:
     """The ledger has them all the time; each micro-batch brings its own."""
     return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
 
 
-def _inputs(at: Instant) -> int:
+def _inputs(at: RoleInstant) -> int:
     """Positions, labels, and the ids that a part of the vocabulary has are there while forward runs."""
     if not at.forward:
         return 0
@@ -69,7 +50,7 @@ def _inputs(at: Instant) -> int:
     return INDEX * at.length + (INDEX * at.tokens if at.plan.parallelism.tensor > 1 else 0)
 
 
-def _mask(at: Instant) -> int:
+def _mask(at: RoleInstant) -> int:
     """An embedding that is split over the vocabulary saves which tokens are not its own, a byte each."""
     if not at.first or at.plan.parallelism.tensor == 1 or at.moment in BETWEEN:
         return 0
@@ -77,13 +58,13 @@ def _mask(at: Instant) -> int:
     return at.tokens * flying
 
 
-def _tables(at: Instant) -> int:
+def _tables(at: RoleInstant) -> int:
     """The table of rotations is made once and kept; the ledger has it while layers run."""
     kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
     return WIDE * at.length * at.rotated if kept else 0
 
 
-def _lists(at: Instant) -> int:
+def _lists(at: RoleInstant) -> int:
     """A rotary embedding keeps a list of frequencies, attention where each sequence begins, if there are several.
 
     Context parallelism keeps which two parts of the sequence each rank has.
@@ -93,7 +74,7 @@ def _lists(at: Instant) -> int:
     return WIDE * (at.rotated // 2) + begins + (2 * INDEX * ranks if ranks > 1 else 0)
 
 
-def _loss(at: Instant) -> int:
+def _loss(at: RoleInstant) -> int:
     """Beside what is gathered the loss has its own three statistics of a token, and the token's loss.
 
     transformer_engine/pytorch/triton/cross_entropy.py. Labels of several sequences are copied, sequence first.
@@ -104,7 +85,7 @@ def _loss(at: Instant) -> int:
     return 4 * WIDE * at.tokens + copied
 
 
-def _head(at: Instant) -> int:
+def _head(at: RoleInstant) -> int:
     """Where the gradient of the head's input is scattered, its share is there before, and the head's input still is.
 
     megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward.
@@ -116,7 +97,7 @@ def _head(at: Instant) -> int:
 
 
 BETWEEN = ("static", "optimizer")
-CAUSES: Mapping[str, Callable[[Instant], int]] = {
+CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
     "positions, labels and ids of a part of the vocabulary": _inputs,
     "which tokens another part of the vocabulary has": _mask,

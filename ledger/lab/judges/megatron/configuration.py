@@ -121,7 +121,7 @@ def _stages(plan: Plan) -> Fields:
 
 
 def _recomputed(plan: Plan) -> Fields:
-    """What is rebuilt."""
+    """Fields that say which activations of a layer backward computes again, and in how many layers."""
     recompute = plan.recompute
     if recompute.policy == "none":
         return {}
@@ -206,7 +206,7 @@ def _learned(plan: Plan) -> bool:
 
 
 def data_parallel(plan: Plan) -> Fields:
-    """Fields of DistributedDataParallelConfig."""
+    """What a plan says of gradients and shards, as fields of Megatron-Core's DistributedDataParallelConfig."""
     overlap = plan.stack.overlap
     sharded = plan.parallelism.zero == 1
     return {
@@ -219,7 +219,7 @@ def data_parallel(plan: Plan) -> Fields:
 
 
 def optimizer(plan: Plan) -> Fields:
-    """Fields of OptimizerConfig."""
+    """What a plan says of the update and its number formats, as fields of Megatron-Core's OptimizerConfig."""
     sharded = plan.parallelism.zero == 1
     return {
         "optimizer": OPTIMIZERS[plan.optimizer.name],
