@@ -16,10 +16,14 @@ from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
 
 
-def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Gradients in reverse order, inputs gathered again, sums where a value was used twice, sums over split dims."""
+def backward(forward: Sequence[Operation], *, joined: bool = False) -> tuple[Operation, ...]:
+    """Gradients in reverse order, inputs gathered again, sums where a value was used twice, sums over split dims.
+
+    `joined`: weights that multiply one input are one matrix, whose product gives the gradient of that input whole.
+    """
     found: list[Operation] = []
     apart, written = _summed_apart(forward), Counter[str]()
+    whole: set[str] = set()
     regathered: set[str] = set()
     for operation in reversed(forward):
         if not any(map(differentiable, operation.learned())):
@@ -28,18 +32,31 @@ def backward(forward: Sequence[Operation]) -> tuple[Operation, ...]:
         found.extend(_gathered_again(operation, regathered))
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
         steps = tuple(replace(step, times=operation.times) for step in new)
+        if joined and isinstance(operation, Contraction) and operation.learned()[1].role in ("weight", "cast"):
+            steps = tuple(replace(step, joined=True) if _of_input(step, operation, whole) else step for step in steps)
         if operation.times != ONE:
             found.extend(each for step in steps for each in _added(step, operation))
             found[first:] = (_belonging(step, operation) for step in found[first:])
             continue
         for step in steps:
-            numbered = tuple(_numbered(tensor, written, apart) for tensor in step.outputs)
+            numbered = step.outputs if step.joined else tuple(_numbered(t, written, apart) for t in step.outputs)
             found.append(replace(step, outputs=numbered, pieces=operation.pieces * step.pieces))
         for step in steps:  # autograd adds up when all gradients of an operation are there
-            found.extend(_summed(step, written, apart))
+            if not step.joined:
+                found.extend(_summed(step, written, apart))
         found.extend(_partial_weights(operation))
         found[first:] = (_belonging(step, operation) for step in found[first:])
     return tuple(found)
+
+
+def _of_input(step: Operation, operation: Contraction, whole: set[str]) -> bool:
+    """Whether a product adds to the gradient of an input that another part of the same matrix has given."""
+    name = operation.learned()[0].gradient.name
+    if step.output.name != name:
+        return False
+    given = name in whole
+    whole.add(name)
+    return given
 
 
 def _belonging(step: Operation, operation: Operation) -> Operation:

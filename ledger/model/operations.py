@@ -55,6 +55,7 @@ class Operation:
     block: str = ""
     purpose: Purpose = Purpose.RESULT
     forward: str = ""
+    joined: bool = False  # part of a product that another operation has begun: its result is there
     adds_to: str = ""  # dtype of a sum that is there, to which it adds its result instead of writing it
 
     @property

@@ -268,6 +268,12 @@ class Stack:
         "What splits layers: PyTorch's DTensor, or modules of the framework's own that keep the sequence outermost "
         "(Megatron-LM, nanotron).",
     ] = "dtensor"
+    projections: Annotated[
+        str,
+        Choice("apart", "joined"),
+        "Whether queries, keys and values, and gate and up, are products of a matrix each, or of one (Megatron-Core's "
+        "`linear_qkv` and `linear_fc1`): gradients of what they read need no sums then.",
+    ] = "apart"
     gathered_logits: Annotated[
         bool,
         "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
