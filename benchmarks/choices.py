@@ -155,7 +155,7 @@ THEMES: Mapping[str, Sequence[Choice]] = {
     "stack": each("stack", *library("stacks")),
     "overlap": under(
         "stack.overlap",
-        *({"tensor": kind} for kind in ("none", "weight_gradient", "matmul")),
+        *({"tensor": kind} for kind in ("none", "weight_gradient", "userbuffers", "matmul")),
         *({"data": kind} for kind in ("none", "backward", "replicas")),
         *({"gather": kind} for kind in ("none", "layer")),
         *({"expert": kind} for kind in ("none", "shared", "micro_batch")),

@@ -65,6 +65,14 @@ def _column_parallel(row: KernelTime, name: str) -> bool:
     return _over("tensor")(row, name) and name == "backward" and late
 
 
+def _input_gradient(row: KernelTime, name: str) -> bool:
+    return _over("tensor")(row, name) and row.cause.purpose is Purpose.COLUMN_INPUT_GRADIENT
+
+
+def _weight_gradient(row: KernelTime) -> bool:
+    return _of(MATMUL)(row) and row.cause.purpose is Purpose.WEIGHT_GRADIENT
+
+
 def _around_a_ring(row: KernelTime, name: str) -> bool:
     return _over("context")(row, name) and isinstance(row.kind, Transfer) and row.kind.collective == "send"
 
@@ -77,6 +85,24 @@ RULES = (
         "the matmuls of the same block (attention or MLP) and pass",
         "Transformer Engine, userbuffers: split into chunks beside the matmul that it feeds or follows",
         moved=_over("tensor"),
+        covers=_of(MATMUL),
+    ),
+    Rule(
+        "tensor",
+        "userbuffers",
+        "gradients of column-parallel inputs",
+        "the weight gradients of the same block (attention or MLP): frozen weights have none",
+        "Transformer Engine, ub_bulk_wgrad (pytorch/module/layernorm_linear.py)",
+        moved=_input_gradient,
+        covers=_weight_gradient,
+    ),
+    Rule(
+        "tensor",
+        "userbuffers",
+        "every other tensor-parallel transfer",
+        "the matmuls of the same block (attention or MLP) and pass",
+        "Transformer Engine, userbuffers: in chunks beside the matmul that it feeds or follows, and ub_bulk_dgrad",
+        moved=lambda row, name: _over("tensor")(row, name) and not _input_gradient(row, name),
         covers=_of(MATMUL),
     ),
     Rule(

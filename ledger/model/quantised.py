@@ -14,7 +14,7 @@ from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.tensors import CeilDiv, Tensor, product
-from ledger.spec.kernel_classes import QUANTISE, REDUCTION
+from ledger.spec.kernel_classes import ELEMENTWISE, QUANTISE, REDUCTION
 from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 
 FLOPS = 3  # of an element: its magnitude compared, scaled, rounded
@@ -152,16 +152,26 @@ class Quantised(Contraction):
             if self.recipe.weights == "anew":
                 yield self._again("weight", right, weights)
             operands = towards.forward[0], weights.backward[0]
-            yield self.gradient_product(f"{out}, {second} -> {first}", operands, left, "input")
+            yield from self._product(f"{out}, {second} -> {first}", operands, left, "input")
         if wanted[1]:
             if self.recipe.saves == "original":
                 yield self._again("input", left, inputs, self.parts[0])
             elif self.share and self.gathered_again == self.inputs[0]:
                 yield Quantise(f"{self.name}.turn_input", QUANTISE, self.inputs[:1], inputs.backward)
             operands = inputs.backward[0], towards.backward[0]
-            yield self.gradient_product(f"{first}, {out} -> {second}", operands, right, "weight")
+            yield from self._product(f"{first}, {out} -> {second}", operands, right, "weight")
         for bias in self.inputs[2:]:
             yield Pointwise(f"{self.name}.bias_gradient", REDUCTION, (upstream,), (bias.gradient,))
+
+    def _product(self, einsum: str, operands: tuple[Tensor, Tensor], of: Tensor, which: str) -> Iterator[Operation]:
+        """The product that gives a gradient, and what scales its result where the product itself does not."""
+        product_of = self.gradient_product(einsum, operands, of, which)
+        if self.recipe is None or self.recipe.scaled == "matmul":
+            yield product_of
+            return
+        unscaled = replace(of.gradient, name=f"{self.name}.{which}_gradient.unscaled", view_of="")
+        yield replace(product_of, outputs=(unscaled,))
+        yield Pointwise(f"{self.name}.{which}_gradient.scale", ELEMENTWISE, (unscaled,), (of.gradient,))
 
     def _sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Dims of the result that the gradient of the input contracts, and those that the weight's gradient does."""

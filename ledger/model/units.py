@@ -104,7 +104,11 @@ class Builder:
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(self._adding(backward(written, joined=self.stack.projections == "joined"), gradients), gradients, compiled=compiled)
+        steps = _kernels(
+            self._adding(backward(written, joined=self.stack.projections == "joined"), gradients),
+            gradients,
+            compiled=compiled,
+        )
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))

@@ -107,6 +107,12 @@ class Recipe:
         "Whether tensor parallelism gathers operands before or after they are quantised.",
     ] = "original"
 
+    scaled: Annotated[
+        str,
+        Choice("matmul", "after"),
+        "Where products of backward get the scales of their operands: in the matmul, or in a pass over what it wrote.",
+    ] = "matmul"
+
     @classmethod
     def from_spec(cls, given: Values) -> Recipe:
         """Gradients are quantised as the rest is, and scales are kept in fp32, where nothing else is said."""

@@ -85,9 +85,9 @@ class Overlap:
 
     tensor: Annotated[
         str,
-        Choice("none", "weight_gradient", "matmul"),
-        "Tensor-parallel communication behind the matmul it feeds or follows, or only behind the weight gradients of "
-        "backward.",
+        Choice("none", "weight_gradient", "userbuffers", "matmul"),
+        "Tensor-parallel communication behind the matmul it feeds or follows; that of column-parallel gradients behind "
+        "weight gradients, and the rest as before (`userbuffers`) or not at all (`weight_gradient`).",
     ] = "none"
     data: Annotated[
         str,

@@ -91,9 +91,24 @@ def row(cause: Cause, kind: KernelClass | Transfer, seconds: float) -> KernelTim
     return KernelTime(cause, "forward", kind, 1, 0.0, 0.0, 0.0, seconds, seconds, bound, 0.0, calibrated=True)
 
 
-def test_every_choice_has_one_rule_and_a_source() -> None:
-    """No two rows for one choice, words for each, and a stack's rules are said kind by kind."""
-    assert len({(rule.kind, rule.choice) for rule in RULES}) == len(RULES)
+def test_gradients_of_inputs_hide_behind_weight_gradients_alone_in_userbuffers() -> None:
+    """Frozen weights have none, so what column-parallel layers reduce is waited for."""
+    plan = compiled(EXPERTS, tensor="userbuffers").plan
+    scatter = row(
+        Cause("moe", "up", "mlp", purpose=Purpose.COLUMN_INPUT_GRADIENT),
+        Transfer("reduce_scatter", "tensor", "tensor"),
+        2.0,
+    )
+    gather = row(Cause("moe", "down", "mlp"), Transfer("all_gather", "tensor", "tensor"), 1.0)
+    product = row(Cause("moe", "up", "mlp"), kernel_class("matmul.bf16"), 3.0)
+    weight = row(Cause("moe", "up", "mlp", purpose=Purpose.WEIGHT_GRADIENT), kernel_class("matmul.bf16"), 3.0)
+    assert sum(s for _, s in hidden("backward", [product, scatter, gather], plan)) == 1.0
+    assert sum(s for _, s in hidden("backward", [product, weight, scatter, gather], plan)) == 3.0
+
+
+def test_every_choice_has_rules_of_their_own_and_a_source() -> None:
+    """No transfers twice in one choice, words for each, and a stack's rules are said kind by kind."""
+    assert len({(rule.kind, rule.choice, rule.transfers) for rule in RULES}) == len(RULES)
     assert all(rule.source and rule.transfers and rule.behind for rule in RULES)
     assert [row.kind for row in said(Overlap())] == list(vars(Overlap()))
     assert {rule.kind for rule in in_force(Overlap())} == {"data", "gather", "context"}

@@ -47,8 +47,8 @@ def test_memory_of_a_step(name: str) -> None:
     moments = {moment.name: moment.total for moment in role.moments}
     rotary, loss = 2 * 16 * 4, 4  # transformers keeps inverse frequencies, and the loss is still there
     assert moments["optimizer"] == pytest.approx(found.moments["optimizer"].requested - rotary - loss, abs=64)
-    for name_of_moment in ("backward/decoder", "backward/decoder/end"):
-        assert moments[name_of_moment] == pytest.approx(found.moments[name_of_moment].requested, rel=4e-3)
+    for name_of_moment in ("backward/decoder", "backward/decoder/end"):  # autograd holds what backward was given
+        assert moments[name_of_moment] == pytest.approx(found.moments[name_of_moment].requested, rel=7e-3)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "nvfp4"])  # a byte of two counts as one element

@@ -204,7 +204,7 @@ def test_megatron_hides_what_it_is_told_to(tmp_path: Path) -> None:
     asked = f"{MIXTRAL} --tp-comm-overlap --overlap-grad-reduce --overlap-param-gather --cross-entropy-loss-fusion"
     plan = load_plan(made(tmp_path, asked, "arguments.sh", devices=64).text)
     assert (plan.stack.overlap.tensor, plan.stack.overlap.data, plan.stack.overlap.gather) == (
-        "matmul",
+        "userbuffers",
         "backward",
         "layer",
     )

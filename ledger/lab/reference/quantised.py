@@ -72,6 +72,24 @@ def _times(left: Copy, right: Copy, bias: Tensor | None, dtype: torch.dtype) -> 
     return torch._scaled_mm(left.data, right.data.t(), left.scales, scales, bias=bias, out_dtype=dtype)
 
 
+def _within(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+    """A product of backward, which has no bias."""
+    return _times(left, right, None, dtype)
+
+
+def _unscaled(left: Copy, right: Copy, dtype: torch.dtype) -> Tensor:
+    """The same product without its scales."""
+    one = left.scales.new_ones(())
+    return torch._scaled_mm(left.data, right.data.t(), one, one, out_dtype=dtype)
+
+
+def _scaled(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Scales of rows and columns applied to a product, by one kernel."""
+    scaled = torch.empty_like(product)
+    torch.mul(product, left, out=scaled)
+    return scaled.mul_(right.t())
+
+
 class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
     """x (tokens x in) times the transpose of weight (out x in)."""
 
@@ -97,11 +115,20 @@ class Product(torch.autograd.Function):  # type: ignore[misc]  # torch's types a
         rest: Sequence[Tensor] = saved[parts if ctx.inputs_kept else 1 :]
         weight = Copy(rest[0], rest[1], tuple(rest[2:])) if ctx.linear.copies else None
         row, other = (_copy(towards, kept, along, recipe, "gradient") for kept, along in ((tokens, out), (out, tokens)))
+        within = recipe.scaled == "matmul"
+        times = _within if within else _unscaled
         weight = weight or _copy(towards, inner, out, recipe, "weight")
-        of_input = _times(row, weight, None, towards.dtype)
+        of_input = times(row, weight, towards.dtype)
+        scales = row.scales, weight.scales
         del row, weight
+        of_input = of_input if within else _scaled(of_input, *scales)
+        del scales
         column = column or _copy(towards, inner, tokens, recipe, "activation")
-        of_weight = _times(other, column, None, ctx.linear.weight.dtype)
+        of_weight = times(other, column, ctx.linear.weight.dtype)
+        scales = other.scales, column.scales
+        del other, column
+        of_weight = of_weight if within else _scaled(of_weight, *scales)
+        del scales
         return of_input, of_weight, towards.sum(0) if ctx.bias else None, None
 
 

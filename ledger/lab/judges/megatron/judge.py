@@ -39,7 +39,7 @@ def run(plan: Plan, stage: int) -> RankFigures:
 
 def notes(plan: Plan) -> tuple[str, ...]:
     """What Megatron-Core is asked instead of what the plan says."""
-    if plan.stack.overlap.tensor == "matmul" and plan.parallelism.tensor > 1:
+    if plan.stack.overlap.tensor == "userbuffers" and plan.parallelism.tensor > 1:
         return ("tp_comm_overlap = false: userbuffers are compiled, so what they hold is not there",)
     return ()
 
