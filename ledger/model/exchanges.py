@@ -45,7 +45,7 @@ def _gathers(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iter
 
 def _reductions(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> Iterator[Exchanged]:
     """Whole gradients to every device, or to each its share; over copies of the shares, each share is summed again."""
-    once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.trained()
+    once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.gradients()
     if not whole.parts:
         return
     if sharding.stage == 0 or (sharding.stage == 1 and plan.stack.reduces == "all" and not sharding.replicated):

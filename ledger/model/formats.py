@@ -8,7 +8,7 @@ import sympy
 
 from ledger.model import dtypes
 from ledger.model.modules import BIAS, Parameter
-from ledger.model.operations import ONE, total
+from ledger.model.operations import ONE, ZERO, total
 from ledger.model.sharding import Sharding
 from ledger.model.tensors import CeilDiv, Tensor, product, sized
 from ledger.spec.plan import Plan, Precision
@@ -53,9 +53,13 @@ def trained_dtype(plan: Plan) -> str:
 def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
     """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
 
+    None where it has quantised copies alone, which are counted by themselves.
+
     What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
     keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
     """
+    if weight.narrow:
+        return ZERO
     dtype = stored_dtype(precision, weight)
     scales = total(scale_bytes(dtype, weight))
     return scales if on_host else total((sized(dtype, sharding.held("weights", weight)), scales))

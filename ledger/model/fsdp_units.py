@@ -59,6 +59,11 @@ class FsdpUnit:
         parts = ((times, tuple(weight for weight in weights if not weight.frozen)) for times, weights in self.parts)
         return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))
 
+    def gradients(self) -> FsdpUnit:
+        """The weights that have a gradient, none of them narrow: gradients never are."""
+        parts = ((times, tuple(replace(weight, narrow="") for weight in weights)) for times, weights in self.parts)
+        return replace(self, parts=tuple(parts)).trained()
+
     @lru_cache(maxsize=1 << 14)  # noqa: B019 - few sets of weights, each a plain value
     def whole(self, sharding: Sharding, dtype: str) -> sympy.Expr:
         """Bytes of the weights put together, padding included."""

@@ -56,14 +56,15 @@ def narrowed(
     parts = parts if recipe.gathers == "quantised" else ALL
     shared = tape.stack.compiled or parts[0] != ONE
     (left, right), (inputs, weights) = plain.inputs[:2], _operands(plain, recipe, shared=shared)
-    keeps, stays = recipe.saves == "quantised", recipe.weights == "kept"
+    keeps, stays = recipe.saves == "quantised", recipe.lasts
     if held is None:
         _write(tape, left, inputs, recipe, both=keeps, part=parts[0])
         kept = inputs.backward if keeps else (left,)
     else:
         kept = _gathered(tape, plain, recipe, held, inputs)
-    _write(tape, right, weights, recipe, both=stays, once=stays)
-    saves = (*kept, *(weights.backward if stays else (right,)), *plain.saves[2:])
+    _write(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
+    held_for_backward = weights.forward if recipe.turns else weights.backward if stays else (right,)
+    saves = (*kept, *held_for_backward, *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
     return kind(
         plain.name,
@@ -124,7 +125,7 @@ def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copi
         tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
     )
     own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
-    role = STAYING if recipe.weights == "kept" else PASSING
+    role = STAYING if recipe.lasts else PASSING
     return (
         copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
         copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import sympy
@@ -149,7 +149,9 @@ class Quantised(Contraction):
         name = f"{self.name}.quantise_gradient"
         yield Quantise(name, QUANTISE, (upstream,), towards.both(), reads=reads, part=self.parts[1])
         if wanted[0]:
-            if self.recipe.weights == "anew":
+            if self.recipe.turns:
+                yield Quantise(f"{self.name}.turn_weight", QUANTISE, weights.forward[:1], weights.backward)
+            elif not self.recipe.lasts:
                 yield self._again("weight", right, weights)
             operands = towards.forward[0], weights.backward[0]
             yield from self._product(f"{out}, {second} -> {first}", operands, left, "input")
@@ -184,6 +186,18 @@ class Quantised(Contraction):
         return Quantise(f"{self.name}.quantise_{which}", QUANTISE, (tensor,), made.backward, reads=reads, part=part)
 
 
+def replaced(operations: Iterable[Operation]) -> dict[str, str]:
+    """The weights whose quantised copies are all there is of them, each with the format of those."""
+    return {
+        operation.originals[1].name: operation.recipe.format
+        for operation in operations
+        if isinstance(operation, Quantised)
+        and operation.originals
+        and operation.recipe
+        and operation.recipe.weights == "only"
+    }
+
+
 @dataclass(frozen=True)
 class QuantisedGroups(Quantised, Grouped):
     """Groups of rows, each with a matrix of its own, in one kernel."""
@@ -205,7 +219,8 @@ def copied(  # noqa: PLR0913 - what a copy is of, and as what
     forward = _copy(tensor, ROW, dtype, _scales(tensor, sides[0], block, recipe.padded), (recipe.scale, role))
     if recipe.layouts == "one":
         return Copies(tensor.name, (*forward, *shared), (*forward, *shared))
-    backward = _copy(tensor, COLUMN, dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, role))
+    second = PASSING if recipe.turns else role
+    backward = _copy(tensor, COLUMN, dtype, _scales(tensor, sides[1], block, recipe.padded), (recipe.scale, second))
     return Copies(tensor.name, (*forward, *shared), (*backward, *shared))
 
 

@@ -134,5 +134,5 @@ def gathered(weights: Iterable[Tensor], sharding: Sharding, dtype: str) -> sympy
 
 
 def sent_as(weight: Tensor, dtype: str) -> str:
-    """The dtype that a weight is sent in where others are sent in `dtype`: its own, where it is only stored."""
-    return weight.dtype if dtypes.is_stored_only(weight.dtype) else dtype
+    """The dtype that a weight is sent in where others are sent in `dtype`: its own, where only that is there."""
+    return weight.narrow or (weight.dtype if dtypes.is_stored_only(weight.dtype) else dtype)

@@ -50,7 +50,7 @@ class Tensor:
     statistic, mask, table or index. `parameter`: which weight it is, or the gradient or a copy of. `scales`: of a
     quantised copy, whether the blocks that share one lie along its `row` or its `column`. `earlier`: what was there of
     a gradient, which it is added to. `of_loss`: what the loss makes of scores of the vocabulary. `block`: the part of a
-    layer that makes it, attention or mlp.
+    layer that makes it, attention or mlp. `narrow`: of a weight, the format of the copies that are all there is of it.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Tensor:
     earlier: bool = False
     of_loss: bool = False
     block: str = ""
+    narrow: str = ""
 
     @cached_property
     def _hash(self) -> int:

@@ -20,6 +20,7 @@ from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
+from ledger.model.quantised import replaced
 from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.schedule import Role
 from ledger.model.storing import stored
@@ -97,7 +98,11 @@ class Builder:
         """The unit that the operations of a tape make up, with its backward pass and what it keeps for that."""
         still = fixed(self.train, group or name)
         operations = frozen(tape.operations, still)
-        weights = tuple(replace(weight, frozen=still(weight)) for weight in tape.weights.values())
+        narrow = replaced(operations)
+        weights = tuple(
+            replace(weight, frozen=still(weight), narrow=narrow.get(weight.name, ""))
+            for weight in tape.weights.values()
+        )
         rule = multi_token.kept if name == multi_token.UNIT else POLICIES[policy]
         kept = rule(operations, self.recompute)
         written = operations

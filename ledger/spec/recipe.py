@@ -88,9 +88,17 @@ class Recipe:
         "serve.",
     ] = "both"
     saves: Annotated[str, Choice("quantised", "original"), "What backward keeps of the operands."] = "quantised"
-    weights: Annotated[str, Choice("kept", "anew"), "Whether quantised weights last, or are made in each pass."] = (
-        "kept"
-    )
+    weights: Annotated[
+        str,
+        Choice("kept", "only", "anew"),
+        "Whether quantised weights last beside those that they are made of, or instead of them (`only`: "
+        "`fp8_param_gather` of Megatron-Core), or are made in each pass.",
+    ] = "kept"
+    turned: Annotated[
+        str,
+        Choice("kept", "anew"),
+        "Whether the second layout of weights lasts with the first, or backward makes it of that each time.",
+    ] = "kept"
     keep: Annotated[
         tuple[str, ...],
         ListOf(String(least=1), unique=True),
@@ -121,6 +129,16 @@ class Recipe:
     def leaves(self, *names: str) -> bool:
         """Whether what goes by any of these names stays as it is: a layer group, `head`, `mlp/down`, `router`."""
         return any(name in names for name in self.keep if name)
+
+    @property
+    def lasts(self) -> bool:
+        """Whether quantised weights last from micro-batch to micro-batch."""
+        return self.weights != "anew"
+
+    @property
+    def turns(self) -> bool:
+        """Whether backward makes a second layout of weights of the one that lasts."""
+        return self.lasts and self.turned == "anew" and self.layouts == "both"
 
     @property
     def by_rows(self) -> bool:

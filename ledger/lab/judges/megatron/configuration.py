@@ -267,6 +267,8 @@ def _precision(plan: Plan) -> str:
         return "precision.stored: Transformer Engine keeps what is saved as it is"
     if precision.matmul and not recipe_name(precision.matmul):
         return f"precision.matmul of {precision.name}: no recipe of Transformer Engine that the judge runs"
+    if precision.matmul and (precision.matmul.weights == "only" or precision.matmul.turns):
+        return "precision.matmul.weights: only, or turned: anew: parameters that are fp8 themselves are not run"
     return ""
 
 
