@@ -218,6 +218,8 @@ class Stack:
     date: Annotated[
         str, String(pattern="^[0-9]{4}(-[0-9]{2}){0,2}$"), "Date of the software: `2025-06` or `2025-06-30`."
     ]
+    framework: Annotated[str, String(least=1), "What it is a stack of: `Megatron-Core`."] = ""
+    version: Annotated[str, String(least=1), "Which version, of which parts: `0.16, Transformer Engine 2.11`."] = ""
     kernels: Annotated[Kernels, "Which implementation serves each part, where a plan does not say."] = Kernels()
     overlap: Annotated[Overlap, "What may hide behind what."] = Overlap()
     compiled: Annotated[bool, "Whether chains of elementwise operations run as one kernel."] = False

@@ -74,3 +74,17 @@ def test_units_lists_what_the_reader_takes(command_line: CommandLine) -> None:
         texts = (row["example"].split(" or ")[0], *(f"1 {unit}" for unit in row["units"]))
         assert {DIMENSIONS[parse_any(text)[1]].noun for text in texts} == {row["measures"]}
     assert "GiB" in command_line("units").stdout
+
+
+def test_stacks_are_listed_with_what_they_assume(command_line: CommandLine) -> None:
+    """A user tells one software from another: framework, version, date, scored devices, what figures hang on."""
+    listed = {entry["name"]: entry for entry in json.loads(command_line("list", "stacks", "--json").stdout)}
+    assert all(entry["framework"] and entry["version"] and entry["date"] for entry in listed.values())
+    megatron = listed["megatron-core-2025"]
+    assert (megatron["framework"], megatron["scored on"]) == ("Megatron-Core", "b200-simumax")
+    for said in ("eager", "attention cudnn_grouped", "tensor transfers behind userbuffers", "context by ring"):
+        assert said in megatron["assumes"].split(", ")
+    assert "gradients bf16" in listed["megatron-bridge-2025"]["assumes"]
+    lines = command_line("list", "stack").stdout.splitlines()
+    assert lines[0].split()[:4] == ["name", "framework", "version", "date"]
+    assert len(lines) == len(listed) + 1
