@@ -3,7 +3,6 @@ VENV ?= .venv
 SPEC ?= specs/70b.yaml
 TESTS ?= tests
 WORKERS ?= auto
-RUNS ?= 10
 PAGES ?= reports/*.html
 THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -60,8 +59,8 @@ neighbours: $(runnable) ## write what the compiler says today of the published r
 coverage: $(runnable) ## print how often measured steps lie within the interval, of the library's runs or of RUNS=FILE...
 	@$(python) -m ledger.lab.score coverage $(RUNS)
 
-constants: $(runnable) ## fit the constant of PyTorch's stacks on half of the publications, print its error on the rest
-	@$(python) -m ledger.lab.score constants
+constants: $(runnable) ## fit the constants of stacks on half of the publications (or of RUNS=FILE...), print their error on the rest
+	@$(python) -m ledger.lab.score constants $(RUNS)
 
 worth: $(runnable) ## print the error on the published runs that the library carries, without each mechanism in turn
 	@$(python) -m ledger.lab.score worth
@@ -84,7 +83,7 @@ bench-sweep: $(runnable) ## layouts a second that `ledger sweep` prices, for thr
 	@$(python) benchmarks/sweep.py $(if $(WORKERS),--workers $(WORKERS))
 
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
-	@$(python) benchmarks/cpu.py $(RUNS) $(THREADS)
+	@$(python) benchmarks/cpu.py $(or $(RUNS),10) $(THREADS)
 
 browser := $(VENV)/browser
 pages: $(browser)/node_modules ## open PAGES=reports/*.html in Chromium, wide and narrow, light and dark, under axe-core

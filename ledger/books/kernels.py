@@ -80,7 +80,7 @@ def _price(call: KernelCall, plan: Plan) -> prices.KernelPrice:
         return prices.host_copy(device, kind.direction, call.payload)
     if call.work is None:
         raise TypeError(f"{call.cause.account} is a kernel without work")
-    return prices.kernel(device, call.work, plan.stack.matmul_level)
+    return prices.kernel(device, call.work, plan.stack.matmul_level, plan.stack.quantised_level)
 
 
 def _kernel(entry: Entry, operation: Operation, value: Value) -> KernelCall:

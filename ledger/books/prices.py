@@ -58,6 +58,7 @@ FALLBACK: Mapping[KernelClass, KernelClass] = {
     kernel_class(one): kernel_class(other) for one, other in _FALLBACK.items()
 }
 UNLIKE = (GROUPED,)  # families that a fallback prices for want of anything better
+MULTIPLYING = ("matmul", "grouped")  # forms of prices that a stack's levels count for
 AS_THEY_ARE = ("bf16", "fp16", "tf32", "fp32")  # dtypes of operands that nobody quantised
 
 
@@ -124,8 +125,10 @@ def _far(have: float, want: float) -> float:
     return abs(have - want) / want if want and have else 0.0
 
 
-def kernel(device: Accelerator, work: Work, level: float = 1.0) -> KernelPrice:
+def kernel(device: Accelerator, work: Work, level: float = 1.0, quantised: float = 1.0) -> KernelPrice:
     """The price of one kernel. `level` is the software's matmul rate over that of the calibrated library.
+
+    `quantised` is that of products of quantised operands, which go through cublasLt by other calls than the others.
 
     Raises KeyError where the accelerator has no rate for the dtype (a rule on the spec refuses such plans).
     """
@@ -139,8 +142,8 @@ def kernel(device: Accelerator, work: Work, level: float = 1.0) -> KernelPrice:
     seconds = price_forms.seconds(found.form, found.parameters, work.sizes, sheet)
     if found.regime == "burst" and price_forms.PRICE_FORMS[found.form].computes:
         seconds /= sustained_share(device)
-    if levelled(work.kind, found.form):
-        seconds /= level
+    if found.form in MULTIPLYING:
+        seconds /= level if work.kind.variant in AS_THEY_ARE else quantised
     seconds += ADDING * work.beside / device.bandwidth
     error = found.error if own else max(found.error, UNCALIBRATED_ERROR)
     bound = where(compute >= moving, "compute", "memory")
@@ -158,14 +161,6 @@ def sustained_share(device: Accelerator) -> float:
         if rates.keys() >= {"burst", "sustained"}:
             return min(1.0, rates["sustained"] / rates["burst"])
     return 1.0
-
-
-def levelled(kind: KernelClass, form: str) -> bool:
-    """Whether a stack's matmul level counts: for products of operands as they are, which ATen calls from cuBLAS.
-
-    Quantised ones go through `torch._scaled_mm` or Transformer Engine, both of which call cublasLt.
-    """
-    return form in ("matmul", "grouped") and kind.variant in AS_THEY_ARE
 
 
 # --- transfers ----------------------------------------------------------------------------------

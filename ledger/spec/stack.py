@@ -237,6 +237,7 @@ class Stack:
         "what they are about to run (`TORCH_DISTRIBUTED_DEBUG=DETAIL`).",
     ] = 0.0
     matmul_level: Annotated[float, RATIO, "This stack's matmul rate over the calibrated library's."] = 1.0
+    quantised_level: Annotated[float, RATIO, "The same of products of quantised operands."] = 1.0
     context: Annotated[
         int,
         At("allocator.context"),

@@ -9,7 +9,7 @@ import pytest
 
 from ledger.books import compile_plan
 from ledger.books.overlap import hidden, spent, tax
-from ledger.books.prices import Work, kernel, levelled
+from ledger.books.prices import Work, kernel
 from ledger.books.results import Compiled, KernelTime
 from ledger.model.causes import Cause, Transfer
 from ledger.spec.kernel_classes import KernelClass, kernel_class
@@ -73,15 +73,17 @@ def test_a_transfer_takes_multiprocessors_from_what_runs_beside_it() -> None:
 
 
 def test_a_stacks_level_is_of_plain_matmuls() -> None:
-    """Quantised operands go through another library, and nothing but a matmul has a level."""
-    assert levelled(kernel_class("matmul.bf16"), "matmul")
-    assert not levelled(kernel_class("matmul.fp8"), "matmul")
-    assert not levelled(kernel_class("attention.flash.forward"), "attention")
+    """Products of quantised operands have one of their own, and nothing but a matmul has any."""
     device = load_accelerator("h100-sxm")
     work = Work(
         kernel_class("matmul.bf16"), flops=2.0 * 8192**3, bytes=6.0 * 8192**2, dtype="bf16", m=8192, n=8192, k=8192
     )
-    assert kernel(device, work, 0.5).seconds == pytest.approx(2 * kernel(device, work).seconds)
+    narrow = replace(work, kind=kernel_class("matmul.fp8"), dtype="fp8")
+    attention = replace(work, kind=kernel_class("attention.flash.forward"))
+    for plain, quantised, factors in ((0.5, 1.0, (2, 1, 1)), (1.0, 0.5, (1, 2, 1))):
+        for kind, factor in zip((work, narrow, attention), factors, strict=True):
+            slower = kernel(device, kind, plain, quantised).seconds
+            assert slower == pytest.approx(factor * kernel(device, kind).seconds)
 
 
 def test_quantised_gathers_send_a_byte_an_element() -> None:

@@ -20,7 +20,7 @@ from ledger.evidence.near_runs import (
 )
 from ledger.evidence.published_runs import PublishedRun, published_runs, run_of_plan
 from ledger.lab.score import matmul_level
-from ledger.lab.score.library_runs import library_rows, library_runs, runs_of_files, table_text
+from ledger.lab.score.library_runs import library_rows, library_runs, runs_of_files, scored_runs, table_text
 from ledger.lab.score.predictions import predict_rows
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan, load_stack
@@ -121,14 +121,15 @@ def test_devices_of_unknown_power_get_no_step() -> None:
         assert any("power limit" in said for said in score.assumed)
 
 
-# --- the constant of PyTorch's stacks ---------------------------------------------------------------
+# --- the constants of stacks ------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_the_constant_is_what_its_half_says() -> None:
+@pytest.mark.parametrize("stack", ["pytorch-aten", "megatron-te-2024"])
+def test_the_constant_is_what_its_half_says(stack: str) -> None:
     """Fitted on every other publication in alphabetical order; the rest see it for the first time."""
-    level = load_stack("pytorch-aten").matmul_level
-    found = matmul_level.trials((level - 0.04, level, level + 0.04))
+    level = load_stack(stack).matmul_level
+    found = matmul_level.trials(scored_runs(), (level - 0.04, level, level + 0.04))[level]
     fitted, rest = matmul_level.halves(found)
     assert matmul_level.best_trial(found).level == level
     assert not set(fitted) & set(rest)

@@ -1,6 +1,6 @@
 """`python -m ledger.lab.score predicted | constants | worth | coverage [FILE ...]`: what the library says of runs.
 
-Of those that it carries; `coverage` of tables, where any is named.
+Of those that it carries; `constants` and `coverage` of tables, where any is named.
 """
 
 from __future__ import annotations
@@ -10,24 +10,29 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ledger.evidence.published_runs import predictions_path
-from ledger.evidence.tables import read_table
+from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.ablations import ablation_lines
 from ledger.lab.score.coverage import coverage_lines, missed
 from ledger.lab.score.facts import NEEDED_COLUMNS
-from ledger.lab.score.library_runs import library_rows, predictions, table_text
+from ledger.lab.score.library_runs import library_rows, predictions, scored_runs, table_text
 from ledger.lab.score.matmul_level import level_lines, trials
 from ledger.lab.score.predictions import predict_rows
 from ledger.spec.library import default_library
 from ledger.spec.problems import SpecError
 
 
-def coverage(files: Sequence[str]) -> None:
-    """Prints how often measured steps lie within the interval; exits with 2 where a table cannot be read."""
+def _tables(files: Sequence[str]) -> list[Sequence[TableRow]]:
+    """The tables of files; exits with 2 where one cannot be read."""
     try:
-        tables = [read_table(Path(file), NEEDED_COLUMNS) for file in files] or [library_rows()]
+        return [read_table(Path(file), NEEDED_COLUMNS) for file in files]
     except (SpecError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(2) from None
+
+
+def coverage(files: Sequence[str]) -> None:
+    """Prints how often measured steps lie within the interval."""
+    tables = _tables(files) or [library_rows()]
     rows = (row for table in tables for row in predict_rows(table, default_library()))
     sys.stdout.writelines(f"{line}\n" for line in coverage_lines(missed(rows)))
 
@@ -40,8 +45,9 @@ def main() -> None:
     if sys.argv[1:2] == ["coverage"]:
         coverage(sys.argv[2:])
         return
-    if sys.argv[1:] == ["constants"]:
-        sys.stdout.writelines(f"{line}\n" for line in level_lines(trials()))
+    if sys.argv[1:2] == ["constants"]:
+        runs = scored_runs(*_tables(sys.argv[2:]))
+        sys.stdout.writelines(f"{line}\n" for line in level_lines(trials(runs)))
         return
     path = predictions_path()
     after = table_text(predictions())

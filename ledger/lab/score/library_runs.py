@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ledger.books.compiled_roles import CompiledRole, compile_roles
@@ -76,9 +76,10 @@ def library_rows() -> tuple[TableRow, ...]:
     return read_table(default_library().folder("evidence") / RUNS_TABLE, NEEDED_COLUMNS)
 
 
-def scored_runs() -> tuple[LibraryRun, ...]:
-    """The runs of the library's table of whose step time summaries are made."""
-    return tuple(run for run in library_runs(library_rows(), default_library()) if run.is_scored)
+def scored_runs(*tables: Sequence[TableRow]) -> tuple[LibraryRun, ...]:
+    """The runs of tables, or of the library's own, of whose step time summaries are made."""
+    rows = [row for table in tables or (library_rows(),) for row in table]
+    return tuple(run for run in library_runs(rows, default_library()) if run.is_scored)
 
 
 def errors_by_source(runs: Iterable[LibraryRun], error: Callable[[LibraryRun], float]) -> dict[str, list[float]]:

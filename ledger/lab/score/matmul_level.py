@@ -1,15 +1,15 @@
-"""The one constant that whole runs were fitted for: what PyTorch's matmuls reach of the calibrated library's.
+"""The constants that whole runs were fitted for: what matmuls of a family of stacks reach of the calibrated library's.
 
-It is fitted on every other publication of stacks that are based on `pytorch-aten`, and judged on the rest.
+Each is fitted on every other publication of the stacks that have it, and judged on the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ledger.lab.score.library_runs import LibraryRun, errors_by_source, scored_runs
+from ledger.lab.score.library_runs import LibraryRun, errors_by_source
 
 LEVELS = tuple(percent / 100 for percent in range(74, 101, 2))
 
@@ -26,17 +26,25 @@ class LevelTrial:
         return fmean(self.errors[source] for source in sources)
 
 
-def trials(levels: Sequence[float] = LEVELS) -> tuple[LevelTrial, ...]:
-    """Every value tried on every run of the library whose stack has the constant."""
-    runs = [run for run in scored_runs() if run.plan.stack.matmul_level != 1.0]
-    return tuple(LevelTrial(level, mean_errors(runs, level)) for level in levels)
+def trials(runs: Iterable[LibraryRun], levels: Sequence[float] = LEVELS) -> dict[float, tuple[LevelTrial, ...]]:
+    """By each constant as it stands in stacks, every value tried on the runs whose stacks have it."""
+    having: dict[float, list[LibraryRun]] = {}
+    for run in runs:
+        having.setdefault(run.plan.stack.matmul_level, []).append(run)
+    return {
+        stands: tuple(LevelTrial(level, mean_errors(mine, level)) for level in levels)
+        for stands, mine in having.items()
+        if stands != 1.0
+    }
 
 
 def mean_errors(runs: Sequence[LibraryRun], level: float) -> dict[str, float]:
     """Mean absolute error by publication under one value."""
 
     def error(run: LibraryRun) -> float:
-        plan = replace(run.plan, stack=replace(run.plan.stack, matmul_level=level))
+        stack = run.plan.stack
+        narrow = level if stack.quantised_level == stack.matmul_level else stack.quantised_level
+        plan = replace(run.plan, stack=replace(stack, matmul_level=level, quantised_level=narrow))
         return abs(run.time_error(plan, run.books))
 
     return {source: fmean(errors) for source, errors in errors_by_source(runs, error).items()}
@@ -54,8 +62,14 @@ def best_trial(tried: Sequence[LevelTrial]) -> LevelTrial:
     return min(tried, key=lambda trial: trial.mean_error(fitted))
 
 
-def level_lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
-    """The trials in words, then the best of them and what it reaches on the other half."""
+def level_lines(found: Mapping[float, Sequence[LevelTrial]]) -> Iterator[str]:
+    """The trials of each constant in words, then the best of them and what it reaches on the other half."""
+    for stands, tried in found.items():
+        yield f"stacks whose `matmul_level` is {stands:g}"
+        yield from _lines(tried)
+
+
+def _lines(tried: Sequence[LevelTrial]) -> Iterator[str]:
     fitted, rest = halves(tried)
     yield f"fitted on {', '.join(fitted)}; judged on {', '.join(rest)}"
     for trial in tried:
