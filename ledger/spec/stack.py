@@ -283,6 +283,12 @@ class Stack:
         "Whether gradients are reduced in buckets that are a second copy of all of them (DistributedDataParallel "
         "without `gradient_as_bucket_view`).",
     ] = False
+    reduction_buffer: Annotated[
+        int,
+        Integer(0),
+        "Elements of the buffer that gradients are copied into as backward has them, and reduced from when it is full "
+        "(DeepSpeed's `reduce_bucket_size`); 0: there is none.",
+    ] = 0
     main_gradients: Annotated[
         bool, "Whether gradients are added up in one buffer that is never freed (Megatron-LM's `main_grad`)."
     ] = False
@@ -361,7 +367,7 @@ class Stack:
     ] = 0.0
     judge: Annotated[
         str,
-        Choice("pytorch", "megatron-core"),
+        Choice("pytorch", "megatron-core", "deepspeed"),
         "What `ledger verify` asks about plans of this software: PyTorch with transformers' models, or the framework "
         "itself. No figure of a plan depends on it.",
     ] = "pytorch"
