@@ -26,6 +26,11 @@ def waits(plan: Plan) -> bool:
     return plan.stack.accumulation == "after_backward" and plan.parallelism.zero < 3
 
 
+def drains(plan: Plan) -> bool:
+    """Whether gradients are copied into a buffer and reduced out of it, so that a rank is left with its share."""
+    return plan.stack.reduction_buffer > 0 and plan.parallelism.data * plan.parallelism.context > 1
+
+
 def copied_to_buckets(plan: Plan) -> bool:
     """Whether replicas reduce copies of all gradients (DistributedDataParallel without `gradient_as_bucket_view`)."""
     return plan.stack.buckets and plan.parallelism.zero == 0 and plan.parallelism.data * plan.parallelism.context > 1

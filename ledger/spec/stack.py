@@ -318,7 +318,7 @@ class Stack:
     reduces: Annotated[
         str,
         Choice("share", "all"),
-        "ZeRO 1: each device gets the sum of its share of the gradients, or of all of them and updates its share.",
+        "ZeRO 1 and 2: each device gets the sum of its share of the gradients, or of all of them and keeps its share.",
     ] = "share"
     unshard: Annotated[
         str,
@@ -356,6 +356,11 @@ class Stack:
         ListOf(Choice("copy", "unscale", "norm", "clip", "cast", "zero")),
         "Passes over the gradients beside the update.",
     ] = ()
+    norm_dtype: Annotated[
+        str,
+        Choice("", "fp32", "fp64"),
+        "The dtype of the copy of each gradient that the pass `norm` is taken of; empty: of the gradient as it is.",
+    ] = ""
     scatter_sends: Annotated[
         bool,
         "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node.",

@@ -9,11 +9,12 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
+from ledger.books.memory.reduction_buffer import ReductionBuffer
+from ledger.books.memory.timeline import BACKWARD, OPTIMIZER, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
 from ledger.model.formats import matrices, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
-from ledger.model.gradients import copied_to_buckets, stays, waits
+from ledger.model.gradients import copied_to_buckets, drains, stays, waits
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
@@ -31,6 +32,7 @@ def gradients(moments: Moments) -> Iterator[Entry]:
             yield from _of(moments, unit, weight)
     if moments.plan.stack.dummy_gradients:
         yield from _dummies(moments)
+    yield from ReductionBuffer(moments.program, moments.plan, moments.line).entries()
 
 
 def _dummies(moments: Moments) -> Iterator[Entry]:
@@ -62,6 +64,11 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
     alive, why = _kept(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
+    if drains(plan) and plan.parallelism.zero == 1:
+        share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
+        kept = _at_the_update(unit.count)
+        yield from posted(line, replace(cause, state="share"), "gradients", share, kept, "of it, what is updated here")
+        alive = _before_the_update(alive)
     if not weights_on_host(plan):
         yield from posted(line, cause, "gradients", amount, alive, why)
     whole = sized(stored_dtype(plan.precision, weight), weight.elements())
@@ -97,6 +104,14 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     if stays(moments.plan):
         return always(unit.count), "a buffer of all gradients, which stays"
     return moments.line.through(unit.name), "waits for the update"
+
+
+def _at_the_update(count: sympy.Expr) -> AliveCount:
+    return lambda point: count if point.phase == OPTIMIZER else ZERO
+
+
+def _before_the_update(alive: AliveCount) -> AliveCount:
+    return lambda point: ZERO if point.phase == OPTIMIZER else alive(point)
 
 
 def _until_added(through: AliveCount) -> AliveCount:

@@ -58,6 +58,8 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
     else:
         copied = sympy.Integer(0)
     found = list(_candidates(weights, plan, sharding, value))
+    if plan.stack.norm_dtype:
+        yield from _norm_copy(weights, plan, when, sharding, value, copied)
     if found:
         amount, why = max(found, key=lambda holding: value(holding[0]))
         yield Entry(Cause("optimizer", "update", state="temporaries"), stock("workspace"), when, amount, ONE, why)
@@ -66,6 +68,17 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
     if value(more) > 0:
         why = "the gather of updated weights through flat copies, beyond what the update before it held"
         yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
+
+
+def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
+    weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
+) -> Iterator[Entry]:
+    """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
+    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", one.weight)) for one in weights]
+    more = max(copies, key=value) - copied
+    if value(more) > 0:
+        why = "a gradient in the dtype of its norm, beyond what the update after it holds"
+        yield Entry(Cause("optimizer", "gradients", state="norm"), stock("workspace"), when, more, ONE, why)
 
 
 def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sympy.Expr:
