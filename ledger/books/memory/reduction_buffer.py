@@ -16,12 +16,13 @@ import sympy
 from ledger.books.entries import Entry
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, Step, tensors
-from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted
+from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted, until_update
 from ledger.model.causes import Cause
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
 from ledger.model.gradients import drains
 from ledger.model.operations import ONE, ZERO, total
 from ledger.model.program import Program
+from ledger.model.schedule import micro_batches
 from ledger.model.tensors import CeilDiv, Tensor, sized
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
@@ -48,7 +49,8 @@ class ReductionBuffer:
         if not drains(self.plan) or zero == 0:
             return
         held = self._whole()
-        alive: AliveCount = always(ONE) if zero == 3 else _in_layers
+        lasts = zero == 1 and micro_batches(self.plan) > 1  # it is let go when the last micro-batch is reduced
+        alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _in_layers
         yield from posted(self.line, held.cause, held.category, held.amount, alive, held.why)
 
     def steps(
@@ -56,45 +58,49 @@ class ReductionBuffer:
     ) -> Iterator[Step]:
         """The steps of a moment of backward, and those at which gradients are reduced."""
         yield from running
-        written = list(_written(unit, alive))
+        fresh = list(written(unit, alive))
         at_once = self.plan.parallelism.zero > 1
         if unit.name == OUTPUT and self.plan.parallelism.zero:
-            for _, step in written:
+            for _, step in fresh:
                 yield Step("a gradient is copied to be reduced", (*tensors(unit, step), self._whole()))
         elif unit.name == INPUT:
-            yield from self._at_the_end(unit, written)
+            yield from self._at_the_end(unit, fresh)
         elif at_once and unit.name in point.left:
-            yield from self._in_a_layer(point, unit, written)
+            yield from self._in_a_layer(point, unit, fresh)
 
     def _whole(self) -> Allocation:
         amount = sized(self.plan.precision.reduction, self.elements)
         return Allocation(Cause("gradients", "buffer"), "workspace", amount, "gradients are reduced out of it")
 
-    def _copy(self, elements: sympy.Expr, times: sympy.Expr = ONE) -> Allocation:
+    def copy(self, elements: sympy.Expr, times: sympy.Expr = ONE) -> Allocation:
         """The copy that is reduced."""
         amount = sized(self.plan.precision.reduction, elements)
         why = "gradients laid out by the ranks that keep them"
         return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
 
     def _in_a_layer(
-        self, point: Point, unit: Unit, written: Sequence[tuple[Tensor, LiveTensors]]
+        self, point: Point, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]
     ) -> Iterator[Step]:
         """The gradients of a layer, each of which may find the buffer full."""
-        layer = total(weight.elements() for weight, _ in written)
+        layer = total(weight.elements() for weight, _ in fresh)
         filled = self._before_layers() + point.left[unit.name] * layer
-        for weight, step in written:
+        for weight, step in fresh:
             full = self._full(filled + weight.elements()) - self._full(filled)
-            copied = self._copy(self.elements, CeilDiv(full, MANY))
+            copied = self.copy(self.elements, CeilDiv(full, MANY))
             yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
             filled += weight.elements()
 
-    def _at_the_end(self, unit: Unit, written: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
-        """The embedding's gradient finds the buffer full, or is reduced by itself."""
-        for weight, step in written:
-            mine = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name)
+    def _at_the_end(self, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
+        """The embedding's gradient finds the buffer full, or is reduced by itself.
+
+        Where whole gradients of earlier micro-batches are there, it has been added to them.
+        """
+        summed = self.plan.parallelism.zero < 2 and micro_batches(self.plan) > 1
+        for weight, step in fresh:
+            mine = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name and not summed)
             held = tuple(tensors(unit, LiveTensors(step.step, mine)))
             for elements in (self.elements, weight.elements()):
-                yield Step("gradients are reduced", (*held, self._copy(elements)))
+                yield Step("gradients are reduced", (*held, self.copy(elements)))
 
     def _before_layers(self) -> sympy.Expr:
         """Elements in the buffer when backward gets to the layers: those of the head, unless it is larger."""
@@ -111,8 +117,8 @@ def _in_layers(point: Point) -> sympy.Expr:
     return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
 
 
-def _written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[tuple[Tensor, LiveTensors]]:
-    """The trained weights in the order of their gradients, each with the step that writes it."""
+def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[tuple[Tensor, LiveTensors]]:
+    """The trained weights in the order of their gradients, each with the step at which its own is written."""
     left = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     for step in alive:
         for tensor in step.tensors:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.deepspeed.flat_weights import FlatWeights, flat_weights, overfilled
+from ledger.lab.judges.deepspeed.flat_weights import FlatWeights, filled, flat_weights
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.model.schedule import micro_batches
@@ -16,7 +16,7 @@ REDUCED = "comm.all_reduce.data.backward.count"
 GATHERED = "comm.all_gather.data.optimizer"
 
 
-def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
+def calls(plan: Plan, _: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, what DeepSpeed makes of the ledger's number of calls, `mine`."""
     if plan.parallelism.zero == 3:
         return {}
@@ -36,7 +36,7 @@ def _reductions(plan: Plan, flat: FlatWeights) -> int:
     """All-reduces of a step."""
     most = plan.stack.reduction_buffer
     if plan.parallelism.zero == 0:
-        return overfilled(flat.sizes, most)
+        return len(list(filled(flat.sizes, most)))
     if plan.parallelism.zero == 1:
         return flat.reductions(range(len(flat.sizes)), most)
     return int(micro_batches(plan)) * flat.reductions(flat.backward, most)

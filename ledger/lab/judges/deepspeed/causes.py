@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.deepspeed.flat_weights import FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.bucket_peaks import beyond_even_filling
+from ledger.lab.judges.deepspeed.flat_weights import BEFORE, FlatWeights, filled, flat_weights
 from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
 from ledger.model import dtypes
-from ledger.model.schedule import Role
+from ledger.model.schedule import Role, micro_batches
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
-STATIC, HEAD, END = "static", "backward/loss", "backward/input"
-DOUBLE = 8  # bytes of an fp64
+STATIC, INPUT, HEAD, END = "static", "forward/input", "backward/loss", "backward/input"
 LABELS = "labels padded and shifted"
-NORMED = 4  # bytes of the fp32 in which an update reads a gradient
+DOUBLE, SINGLE = 8, 4  # bytes of an fp64, in which norms are taken, and of an fp32, in which weights are updated
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,52 @@ class FlatInstant(Instant):
         return flat_weights(self.plan)
 
     @property
-    def size(self) -> int:
+    def shares(self) -> bool:
+        """Whether a rank keeps the gradients of a stretch of flat weights, and no others, on the device."""
+        return self.zero in (1, 2)
+
+    @property
+    def several(self) -> bool:
+        """Whether a step has more than one micro-batch."""
+        return int(micro_batches(self.plan)) > 1
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether layers are rebuilt."""
+        return self.plan.recompute.policy == "full"
+
+    @property
+    def gradient(self) -> int:
         """Bytes of a gradient's element."""
         return int(dtypes.size(self.plan.precision.gradients))
 
     @property
-    def held(self) -> int:
-        """Elements of this device's shares as the ledger cuts them, weight by weight."""
-        return sum(-(-size // self.flat.ranks) for size in self.flat.sizes)
+    def stream(self) -> int:
+        """Bytes of the residual stream of a micro-batch."""
+        return int(self.tokens * self.plan.model.d_model * dtypes.size(compute_precision(self.plan).activations))
+
+    @property
+    def passes(self) -> bool:
+        """Whether forward or backward runs, or forward is over."""
+        return self.forward or self.backward or self.moment == AFTER
+
+    @property
+    def in_forward_layers(self) -> bool:
+        """Whether a layer runs forward."""
+        return self.forward and self.moment not in (INPUT, LOSS)
+
+    @property
+    def in_backward_layers(self) -> bool:
+        """Whether a layer runs backward."""
+        return self.backward and self.moment not in (HEAD, END)
+
+    @property
+    def layer(self) -> int:
+        """The layer that backward visits, of those of one name the first."""
+        layers = sum(group.repeat for group in self.plan.model.groups)
+        if self.moment == END:
+            return BEFORE
+        return 0 if self.moment.endswith("/end") else layers - 2 if self.moment.endswith("/inner") else layers - 1
 
 
 def causes(plan: Plan, _: Role, moment: str) -> Iterator[KnownDifference]:
@@ -57,8 +95,11 @@ def _token_ids(at: FlatInstant) -> int:
     return -INDEX * at.tokens if at.moment in (STATIC, OPTIMIZER) else 0
 
 
-def _frequencies(at: FlatInstant) -> int:
-    return frequencies(at.plan.model)
+def _positions(at: FlatInstant) -> int:
+    """A rotary embedding keeps two lists of frequencies; a checkpoint keeps the positions that it was given."""
+    found = frequencies(at.plan.model)
+    given = found and at.rebuilt and at.passes and at.moment not in (INPUT, END)
+    return found + (INDEX * at.length if given else 0)
 
 
 def _labels(at: FlatInstant) -> int:
@@ -69,58 +110,117 @@ def _numbers(at: FlatInstant) -> int:
     """Of what a layer saves, FlashAttention's unused offset; and the weight of the mean of the loss."""
     if at.moment not in (AFTER, LOSS, HEAD):
         return 0
-    kept = at.plan.recompute.policy == "none" and at.plan.kernels.attention == "flash"
+    kept = not at.rebuilt and at.plan.kernels.attention == "flash"
     layers = sum(group.repeat for group in at.plan.model.groups) * kept
     return -INDEX * layers - SCALAR * (at.moment == AFTER)
 
 
 def _embedded(at: FlatInstant) -> int:
-    """An eager norm saves its input in fp32, so nothing else has the embedded tokens once the first layer is through.
+    """Where nothing saves the embedded tokens, transformers has them in a variable until the last layer returns.
 
-    transformers' LlamaModel.forward has them in a variable of its own until the last layer returns.
+    An eager norm saves its input in fp32. LlamaModel.forward; of GPT2Model.forward there are the positions as well.
     """
-    saved = at.plan.kernels.norm == "fused" or at.plan.recompute.policy != "none" or at.plan.model.norm.kind != "rms"
-    if saved or not at.forward or at.moment in (LOSS, "forward/input") or at.moment.endswith("/start"):
-        return 0
-    return int(at.tokens * at.plan.model.d_model * dtypes.size(compute_precision(at.plan).activations))
+    saved = at.plan.kernels.norm == "fused" or at.rebuilt or at.plan.model.norm.kind != "rms"
+    return 0 if saved or not at.in_forward_layers or at.moment.endswith("/start") else at.stream
+
+
+def _read_by_the_mlp(at: FlatInstant) -> int:
+    """Where nothing is saved inside a layer, the norm's result could go once gate and up have read it."""
+    return at.stream if at.rebuilt and at.in_forward_layers else 0
+
+
+def _rebuilt_result(at: FlatInstant) -> int:
+    """CheckpointFunction.backward has the rebuilt layer's result in a variable until it returns."""
+    reentrant = at.plan.stack.checkpoint == "reentrant"
+    return at.stream if at.rebuilt and reentrant and at.in_backward_layers else 0
 
 
 def _whole_gradients(at: FlatInstant) -> int:
-    """A rank keeps the gradients of every weight that its stretch has a part of (copy_grads_in_partition)."""
-    if at.moment != OPTIMIZER or at.zero not in (1, 2):
-        return 0
-    return at.size * (sum(at.flat.touched) - at.held)
+    """A rank keeps the gradients of every weight that its stretch has a part of (copy_grads_in_partition).
+
+    ZeRO 2 has them from the first micro-batch on where more follow.
+    """
+    there = at.moment == OPTIMIZER or (at.several and at.zero == 2 and at.passes)
+    return at.gradient * (at.flat.kept - at.flat.even_shares()) if at.shares and there else 0
 
 
 def _norm(at: FlatInstant) -> int:
     """The first stretch may be of few weights, or of one (get_grad_norm_direct)."""
-    if at.moment != OPTIMIZER or at.zero not in (1, 2):
+    if at.moment != OPTIMIZER or not at.shares:
         return 0
-    largest = DOUBLE * -(-max(at.flat.sizes) // at.flat.ranks)
-    return DOUBLE * at.flat.largest_part - max(largest, NORMED * at.held)
+    even = DOUBLE * -(-max(at.flat.sizes) // at.flat.ranks)
+    return DOUBLE * at.flat.largest_part - max(even, SINGLE * at.flat.even_shares())
 
 
 def _share_comes_last(at: FlatInstant) -> int:
-    """The first stretch begins with the embedding, which backward reaches last; the ledger has shares layer by layer."""
-    return 0
+    """The first stretch begins with the embedding, which backward reaches last; the ledger has shares layer by layer.
 
-
-def _last_bucket(at: FlatInstant) -> int:
-    """Replicas reduce what is more than a buffer, or what is left (DeepSpeedEngine.allreduce_no_retain)."""
-    if at.moment != END or at.zero:
+    Once the first gradient of it is there, there is room for all of them, also where earlier micro-batches left some.
+    """
+    if not (at.in_backward_layers or at.moment == END) or at.zero != 2:
         return 0
-    embedding, most = at.flat.sizes[0], at.plan.stack.reduction_buffer
-    return at.size * (max(filled(at.flat.sizes, most)) - max(embedding, most))
+    mine = at.flat.kept if at.flat.last_touched > at.layer else 0
+    return at.gradient * (mine - (0 if at.several else at.flat.even_shares(at.layer + 1)))
 
 
+def _bucket(at: FlatInstant) -> int:
+    """Each bucket holds as many gradients as fit."""
+    if at.zero != 2 or not at.in_backward_layers:
+        return 0
+    return beyond_even_filling(at.plan, at.flat).get(at.moment, 0)
+
+
+def _last_buckets(at: FlatInstant) -> int:
+    """What is reduced at the end of backward, beyond a full buffer or the embedding beside its gradient."""
+    if at.moment != END or at.zero == 3:
+        return 0
+    most, fresh = at.plan.stack.reduction_buffer, sum(w.size for w in at.flat.weights if w.layer == BEFORE)
+    told = max(most, fresh) + (0 if at.several and at.zero < 2 else fresh)
+    held = AT_THE_END[at.zero](at.flat, most)
+    summed = fresh if at.several and at.zero < 2 else 0
+    return at.gradient * (held - summed - told)
+
+
+def _replicas_at_the_end(flat: FlatWeights, most: int) -> int:
+    """The largest bucket, each of which is more than a buffer or what is left (DeepSpeedEngine.allreduce_no_retain)."""
+    return flat.sizes[0] + max(filled(flat.sizes, most))
+
+
+def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
+    """What is in the buffer is no gradient of its own any more; the first bucket makes room for this rank's share."""
+    fullest, gone, kept = 0, 0, 0
+    for bucket in flat.buckets(range(len(flat.sizes)), most):
+        size = flat.elements(bucket)
+        gone += size if size <= most else 0
+        fullest = max(fullest, kept + size - gone)
+        kept = flat.kept
+        gone += 0 if size <= most else size
+        fullest = max(fullest, kept - gone + (size if size > most else 0))
+    return flat.sizes[0] + fullest
+
+
+def _zero_2_at_the_end(flat: FlatWeights, most: int) -> int:
+    """The embedding's gradient, beside the bucket that had no room for it; then its own bucket, and its share."""
+    before, last = [[], *flat.buckets(flat.backward, most)][-2:]
+    size = flat.elements(last)
+    alone = len(last) == 1
+    fresh = size if size > most else 0
+    kept = flat.kept if flat.last_touched == BEFORE else 0
+    return max(flat.sizes[0] + (flat.elements(before) if alone else 0), fresh + size, fresh + kept)
+
+
+AT_THE_END = {0: _replicas_at_the_end, 1: _zero_1_at_the_end, 2: _zero_2_at_the_end}
 CAUSES: Mapping[str, Callable[[FlatInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
-    "positions and rotary frequencies": _frequencies,
+    "positions and rotary frequencies": _positions,
     LABELS: _labels,
     "single numbers, which are not counted": _numbers,
     "the embedded tokens, which their caller's frame holds": _embedded,
+    "what the MLP reads, which its caller's frame holds": _read_by_the_mlp,
+    "the rebuilt result of a layer, which its caller's frame holds": _rebuilt_result,
     "whole gradients of weights of which a rank has a part": _whole_gradients,
     "the norm of the largest part of a weight": _norm,
     "its share of gradients, which backward reaches last": _share_comes_last,
-    "what a bucket of replicas holds": _last_bucket,
+    "what a bucket holds when the next gradient does not fit": _bucket,
+    "what is reduced when backward is over": _last_buckets,
 }

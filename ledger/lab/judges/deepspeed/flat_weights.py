@@ -15,16 +15,31 @@ from ledger.model.fsdp_units import ENDS, INPUT
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
+BEFORE, AFTER = -1, 1 << 30  # layers of what stands before the first, and after the last
 ALIGNED = 2  # elements of each rank's stretch (nccl_start_alignment_factor)
 
 
 @dataclass(frozen=True)
-class FlatWeights:
-    """Elements of each weight in the order in which modules have them (`sizes`), and as backward gets to them."""
+class FlatWeight:
+    """A weight of one layer, and its elements."""
 
-    sizes: tuple[int, ...]
-    backward: tuple[int, ...]  # places among `sizes`
+    name: str
+    layer: int
+    size: int
+
+
+@dataclass(frozen=True)
+class FlatWeights:
+    """Weights in the order in which modules have them, and the `backward` order of their gradients, by place."""
+
+    weights: tuple[FlatWeight, ...]
+    backward: tuple[int, ...]
     ranks: int
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Elements of each weight."""
+        return tuple(weight.size for weight in self.weights)
 
     @property
     def parameters(self) -> int:
@@ -36,26 +51,36 @@ class FlatWeights:
         """Elements of a rank's stretch."""
         return -(-self.parameters // (ALIGNED * self.ranks)) * ALIGNED
 
-    @property
-    def padding(self) -> int:
-        """Elements of all stretches that no weight fills."""
-        return self.share * self.ranks - self.parameters
-
     @cached_property
     def begins(self) -> tuple[int, ...]:
         """Where each weight begins."""
         return (0, *accumulate(self.sizes))[:-1]
 
+    @cached_property
+    def touched(self) -> tuple[FlatWeight, ...]:
+        """The weights of which the first rank's stretch has any part."""
+        pairs = zip(self.begins, self.weights, strict=True)
+        return tuple(weight for begin, weight in pairs if begin < self.share)
+
     @property
-    def touched(self) -> list[int]:
-        """Elements of the weights that the first rank's stretch has any part of."""
-        return [size for begin, size in zip(self.begins, self.sizes, strict=True) if begin < self.share]
+    def kept(self) -> int:
+        """Elements of these weights: a rank keeps their whole gradients (copy_grads_in_partition)."""
+        return sum(weight.size for weight in self.touched)
+
+    @property
+    def last_touched(self) -> int:
+        """The layer of the last of them."""
+        return self.touched[-1].layer
 
     @property
     def largest_part(self) -> int:
         """Elements of the largest part of a weight that the first rank's stretch has."""
-        pairs = zip(self.begins, self.sizes, strict=True)
-        return max(min(begin + size, self.share) - begin for begin, size in pairs if begin < self.share)
+        pairs = zip(self.begins, self.touched, strict=False)
+        return max(min(begin + weight.size, self.share) - begin for begin, weight in pairs)
+
+    def even_shares(self, layer: int = BEFORE) -> int:
+        """Elements of a device's shares of the weights from a layer on, each weight cut evenly."""
+        return sum(-(-weight.size // self.ranks) for weight in self.weights if weight.layer >= layer)
 
     def parts(self, place: int) -> Iterator[int]:
         """Elements of a weight by the rank that keeps them."""
@@ -77,21 +102,20 @@ class FlatWeights:
             held += self.sizes[place]
         return found
 
+    def elements(self, bucket: Sequence[int]) -> int:
+        """Elements of the gradients in a bucket."""
+        return sum(self.sizes[place] for place in bucket)
+
     def reductions(self, places: Sequence[int], most: int) -> int:
         """All-reduces of these gradients: of what ranks keep of a bucket until it is more than `most`, and the rest."""
         return sum(
-            overfilled([part for place in bucket for part in self.parts(place)], most)
+            len(list(filled([part for place in bucket for part in self.parts(place)], most)))
             for bucket in self.buckets(places, most)
         )
 
 
-def overfilled(sizes: Sequence[int], most: int) -> int:
-    """How many calls move things of these sizes, each made once it has more than `most`."""
-    return len(list(filled(sizes, most)))
-
-
 def filled(sizes: Sequence[int], most: int) -> Iterator[int]:
-    """What each of them moves."""
+    """What calls move of things of these sizes, each made once it has more than `most`, the last one of the rest."""
     held = 0
     for size in sizes:
         held += size
@@ -105,24 +129,28 @@ def filled(sizes: Sequence[int], most: int) -> Iterator[int]:
 def flat_weights(plan: Plan) -> FlatWeights:
     """Those of a plan's model."""
     model = whole(plan)
-    registered: list[tuple[int, str]] = []
-    reached: list[str] = []
-    seen: set[str] = set()
+    registered: list[FlatWeight] = []
+    reached: list[FlatWeight] = []
+    passed = 0
     for unit in model.units:
-        named = [weight for weight in unit.weights if weight.name not in seen or unit.name not in ENDS]
-        seen |= {weight.name for weight in unit.weights if unit.name in ENDS}
-        sizes = {weight.name: int(model.value(weight.elements())) for weight in named}
-        last = plan.model.norm.kind == "rms" and unit.name not in ENDS
-        ordered = sorted(sizes, key=lambda name: last and "norm" in name.partition("/")[0])
-        for layer in range(_layers(model, unit)):
-            registered += [(sizes[name], f"{unit.name}/{layer}/{name}") for name in ordered]
-            reached += [f"{unit.name}/{layer}/{name}" for name in sizes]
-    places = {name: place for place, (_, name) in enumerate(registered)}
+        earlier = {weight.name for weight in registered if weight.layer == BEFORE}
+        sizes = {w.name: int(model.value(w.elements())) for w in unit.weights if f"{INPUT}/{w.name}" not in earlier}
+        for layer in _layers(model, unit, passed):
+            found = [FlatWeight(f"{unit.name}/{name}", layer, size) for name, size in sizes.items()]
+            reached += found
+            registered += sorted(found, key=lambda weight: _comes_last(plan, unit, weight))
+        passed += 0 if unit.name in ENDS else int(model.value(unit.count))
+    places = {weight: place for place, weight in enumerate(registered)}
     ranks = plan.parallelism.data * plan.parallelism.context
-    return FlatWeights(
-        tuple(size for size, _ in registered), tuple(places[name] for name in reversed(reached)), ranks
-    )
+    return FlatWeights(tuple(registered), tuple(places[weight] for weight in reversed(reached)), ranks)
 
 
-def _layers(model: Whole, unit: Unit) -> int:
-    return 1 if unit.name in (*ENDS, INPUT) else int(model.value(unit.count))
+def _layers(model: Whole, unit: Unit, passed: int) -> Sequence[int]:
+    if unit.name in ENDS:
+        return (BEFORE if unit.name == INPUT else AFTER,)
+    return range(passed, passed + int(model.value(unit.count)))
+
+
+def _comes_last(plan: Plan, unit: Unit, weight: FlatWeight) -> bool:
+    """Layers with RMS norms register them after the parts that they are norms of."""
+    return plan.model.norm.kind == "rms" and unit.name not in ENDS and "_norm/" in weight.name
