@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import sympy
 
@@ -118,9 +119,11 @@ def _in_layers(point: Point) -> sympy.Expr:
 
 
 def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[tuple[Tensor, LiveTensors]]:
-    """The trained weights in the order of their gradients, each with the step at which its own is written."""
+    """The trained weights in the order of their gradients, each with what is there when its own has been written."""
     left = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
-    for step in alive:
-        for tensor in step.tensors:
-            if weight := left.pop(tensor.name, None):
-                yield weight, step
+    for step, after in pairwise(alive):
+        lasting = {id(tensor) for tensor in after.tensors}
+        for gradient in step.tensors:
+            if weight := left.pop(gradient.name, None):
+                there = (tensor for tensor in step.tensors if id(tensor) in lasting or tensor is gradient)
+                yield weight, LiveTensors(step.step, tuple(there))
