@@ -24,8 +24,8 @@ GATED: Mapped = {
     "weights": {"w_gate": "wide d_model", "w_up": "wide d_model", "w_down": "d_model wide"},
     "steps": [
         {"name": "gate", "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_gate"},
-        {"name": "up", "of": ["x"], "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_up"},
         {"name": "activation", "of": ["gate"], "activation": "silu"},
+        {"name": "up", "of": ["x"], "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_up"},
         {"name": "product", "multiply": ["activation", "up"]},
         {"name": "down", "einsum": "batch seq wide, d_model wide -> batch seq d_model", "weight": "w_down"},
     ],

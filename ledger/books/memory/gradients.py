@@ -15,7 +15,7 @@ from ledger.model.causes import Cause
 from ledger.model.formats import matrices, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, drains, stays, waits
-from ledger.model.offloading import weights_on_host
+from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
 from ledger.model.units import Unit
@@ -64,12 +64,14 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
     alive, why = _kept(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
+    leaves = drains(plan) and updates_on_host(plan)  # as soon as it is reduced
     if drains(plan) and plan.parallelism.zero == 1:
         share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
         kept = _at_the_update(unit.count)
-        yield from posted(line, replace(cause, state="share"), "gradients", share, kept, "of it, what is updated here")
-        alive = _before_the_update(alive)
-    if not weights_on_host(plan):
+        alive, own = _before_the_update(alive), replace(cause, state="share")
+        if not leaves:
+            yield from posted(line, own, "gradients", share, kept, "of it, what is updated here")
+    if not weights_on_host(plan) and not (leaves and plan.parallelism.zero == 2):
         yield from posted(line, cause, "gradients", amount, alive, why)
     whole = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
@@ -97,6 +99,8 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     only when backward is over.
     """
     gathering = moments.gathering
+    if gathering and stays(moments.plan):
+        return always(unit.count), "a buffer of all gradients, which stays"
     if gathering and not (moments.several and not gathering.buffers.accumulates):
         return gathering.reduced(unit), "waits for the update"
     if moments.several:

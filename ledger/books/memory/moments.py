@@ -10,8 +10,8 @@ from ledger.books.memory import transfers
 from ledger.books.memory.expert_sets import ExpertGathering, apart
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
-from ledger.books.memory.reduction_buffer import ReductionBuffer
 from ledger.books.memory.passing import passes
+from ledger.books.memory.reduction_buffer import ReductionBuffer
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.model.exchanges import sets

@@ -12,6 +12,7 @@ from ledger.books.resources import stock
 from ledger.model.causes import Cause
 from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, ROOT
+from ledger.model.gradients import drains
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
@@ -28,6 +29,8 @@ Holding = tuple[sympy.Expr, str]  # bytes, and why
 def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Master weights and optimizer states, alive all the time; on the device, unless the host has them."""
     if updates_on_host(plan):
+        if drains(plan) and plan.parallelism.zero < 3:
+            yield _on_the_way(program, plan, when, value)
         return
     precision, sharding = plan.precision, program.sharding
     for one in owned(plan.optimizer, program.units):
@@ -38,6 +41,17 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             why = f"{state.name.replace('_', ' ')} of {one.rule.title} ({one.rule.citation})"
             cause = Cause(one.unit, one.weight.name, state=state.name)
             yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
+
+
+def _on_the_way(program: Program, plan: Plan, when: Lifetime, value: Value) -> Entry:
+    """A buffer for one whole gradient, through which gradients come and go between device and host.
+
+    deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
+    """
+    sizes = (sized(plan.precision.gradients, one.weight.elements()) for one in owned(plan.optimizer, program.units))
+    why = "a gradient on its way to the host, where they are added up"
+    cause = Cause("gradients", "buffer", state="of the host")
+    return Entry(cause, stock("workspace"), when, max(sizes, key=value), ONE, why)
 
 
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
@@ -55,6 +69,15 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         )
         why = "the gradients in the dtype of the master weights"
         yield Entry(Cause("optimizer", "gradients", state="copy"), stock("workspace"), when, copied, ONE, why)
+        if drains(plan) and sharding.splits(
+            "optimizer"
+        ):  # DeepSpeed: flat_grad_partition.to(fp32) while there are all three
+            flat = total(
+                one.count * sized(plan.precision.gradients, sharding.held("optimizer", one.weight)) for one in weights
+            )
+            why = "the gradients put together, before they are cast"
+            yield Entry(Cause("optimizer", "gradients", state="flat"), stock("workspace"), when, flat, ONE, why)
+            copied += flat
     else:
         copied = sympy.Integer(0)
     found = list(_candidates(weights, plan, sharding, value))

@@ -54,9 +54,7 @@ class ReductionBuffer:
         alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _in_layers
         yield from posted(self.line, held.cause, held.category, held.amount, alive, held.why)
 
-    def steps(
-        self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Iterable[Step]
-    ) -> Iterator[Step]:
+    def steps(self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Iterable[Step]) -> Iterator[Step]:
         """The steps of a moment of backward, and those at which gradients are reduced."""
         yield from running
         fresh = list(written(unit, alive))
@@ -79,9 +77,7 @@ class ReductionBuffer:
         why = "gradients laid out by the ranks that keep them"
         return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
 
-    def _in_a_layer(
-        self, point: Point, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]
-    ) -> Iterator[Step]:
+    def _in_a_layer(self, point: Point, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
         """The gradients of a layer, each of which may find the buffer full."""
         layer = total(weight.elements() for weight, _ in fresh)
         filled = self._before_layers() + point.left[unit.name] * layer

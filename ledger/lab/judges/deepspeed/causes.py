@@ -17,6 +17,7 @@ from ledger.spec.plan import Plan
 
 STATIC, INPUT, HEAD, END = "static", "forward/input", "backward/loss", "backward/input"
 LABELS = "labels padded and shifted"
+PERSISTENT = 100_000  # elements (deepspeed/runtime/zero/config.py, param_persistence_threshold)
 DOUBLE, SINGLE = 8, 4  # bytes of an fp64, in which norms are taken, and of an fp32, in which weights are updated
 
 
@@ -37,7 +38,12 @@ class FlatInstant(Instant):
     @property
     def shares(self) -> bool:
         """Whether a rank keeps the gradients of a stretch of flat weights, and no others, on the device."""
-        return self.zero in (1, 2)
+        return self.zero in (1, 2) and not self.hosted
+
+    @property
+    def hosted(self) -> bool:
+        """Whether the host updates, so that what a rank keeps of gradients goes there as soon as it is reduced."""
+        return "optimizer" in self.plan.parallelism.offload
 
     @property
     def several(self) -> bool:
@@ -120,8 +126,17 @@ def _embedded(at: FlatInstant) -> int:
 
     An eager norm saves its input in fp32. LlamaModel.forward; of GPT2Model.forward there are the positions as well.
     """
+    if at.plan.model.learned_positions:
+        rows = at.stream // at.plan.run.micro_batch
+        ids = INDEX * at.length if at.moment == INPUT else 0
+        return at.stream + rows + ids if at.forward and at.moment != LOSS else 0
     saved = at.plan.kernels.norm == "fused" or at.rebuilt or at.plan.model.norm.kind != "rms"
     return 0 if saved or not at.in_forward_layers or at.moment.endswith("/start") else at.stream
+
+
+def _attention_result(at: FlatInstant) -> int:
+    """GPT2Block.forward has the result of attention in a variable, though only its sum with the stream is read on."""
+    return at.stream if at.plan.model.learned_positions and at.in_forward_layers and not at.rebuilt else 0
 
 
 def _read_by_the_mlp(at: FlatInstant) -> int:
@@ -148,8 +163,18 @@ def _norm(at: FlatInstant) -> int:
     """The first stretch may be of few weights, or of one (get_grad_norm_direct)."""
     if at.moment != OPTIMIZER or not at.shares:
         return 0
-    even = DOUBLE * -(-max(at.flat.sizes) // at.flat.ranks)
-    return DOUBLE * at.flat.largest_part - max(even, SINGLE * at.flat.even_shares())
+    copies = SINGLE + at.gradient
+    even = max(DOUBLE * -(-max(at.flat.sizes) // at.flat.ranks), copies * at.flat.even_shares())
+    return max(DOUBLE * at.flat.largest_part, copies * at.flat.share) - even
+
+
+def _persistent(at: FlatInstant) -> int:
+    """ZeRO 3: weights of no more than param_persistence_threshold elements are there whole, beside their shares.
+
+    The update lets go of them before it casts gradients, and gathers them anew.
+    """
+    small = (size for size in at.flat.sizes if size <= PERSISTENT)
+    return at.gradient * sum(small) if at.zero == 3 and at.moment != OPTIMIZER else 0
 
 
 def _share_comes_last(at: FlatInstant) -> int:
@@ -157,10 +182,11 @@ def _share_comes_last(at: FlatInstant) -> int:
 
     Once the first gradient of it is there, there is room for all of them, also where earlier micro-batches left some.
     """
-    if not (at.in_backward_layers or at.moment == END) or at.zero != 2:
+    if not (at.in_backward_layers or at.moment == END) or at.zero != 2 or at.hosted:
         return 0
     mine = at.flat.kept if at.flat.last_touched > at.layer else 0
-    return at.gradient * (mine - (0 if at.several else at.flat.even_shares(at.layer + 1)))
+    told = at.flat.even_shares(at.layer + 1) + -(-at.flat.tied // at.flat.ranks)
+    return at.gradient * (mine - (0 if at.several else told))
 
 
 def _bucket(at: FlatInstant) -> int:
@@ -174,21 +200,27 @@ def _last_buckets(at: FlatInstant) -> int:
     """What is reduced at the end of backward, beyond a full buffer or the embedding beside its gradient."""
     if at.moment != END or at.zero == 3:
         return 0
-    most, fresh = at.plan.stack.reduction_buffer, sum(w.size for w in at.flat.weights if w.layer == BEFORE)
-    told = max(most, fresh) + (0 if at.several and at.zero < 2 else fresh)
-    held = AT_THE_END[at.zero](at.flat, most)
-    summed = fresh if at.several and at.zero < 2 else 0
-    return at.gradient * (held - summed - told)
+    flat, most = at.flat, at.plan.stack.reduction_buffer
+    told = max(most, flat.sizes[0])
+    if at.zero == 2:
+        told += flat.sizes[0] + flat.tied
+    else:
+        summed = at.several
+        told += flat.parameters if summed else flat.parameters - flat.before + flat.sizes[0] + flat.tied
+    held = AT_THE_END[at.zero](flat, most)
+    if at.hosted:  # the norm of what goes to the host is taken before it goes
+        held = max(held, flat.sizes[0] + DOUBLE // at.gradient * flat.largest_part)
+    return at.gradient * (held - told)
 
 
 def _replicas_at_the_end(flat: FlatWeights, most: int) -> int:
     """The largest bucket, each of which is more than a buffer or what is left (DeepSpeedEngine.allreduce_no_retain)."""
-    return flat.sizes[0] + max(filled(flat.sizes, most))
+    return flat.parameters + max(filled(flat.sizes, most), default=0)
 
 
 def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
     """What is in the buffer is no gradient of its own any more; the first bucket makes room for this rank's share."""
-    fullest, gone, kept = 0, 0, 0
+    fullest, gone, kept = 2 * flat.tied, 0, 0  # the sum of a tied weight's two gradients is written beside them
     for bucket in flat.buckets(range(len(flat.sizes)), most):
         size = flat.elements(bucket)
         gone += size if size <= most else 0
@@ -196,7 +228,7 @@ def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
         kept = flat.kept
         gone += 0 if size <= most else size
         fullest = max(fullest, kept - gone + (size if size > most else 0))
-    return flat.sizes[0] + fullest
+    return flat.parameters + fullest
 
 
 def _zero_2_at_the_end(flat: FlatWeights, most: int) -> int:
@@ -216,10 +248,12 @@ CAUSES: Mapping[str, Callable[[FlatInstant], int]] = {
     LABELS: _labels,
     "single numbers, which are not counted": _numbers,
     "the embedded tokens, which their caller's frame holds": _embedded,
+    "the result of attention, which its caller's frame holds": _attention_result,
     "what the MLP reads, which its caller's frame holds": _read_by_the_mlp,
     "the rebuilt result of a layer, which its caller's frame holds": _rebuilt_result,
     "whole gradients of weights of which a rank has a part": _whole_gradients,
     "the norm of the largest part of a weight": _norm,
+    "small weights, which are whole as well": _persistent,
     "its share of gradients, which backward reaches last": _share_comes_last,
     "what a bucket holds when the next gradient does not fit": _bucket,
     "what is reduced when backward is over": _last_buckets,

@@ -63,7 +63,9 @@ def _layout(plan: Plan) -> str:
     if "activations" in layout.offload:
         return f"parallelism.offload = {layout.offload}: the judge's activations stay on the device"
     if "weights" in layout.offload and layout.zero < 3:
-        return f"parallelism.offload = {layout.offload} with zero = {layout.zero}: DeepSpeed offloads parameters of ZeRO-3"
+        return (
+            f"parallelism.offload = {layout.offload} with zero = {layout.zero}: DeepSpeed offloads parameters of ZeRO-3"
+        )
     if layout.offload and layout.zero == 0:
         return f"parallelism.offload = {layout.offload} with zero = 0: DeepSpeed offloads what ZeRO shares"
     return ""

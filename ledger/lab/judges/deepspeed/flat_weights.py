@@ -35,6 +35,7 @@ class FlatWeights:
     weights: tuple[FlatWeight, ...]
     backward: tuple[int, ...]
     ranks: int
+    tied: int = 0  # elements of an embedding that is the head as well
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -50,6 +51,11 @@ class FlatWeights:
     def share(self) -> int:
         """Elements of a rank's stretch."""
         return -(-self.parameters // (ALIGNED * self.ranks)) * ALIGNED
+
+    @property
+    def before(self) -> int:
+        """Elements of the embedding, with its positions where these are learned."""
+        return sum(weight.size for weight in self.weights if weight.layer == BEFORE)
 
     @cached_property
     def begins(self) -> tuple[int, ...]:
@@ -142,7 +148,8 @@ def flat_weights(plan: Plan) -> FlatWeights:
         passed += 0 if unit.name in ENDS else int(model.value(unit.count))
     places = {weight: place for place, weight in enumerate(registered)}
     ranks = plan.parallelism.data * plan.parallelism.context
-    return FlatWeights(tuple(registered), tuple(places[weight] for weight in reversed(reached)), ranks)
+    tied = registered[0].size if plan.model.tied else 0
+    return FlatWeights(tuple(registered), tuple(places[weight] for weight in reversed(reached)), ranks, tied)
 
 
 def _layers(model: Whole, unit: Unit, passed: int) -> Sequence[int]:
