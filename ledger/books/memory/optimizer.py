@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import sympy
@@ -63,23 +64,9 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         return
     sharding = program.sharding
     weights = _registered(program, plan, owned(plan.optimizer, program.units))
-    if copies_gradients(plan):
-        copied = total(
-            one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
-        )
-        why = "the gradients in the dtype of the master weights"
-        yield Entry(Cause("optimizer", "gradients", state="copy"), stock("workspace"), when, copied, ONE, why)
-        if drains(plan) and sharding.splits(
-            "optimizer"
-        ):  # DeepSpeed: flat_grad_partition.to(fp32) while there are all three
-            flat = total(
-                one.count * sized(plan.precision.gradients, sharding.held("optimizer", one.weight)) for one in weights
-            )
-            why = "the gradients put together, before they are cast"
-            yield Entry(Cause("optimizer", "gradients", state="flat"), stock("workspace"), when, flat, ONE, why)
-            copied += flat
-    else:
-        copied = sympy.Integer(0)
+    casts = tuple(_casts(weights, plan, when, sharding))
+    yield from casts
+    copied = total(cast.amount for cast in casts)
     found = list(_candidates(weights, plan, sharding, value))
     if plan.stack.norm_dtype:
         yield from _norm_copy(weights, plan, when, sharding, value, copied)
@@ -91,6 +78,24 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
     if value(more) > 0:
         why = "the gather of updated weights through flat copies, beyond what the update before it held"
         yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
+
+
+def _casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding) -> Iterator[Entry]:
+    """Gradients in the dtype of the master weights; what is reduced out of a buffer is put together before.
+
+    DeepSpeed's `flat_grad_partition.to(fp32)`, while the gradients themselves are there as well.
+    """
+    if not copies_gradients(plan):
+        return
+
+    def all_of_them(dtype: str) -> sympy.Expr:
+        return total(one.count * sized(dtype, sharding.held("optimizer", one.weight)) for one in weights)
+
+    why, cause = "the gradients in the dtype of the master weights", Cause("optimizer", "gradients", state="copy")
+    yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.master or ""), ONE, why)
+    if drains(plan) and sharding.splits("optimizer"):
+        why, cause = "the gradients put together, before they are cast", replace(cause, state="flat")
+        yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.gradients), ONE, why)
 
 
 def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.deepspeed.flat_weights import FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import OF_REPLICAS, FlatWeights, filled, flat_weights
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.model.schedule import micro_batches
@@ -36,7 +36,7 @@ def _reductions(plan: Plan, flat: FlatWeights) -> int:
     """All-reduces of a step."""
     most = plan.stack.reduction_buffer
     if plan.parallelism.zero == 0:
-        return len(list(filled(flat.sizes, most)))
+        return len(list(filled(flat.sizes, OF_REPLICAS)))
     if plan.parallelism.zero == 1:
         return flat.reductions(range(len(flat.sizes)), most)
     return int(micro_batches(plan)) * flat.reductions(flat.backward, most)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.deepspeed.bucket_peaks import beyond_even_filling
-from ledger.lab.judges.deepspeed.flat_weights import BEFORE, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWeights, filled, flat_weights
 from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
 from ledger.model import dtypes
 from ledger.model.schedule import Role, micro_batches
@@ -213,9 +213,9 @@ def _last_buckets(at: FlatInstant) -> int:
     return at.gradient * (held - told)
 
 
-def _replicas_at_the_end(flat: FlatWeights, most: int) -> int:
+def _replicas_at_the_end(flat: FlatWeights, _: int) -> int:
     """The largest bucket, each of which is more than a buffer or what is left (DeepSpeedEngine.allreduce_no_retain)."""
-    return flat.parameters + max(filled(flat.sizes, most), default=0)
+    return flat.parameters + max(filled(flat.sizes, OF_REPLICAS), default=0)
 
 
 def _zero_1_at_the_end(flat: FlatWeights, most: int) -> int:
