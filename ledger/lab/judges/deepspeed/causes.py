@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.deepspeed.bucket_peaks import beyond_even_filling
-from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, PERSISTENT, FlatWeights, filled, flat_weights
 from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
 from ledger.model import dtypes
 from ledger.model.schedule import Role, micro_batches
@@ -17,7 +17,6 @@ from ledger.spec.plan import Plan
 
 STATIC, INPUT, HEAD, END = "static", "forward/input", "backward/loss", "backward/input"
 LABELS = "labels padded and shifted"
-PERSISTENT = 100_000  # elements (deepspeed/runtime/zero/config.py, param_persistence_threshold)
 DOUBLE, SINGLE = 8, 4  # bytes of an fp64, in which norms are taken, and of an fp32, in which weights are updated
 
 
@@ -209,7 +208,8 @@ def _last_buckets(at: FlatInstant) -> int:
         told += flat.parameters if summed else flat.parameters - flat.before + flat.sizes[0] + flat.tied
     held = AT_THE_END[at.zero](flat, most)
     if at.hosted:  # the norm of what goes to the host is taken before it goes
-        held = max(held, flat.sizes[0] + DOUBLE // at.gradient * flat.largest_part)
+        whole = flat.parameters if at.zero == 1 else flat.sizes[0]
+        held = max(held, whole + DOUBLE // at.gradient * flat.largest_part)
     return at.gradient * (held - told)
 
 
