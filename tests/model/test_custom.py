@@ -116,7 +116,7 @@ def changed(step: int = 0, **changes: Any) -> Mapped:
         ({**GATED, "dims": {"wide": WIDE, "heads": 4}}, "`heads` is a dim of the model already", "heads"),
         ({**GATED, "split": {"tensor": ["narrow"]}}, "`narrow` is no dim of this component", "tensor"),
         ({**GATED, "d_ff": 12}, "`d_ff` belongs to no feed-forward part of kind custom", "d_ff"),
-        (changed(2, einsum="a, b -> c"), "this does `einsum` and `activation`", ""),
+        (changed(1, einsum="a, b -> c"), "this does `einsum` and `activation`", ""),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(mlp: Mapped, words: str, key: str) -> None:
