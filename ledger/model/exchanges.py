@@ -48,7 +48,7 @@ def _reductions(plan: Plan, whole: FsdpUnit, sharding: Sharding, axis: str) -> I
     once, dtype, whole = plan.parallelism.reduces_once, plan.precision.reduction, whole.gradients()
     if not whole.parts:
         return
-    if sharding.stage == 0 or (sharding.stage == 1 and plan.stack.reduces == "all" and not sharding.replicated):
+    if sharding.stage == 0 or (sharding.stage < 3 and plan.stack.reduces == "all" and not sharding.replicated):
         amount = whole.unpadded(dtype)
         yield whole.name, whole.count, "backward", exchange("all_reduce", axis, amount, per_step=once)
         return

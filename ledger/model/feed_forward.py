@@ -25,11 +25,12 @@ def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     gate = _into(tape, x, "gate", spec)
-    up = _into(tape, x, "up", spec)
     inner = tape.inside("activation")
     if tape.kernels.activation == "fused_gated":
+        up = _into(tape, x, "up", spec)
         return _out_of(tape, inner.pointwise("mlp/product", gate, up, flops=9, saves=[gate, up]), spec)
     active = activation(inner, "mlp/activation", gate, spec.activation)
+    up = _into(tape, x, "up", spec)  # act_fn(gate_proj(x)) * up_proj(x): the left operand comes first
     return _out_of(tape, inner.pointwise("mlp/product", active, up, saves=[active, up]), spec)
 
 

@@ -292,6 +292,12 @@ class Stack:
         "Whether gradients are reduced in buckets that are a second copy of all of them (DistributedDataParallel "
         "without `gradient_as_bucket_view`).",
     ] = False
+    reduction_buffer: Annotated[
+        int,
+        Integer(0),
+        "Elements of the buffer that gradients are copied into as backward has them, and reduced from when it is full "
+        "(DeepSpeed's `reduce_bucket_size`); 0: there is none.",
+    ] = 0
     main_gradients: Annotated[
         bool, "Whether gradients are added up in one buffer that is never freed (Megatron-LM's `main_grad`)."
     ] = False
@@ -321,7 +327,7 @@ class Stack:
     reduces: Annotated[
         str,
         Choice("share", "all"),
-        "ZeRO 1: each device gets the sum of its share of the gradients, or of all of them and updates its share.",
+        "ZeRO 1 and 2: each device gets the sum of its share of the gradients, or of all of them and keeps its share.",
     ] = "share"
     unshard: Annotated[
         str,
@@ -359,6 +365,11 @@ class Stack:
         ListOf(Choice("copy", "unscale", "norm", "clip", "cast", "zero")),
         "Passes over the gradients beside the update.",
     ] = ()
+    norm_dtype: Annotated[
+        str,
+        Choice("", "fp32", "fp64"),
+        "The dtype of the copy of each gradient that the pass `norm` is taken of; empty: of the gradient as it is.",
+    ] = ""
     scatter_sends: Annotated[
         bool,
         "Whether a pipeline stage sends each tensor-parallel rank its share only, gathered again within the node.",
@@ -370,7 +381,7 @@ class Stack:
     ] = 0.0
     judge: Annotated[
         str,
-        Choice("pytorch", "megatron-core"),
+        Choice("pytorch", "megatron-core", "deepspeed"),
         "What `ledger verify` asks about plans of this software: PyTorch with transformers' models, or the framework "
         "itself. No figure of a plan depends on it.",
     ] = "pytorch"

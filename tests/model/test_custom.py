@@ -24,8 +24,8 @@ GATED: Mapped = {
     "weights": {"w_gate": "wide d_model", "w_up": "wide d_model", "w_down": "d_model wide"},
     "steps": [
         {"name": "gate", "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_gate"},
-        {"name": "up", "of": ["x"], "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_up"},
         {"name": "activation", "of": ["gate"], "activation": "silu"},
+        {"name": "up", "of": ["x"], "einsum": "batch seq d_model, wide d_model -> batch seq wide", "weight": "w_up"},
         {"name": "product", "multiply": ["activation", "up"]},
         {"name": "down", "einsum": "batch seq wide, d_model wide -> batch seq d_model", "weight": "w_down"},
     ],
@@ -116,7 +116,7 @@ def changed(step: int = 0, **changes: Any) -> Mapped:
         ({**GATED, "dims": {"wide": WIDE, "heads": 4}}, "`heads` is a dim of the model already", "heads"),
         ({**GATED, "split": {"tensor": ["narrow"]}}, "`narrow` is no dim of this component", "tensor"),
         ({**GATED, "d_ff": 12}, "`d_ff` belongs to no feed-forward part of kind custom", "d_ff"),
-        (changed(2, einsum="a, b -> c"), "this does `einsum` and `activation`", ""),
+        (changed(1, einsum="a, b -> c"), "this does `einsum` and `activation`", ""),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(mlp: Mapped, words: str, key: str) -> None:

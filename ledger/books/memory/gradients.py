@@ -9,12 +9,13 @@ import sympy
 
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
-from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, always, posted
+from ledger.books.memory.reduction_buffer import ReductionBuffer
+from ledger.books.memory.timeline import BACKWARD, OPTIMIZER, AliveCount, Point, always, posted
 from ledger.model.causes import Cause
 from ledger.model.formats import matrices, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
-from ledger.model.gradients import copied_to_buckets, stays, waits
-from ledger.model.offloading import weights_on_host
+from ledger.model.gradients import copied_to_buckets, drains, stays, waits
+from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
 from ledger.model.units import Unit
@@ -31,6 +32,7 @@ def gradients(moments: Moments) -> Iterator[Entry]:
             yield from _of(moments, unit, weight)
     if moments.plan.stack.dummy_gradients:
         yield from _dummies(moments)
+    yield from ReductionBuffer(moments.program, moments.plan, moments.line).entries()
 
 
 def _dummies(moments: Moments) -> Iterator[Entry]:
@@ -62,7 +64,14 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     plan, line, cause = moments.plan, moments.line, Cause(unit.name, weight.gradient.name)
     alive, why = _kept(moments, unit)
     amount = sized(plan.precision.gradients, moments.program.sharding.held("gradients", weight))
-    if not weights_on_host(plan):
+    leaves = drains(plan) and updates_on_host(plan)  # as soon as it is reduced
+    if drains(plan) and plan.parallelism.zero == 1:
+        share = sized(plan.precision.gradients, moments.program.sharding.held("optimizer", weight))
+        kept = _at_the_update(unit.count)
+        alive, own = _before_the_update(alive), replace(cause, state="share")
+        if not leaves:
+            yield from posted(line, own, "gradients", share, kept, "of it, what is updated here")
+    if not weights_on_host(plan) and not (leaves and plan.parallelism.zero == 2):
         yield from posted(line, cause, "gradients", amount, alive, why)
     whole = sized(stored_dtype(plan.precision, weight), weight.elements())
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
@@ -90,6 +99,8 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     only when backward is over.
     """
     gathering = moments.gathering
+    if gathering and stays(moments.plan):
+        return always(unit.count), "a buffer of all gradients, which stays"
     if gathering and not (moments.several and not gathering.buffers.accumulates):
         return gathering.reduced(unit), "waits for the update"
     if moments.several:
@@ -97,6 +108,14 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     if stays(moments.plan):
         return always(unit.count), "a buffer of all gradients, which stays"
     return moments.line.through(unit.name), "waits for the update"
+
+
+def _at_the_update(count: sympy.Expr) -> AliveCount:
+    return lambda point: count if point.phase == OPTIMIZER else ZERO
+
+
+def _before_the_update(alive: AliveCount) -> AliveCount:
+    return lambda point: ZERO if point.phase == OPTIMIZER else alive(point)
 
 
 def _until_added(through: AliveCount) -> AliveCount:

@@ -11,10 +11,11 @@ from ledger.books.memory.expert_sets import ExpertGathering, apart
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.passing import passes
+from ledger.books.memory.reduction_buffer import ReductionBuffer
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
 from ledger.model.exchanges import sets
-from ledger.model.gradients import stays, waits
+from ledger.model.gradients import drains, stays, waits
 from ledger.model.program import Program
 from ledger.model.schedule import micro_batches
 from ledger.model.units import Unit
@@ -61,7 +62,7 @@ class Moments:
         if self.gathering:
             return self.gathering.buffers.added
         if waits(self.plan) or self.program.sharding.splits("gradients"):
-            return False
+            return drains(self.plan)  # into the buffer, which is never summed in place
         return bool(self.several) or stays(self.plan)
 
     @property
@@ -83,6 +84,9 @@ class Moments:
         unit, gathering = self.units[point.unit], self.gathering
         if gathering:
             return gathering.steps(point, unit, self.alive(point), chosen)
+        if drains(self.plan) and point.phase == BACKWARD:
+            buffer = ReductionBuffer(self.program, self.plan, self.line)
+            return buffer.steps(point, unit, self.alive(point), running(unit, chosen))
         if self.program.sharding.splits("gradients") and point.phase == BACKWARD:
             return scattering(self.program, self.plan, unit, self.alive(point)[-1], running(unit, chosen))
         return running(unit, chosen)

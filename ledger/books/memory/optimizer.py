@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import sympy
@@ -12,6 +13,7 @@ from ledger.books.resources import stock
 from ledger.model.causes import Cause
 from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, ROOT
+from ledger.model.gradients import drains
 from ledger.model.offloading import updates_on_host
 from ledger.model.operations import ONE, total
 from ledger.model.optimizers import Owned, Value, implementation, owned, states, temporary
@@ -28,6 +30,8 @@ Holding = tuple[sympy.Expr, str]  # bytes, and why
 def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Master weights and optimizer states, alive all the time; on the device, unless the host has them."""
     if updates_on_host(plan):
+        if drains(plan) and plan.parallelism.zero < 3:
+            yield _on_the_way(program, plan, when, value)
         return
     precision, sharding = plan.precision, program.sharding
     for one in owned(plan.optimizer, program.units):
@@ -40,6 +44,17 @@ def kept(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator
             yield Entry(cause, stock("optimizer"), when, state.bytes(), one.count, why)
 
 
+def _on_the_way(program: Program, plan: Plan, when: Lifetime, value: Value) -> Entry:
+    """A buffer for one whole gradient, through which gradients come and go between device and host.
+
+    deepspeed/runtime/zero/stage_1_and_2.py, `temp_grad_buffer_for_gpu_offload`.
+    """
+    sizes = (sized(plan.precision.gradients, one.weight.elements()) for one in owned(plan.optimizer, program.units))
+    why = "a gradient on its way to the host, where they are added up"
+    cause = Cause("gradients", "buffer", state="of the host")
+    return Entry(cause, stock("workspace"), when, max(sizes, key=value), ONE, why)
+
+
 def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterator[Entry]:
     """Temporaries of the update at its fullest instant, and gradients in the dtype of the master weights.
 
@@ -49,15 +64,12 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
         return
     sharding = program.sharding
     weights = _registered(program, plan, owned(plan.optimizer, program.units))
-    if copies_gradients(plan):
-        copied = total(
-            one.count * sized(plan.precision.master or "", sharding.held("optimizer", one.weight)) for one in weights
-        )
-        why = "the gradients in the dtype of the master weights"
-        yield Entry(Cause("optimizer", "gradients", state="copy"), stock("workspace"), when, copied, ONE, why)
-    else:
-        copied = sympy.Integer(0)
+    casts = tuple(_casts(weights, plan, when, sharding))
+    yield from casts
+    copied = total(cast.amount for cast in casts)
     found = list(_candidates(weights, plan, sharding, value))
+    if plan.stack.norm_dtype:
+        yield from _norm_copy(weights, plan, when, sharding, value, copied)
     if found:
         amount, why = max(found, key=lambda holding: value(holding[0]))
         yield Entry(Cause("optimizer", "update", state="temporaries"), stock("workspace"), when, amount, ONE, why)
@@ -66,6 +78,35 @@ def update(program: Program, plan: Plan, when: Lifetime, value: Value) -> Iterat
     if value(more) > 0:
         why = "the gather of updated weights through flat copies, beyond what the update before it held"
         yield Entry(Cause("weights", "gather", state="copies"), stock("workspace"), when, more, ONE, why)
+
+
+def _casts(weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding) -> Iterator[Entry]:
+    """Gradients in the dtype of the master weights; what is reduced out of a buffer is put together before.
+
+    DeepSpeed's `flat_grad_partition.to(fp32)`, while the gradients themselves are there as well.
+    """
+    if not copies_gradients(plan):
+        return
+
+    def all_of_them(dtype: str) -> sympy.Expr:
+        return total(one.count * sized(dtype, sharding.held("optimizer", one.weight)) for one in weights)
+
+    why, cause = "the gradients in the dtype of the master weights", Cause("optimizer", "gradients", state="copy")
+    yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.master or ""), ONE, why)
+    if drains(plan) and sharding.splits("optimizer"):
+        why, cause = "the gradients put together, before they are cast", replace(cause, state="flat")
+        yield Entry(cause, stock("workspace"), when, all_of_them(plan.precision.gradients), ONE, why)
+
+
+def _norm_copy(  # noqa: PLR0913 - the arguments are the facts of one stock
+    weights: Sequence[Owned], plan: Plan, when: Lifetime, sharding: Sharding, value: Value, copied: sympy.Expr
+) -> Iterator[Entry]:
+    """The largest copy that a norm is taken of, which is gone before gradients are copied for the update."""
+    copies = [sized(plan.stack.norm_dtype, sharding.held("optimizer", one.weight)) for one in weights]
+    more = max(copies, key=value) - copied
+    if value(more) > 0:
+        why = "a gradient in the dtype of its norm, beyond what the update after it holds"
+        yield Entry(Cause("optimizer", "gradients", state="norm"), stock("workspace"), when, more, ONE, why)
 
 
 def _flat_copies(weights: Sequence[Owned], plan: Plan, sharding: Sharding) -> sympy.Expr:

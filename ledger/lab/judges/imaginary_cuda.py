@@ -175,6 +175,7 @@ def imaginary_cuda(device: ImaginaryDevice) -> Iterator[None]:
             patched.enter_context(mock.patch.object(torch.cuda.nvtx, name, _answer(None)))
         for owner, name, answer in (
             (torch.Tensor, "record_stream", _answer(None)),
+            (torch.Tensor, "pin_memory", lambda tensor, *_: tensor),  # as in `_unpinned`
             (torch._C, "_cuda_getDevice", _answer(0)),  # noqa: SLF001  # what autograd asks
             (torch.version, "cuda", "12.9"),
             (FakeTensorMode, "avoid_device_init", property(_answer(True))),  # else it asks for the first GPU

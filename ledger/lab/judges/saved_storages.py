@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ledger.lab.judges.rank_meter import parts
-from ledger.lab.reference.storages import identity
+from ledger.lab.reference.storages import identity, storage_of
 
 OUTSIDE = -1  # the layer of what is saved before the first or after the last
 
@@ -38,10 +38,14 @@ class SavedStorage:
 
 @dataclass
 class SavedStorages:
-    """Collects what is packed while `layers` run forward, and until the next of them or of `ends` begins."""
+    """Collects what is packed while `layers` run forward, and until the next of them or of `ends` begins.
+
+    What `weights` have when it is packed is left out: gathered ones do not outlive a pass.
+    """
 
     layers: Sequence[torch.nn.Module]
     ends: Sequence[torch.nn.Module]
+    weights: Sequence[Tensor] = ()
     layer: int = OUTSIDE
     packed: list[weakref.ref[Packed]] = field(default_factory=list)
 
@@ -73,7 +77,8 @@ class SavedStorages:
 
     def _pack(self, tensor: Tensor) -> Packed:
         packed = Packed(tensor.detach(), self.layer)  # a node that holds its own result would never be freed
-        self.packed.append(weakref.ref(packed))
+        if not any(storage_of(weight) == storage_of(tensor) for weight in self.weights):
+            self.packed.append(weakref.ref(packed))
         return packed
 
 
@@ -83,3 +88,9 @@ def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
     for storage in storages:
         found[storage.layer] += storage.bytes * (storage.alive() is None)
     return found
+
+
+def by_group(groups: Sequence[str], sizes: Mapping[int, int]) -> dict[str, int]:
+    """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
+    places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
+    return {group: sizes[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}

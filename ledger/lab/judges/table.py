@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.lab.judges.deepspeed.judge import DEEPSPEED
 from ledger.lab.judges.megatron.judge import MEGATRON
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.spec.plan import Plan
 
-FRAMEWORKS: Mapping[str, FrameworkJudge] = {"megatron-core": MEGATRON}
+FRAMEWORKS: Mapping[str, FrameworkJudge] = {"deepspeed": DEEPSPEED, "megatron-core": MEGATRON}
 
 
 def framework_of(plan: Plan) -> FrameworkJudge | None:

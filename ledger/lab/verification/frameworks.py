@@ -16,7 +16,8 @@ from ledger.lab.verification import predicted
 from ledger.lab.verification.checks import HEADS, unit
 from ledger.lab.verification.peaks import reached, tolerance
 from ledger.model import dtypes
-from ledger.model.schedule import roles
+from ledger.model.gradients import stays
+from ledger.model.schedule import micro_batches, roles
 from ledger.spec.plan import Plan
 
 Progress = Callable[[str], None]
@@ -58,13 +59,18 @@ def compared(
 
 def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    mine = {name: predicted.standing(book, name) for name in STANDING}
+    mine = {name: predicted.standing(book, name) for name in STANDING} | {"gradients": _lasting_gradients(plan, book)}
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
     for name in STANDING:
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
         named = (padding,) if padding.amount else ()
         yield ComparedFigure(f"standing.{name}", "B", mine[name], figures.standing[name], EXACT, causes=named)
+
+
+def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
+    """Bytes of buffers that are never freed; gradients that wait for the next micro-batch are, by the update."""
+    return predicted.standing(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
 
 
 def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
@@ -99,7 +105,7 @@ def _moments(
     """What is held before, between and at most; then each moment of the step that both have."""
     (role,) = (one for one in compiled.roles if one.name == book.role.name)
     mine = predicted.moments(book, role.moments)
-    mine["static"] += predicted.standing(book, "gradients")  # buffers that are never freed
+    mine["static"] += _lasting_gradients(compiled.plan, book)
     if compiled.plan.parallelism.pipeline == 1:
         mine |= {"after forward": predicted.after_forward(book)}
     theirs = {name: held for name, held in step.moments.items() if name in mine or name != "after forward"}

@@ -1,0 +1,125 @@
+"""Gradients that are reduced out of one buffer: the buffer itself, and the copy of what it holds that is reduced.
+
+Each gradient is copied into the buffer and freed; when the next one does not fit, what is there is laid out by the
+ranks that keep it, in a copy, and that is reduced. One that is larger than the buffer is reduced by itself
+(deepspeed/runtime/zero/stage_1_and_2.py, reduce_independent_p_g_buckets_and_remove_grads and allreduce_bucket). Where
+every rank keeps all gradients there is the copy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import sympy
+
+from ledger.books.entries import Entry
+from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.steps import Allocation, Step, tensors
+from ledger.books.memory.timeline import BACKWARD, AliveCount, Point, Timeline, always, posted, until_update
+from ledger.model.causes import Cause
+from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT
+from ledger.model.gradients import drains
+from ledger.model.operations import ONE, ZERO, total
+from ledger.model.program import Program
+from ledger.model.schedule import micro_batches
+from ledger.model.tensors import CeilDiv, Tensor, sized
+from ledger.model.units import Unit
+from ledger.spec.plan import Plan
+
+MANY = sympy.Integer(10**6)  # more than the buffers that one gradient fills
+
+
+@dataclass(frozen=True)
+class ReductionBuffer:
+    """The buffer of a plan whose stack has one."""
+
+    program: Program
+    plan: Plan
+    line: Timeline
+
+    @property
+    def elements(self) -> sympy.Integer:
+        """Elements that it holds."""
+        return sympy.Integer(self.plan.stack.reduction_buffer)
+
+    def entries(self) -> Iterator[Entry]:
+        """The buffer: there from the first gradient of a layer on, or all the time where weights are held split."""
+        zero = self.plan.parallelism.zero
+        if not drains(self.plan) or zero == 0:
+            return
+        held = self._whole()
+        lasts = zero == 1 and micro_batches(self.plan) > 1  # it is let go when the last micro-batch is reduced
+        alive: AliveCount = always(ONE) if zero == 3 else until_update(ONE) if lasts else _in_layers
+        yield from posted(self.line, held.cause, held.category, held.amount, alive, held.why)
+
+    def steps(self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Iterable[Step]) -> Iterator[Step]:
+        """The steps of a moment of backward, and those at which gradients are reduced."""
+        yield from running
+        fresh = list(written(unit, alive))
+        at_once = self.plan.parallelism.zero > 1
+        if unit.name == OUTPUT and self.plan.parallelism.zero:
+            for _, step in fresh:
+                yield Step("a gradient is copied to be reduced", (*tensors(unit, step), self._whole()))
+        elif unit.name == INPUT:
+            yield from self._at_the_end(unit, fresh)
+        elif at_once and unit.name in point.left:
+            yield from self._in_a_layer(point, unit, fresh)
+
+    def _whole(self) -> Allocation:
+        amount = sized(self.plan.precision.reduction, self.elements)
+        return Allocation(Cause("gradients", "buffer"), "workspace", amount, "gradients are reduced out of it")
+
+    def copy(self, elements: sympy.Expr, times: sympy.Expr = ONE) -> Allocation:
+        """The copy that is reduced."""
+        amount = sized(self.plan.precision.reduction, elements)
+        why = "gradients laid out by the ranks that keep them"
+        return Allocation(Cause("gradients", "buffer", state="copy"), "workspace", amount, why, times)
+
+    def _in_a_layer(self, point: Point, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
+        """The gradients of a layer, each of which may find the buffer full."""
+        layer = total(weight.elements() for weight, _ in fresh)
+        filled = self._before_layers() + point.left[unit.name] * layer
+        for weight, step in fresh:
+            full = self._full(filled + weight.elements()) - self._full(filled)
+            copied = self.copy(self.elements, CeilDiv(full, MANY))
+            yield Step("a full buffer is reduced", (*tensors(unit, step), copied))
+            filled += weight.elements()
+
+    def _at_the_end(self, unit: Unit, fresh: Sequence[tuple[Tensor, LiveTensors]]) -> Iterator[Step]:
+        """The embedding's gradient finds the buffer full, or is reduced by itself.
+
+        Where whole gradients of earlier micro-batches are there, it has been added to them.
+        """
+        summed = self.plan.parallelism.zero < 2 and micro_batches(self.plan) > 1
+        for weight, step in fresh:
+            mine = tuple(tensor for tensor in step.tensors if tensor.name == weight.gradient.name and not summed)
+            held = tuple(tensors(unit, LiveTensors(step.step, mine)))
+            for elements in (self.elements, weight.elements()):
+                yield Step("gradients are reduced", (*held, self.copy(elements)))
+
+    def _before_layers(self) -> sympy.Expr:
+        """Elements in the buffer when backward gets to the layers: those of the head, unless it is larger."""
+        ends = (unit for unit in self.program.units if unit.name == OUTPUT)
+        head = total(weight.elements() for unit in ends for weight in unit.weights)
+        return head * (ONE - CeilDiv(self._full(head), MANY))
+
+    def _full(self, elements: sympy.Expr) -> sympy.Expr:
+        """How often so many elements fill the buffer."""
+        return CeilDiv(elements + 1, self.elements) - 1
+
+
+def _in_layers(point: Point) -> sympy.Expr:
+    return ONE if point.phase == BACKWARD and point.unit not in (OUTPUT, LOSS) else ZERO
+
+
+def written(unit: Unit, alive: Sequence[LiveTensors]) -> Iterator[tuple[Tensor, LiveTensors]]:
+    """The trained weights in the order of their gradients, each with what is there when its own has been written."""
+    left = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
+    for step, after in pairwise(alive):
+        lasting = {id(tensor) for tensor in after.tensors}
+        for gradient in step.tensors:
+            if weight := left.pop(gradient.name, None):
+                there = (tensor for tensor in step.tensors if id(tensor) in lasting or tensor is gradient)
+                yield weight, LiveTensors(step.step, tuple(there))
