@@ -25,11 +25,11 @@ class Kernels:
     attention: Annotated[
         str,
         Choice(
-            *("flash", "flash_repeated", "flash3", "triton", "efficient"),
+            *("flash", "flash_repeated", "flash3", "varlen", "triton", "efficient"),
             *("cudnn", "cudnn_grouped", "math", "eager", "fused_softmax"),
         ),
         "The kernel of attention's core: FlashAttention 2, the same with keys and values copied for every query head, "
-        "FlashAttention 3, the one in Triton, torch's memory-efficient one, cuDNN's, the same with grouped heads, "
+        "FlashAttention 3, the second over packed documents (torch's `varlen_attn`), the one in Triton, torch's memory-efficient one, cuDNN's, the same with grouped heads, "
         "plain operators, those of a framework, or a fused softmax between products (Megatron-LM).",
     ] = "flash"
     norm: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "fused"
@@ -38,7 +38,11 @@ class Kernels:
         Choice("fused", "fused_gated", "eager"),
         "One kernel, one with the product of a gated MLP, or operator by operator.",
     ] = "fused"
-    rotary: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "eager"
+    rotary: Annotated[
+        str,
+        Choice("fused", "eager", "complex"),
+        "One kernel, or operator by operator; `complex`: pairs as complex numbers in fp32, whatever the model's form.",
+    ] = "eager"
     residual: Annotated[str, Choice("fused", "eager"), "`fused`: dropout and residual addition in one kernel."] = (
         "eager"
     )
@@ -274,6 +278,12 @@ class Stack:
         "Whether queries, keys and values, and gate and up, are products of a matrix each, or of one (Megatron-Core's "
         "`linear_qkv` and `linear_fc1`): gradients of what they read need no sums then.",
     ] = "apart"
+    rotary_tables: Annotated[
+        str,
+        Choice("shared", "each_layer"),
+        "Complex rotations: one table for all layers, or one that each layer keeps, of which it takes the rows of its "
+        "positions anew, which backward reads (torchtitan since 2026).",
+    ] = "shared"
     gathered_logits: Annotated[
         bool,
         "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
@@ -367,7 +377,7 @@ class Stack:
     ] = 0.0
     judge: Annotated[
         str,
-        Choice("pytorch", "megatron-core"),
+        Choice("pytorch", "megatron-core", "torchtitan"),
         "What `ledger verify` asks about plans of this software: PyTorch with transformers' models, or the framework "
         "itself. No figure of a plan depends on it.",
     ] = "pytorch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ledger.lab.judges.rank_meter import parts
-from ledger.lab.reference.storages import identity
+from ledger.lab.reference.storages import identity, storage_of
 
 OUTSIDE = -1  # the layer of what is saved before the first or after the last
 
@@ -83,3 +83,14 @@ def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
     for storage in storages:
         found[storage.layer] += storage.bytes * (storage.alive() is None)
     return found
+
+
+def by_group(groups: Sequence[str], found: Mapping[int, int]) -> dict[str, int]:
+    """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
+    places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
+    return {group: found[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
+
+
+def sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Bytes of the storages of tensors, each once."""
+    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}

@@ -23,9 +23,8 @@ from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_layer
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer, sizes
 from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
-from ledger.lab.reference.storages import storage_of
 from ledger.spec.plan import Plan
 
 GATHERED = ("data", "expert_data")  # axes over which updated weights are gathered
@@ -51,7 +50,7 @@ def judge_rank(plan: Plan) -> RankFigures:
         parameters=sum(parameter.numel() for parameter in rank.parameters),
         standing={name: sum(sizes) for name, sizes in stepper.standing().items()},
         padding=_padding(rank),
-        saved=_by_group(rank.groups, by_layer(saved)),
+        saved=by_group(rank.groups, by_layer(saved)),
         step=step,
         agreements=agreements,
     )
@@ -156,17 +155,7 @@ class MeteredRank:
             "master": _masters(self.rank.optimizer),
             "optimizer": _states(self.rank.optimizer),
         }
-        return {name: list(_sizes(tensors).values()) for name, tensors in grouped.items()}
-
-
-def _by_group(groups: Sequence[str], sizes: Mapping[int, int]) -> dict[str, int]:
-    """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
-    places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
-    return {group: sizes[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
-
-
-def _sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
-    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
+        return {name: list(sizes(tensors).values()) for name, tensors in grouped.items()}
 
 
 def _buffers(rank: BuiltRank) -> Iterator[Any]:
