@@ -20,6 +20,7 @@ from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
+from ledger.model.projections import JOINED
 from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.schedule import Role
 from ledger.model.storing import stored
@@ -104,7 +105,8 @@ class Builder:
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(self._adding(backward(written, joined=self.stack.projections == "joined"), gradients), gradients, compiled=compiled)
+        back = backward(written, joined=JOINED[self.stack.projections])
+        steps = _kernels(self._adding(back, gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
@@ -216,7 +218,9 @@ def builder(plan: Plan) -> Builder:
         compute_precision(plan),
         replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
-        replace(plan.recompute, reentrant=plan.stack.checkpoint == "reentrant"),
+        replace(
+            plan.recompute, whole=plan.stack.checkpoint != "early_stop", joined=JOINED[plan.stack.projections]
+        ),
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,

@@ -262,9 +262,10 @@ class Stack:
     ] = "add"
     checkpoint: Annotated[
         str,
-        Choice("early_stop", "reentrant"),
+        Choice("early_stop", "reentrant", "whole"),
         "How what is recomputed is rebuilt: until the last saved tensor is back (torch.utils.checkpoint with "
-        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction).",
+        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction; `whole`: torch's with "
+        "`early_stop=False`).",
     ] = "early_stop"
     tensor_parallel: Annotated[
         str,
@@ -272,11 +273,18 @@ class Stack:
         "What splits layers: PyTorch's DTensor, or modules of the framework's own that keep the sequence outermost "
         "(Megatron-LM, nanotron).",
     ] = "dtensor"
+    embedding: Annotated[
+        str,
+        Choice("all_rows", "own_rows"),
+        "What of a split embedding has a gradient where DTensor splits the sequence: the whole vocabulary, of which a "
+        "device then takes its part (DTensor's own), or the rows that it has (torchtitan since 2026).",
+    ] = "all_rows"
     projections: Annotated[
         str,
-        Choice("apart", "joined"),
+        Choice("apart", "attention", "joined"),
         "Whether queries, keys and values, and gate and up, are products of a matrix each, or of one (Megatron-Core's "
-        "`linear_qkv` and `linear_fc1`): gradients of what they read need no sums then.",
+        "`linear_qkv` and `linear_fc1`), or only those of attention (torchtitan's `wqkv`): gradients of what they read "
+        "need no sums then.",
     ] = "apart"
     rotary_tables: Annotated[
         str,

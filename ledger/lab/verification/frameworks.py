@@ -58,7 +58,7 @@ def compared(
 
 def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
-    mine = {name: predicted.standing(book, name) for name in STANDING}
+    mine = {name: predicted.standing(book, name) for name in STANDING} | {"gradients": _kept_gradients(plan, book)}
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
     for name in STANDING:
@@ -67,10 +67,18 @@ def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) ->
         yield ComparedFigure(f"standing.{name}", "B", mine[name], figures.standing[name], EXACT, causes=named)
 
 
+def _kept_gradients(plan: Plan, book: CompiledRole) -> int:
+    """Bytes of gradients that a step leaves to the next: buffers that are never freed."""
+    return predicted.standing(book, "gradients") if plan.stack.main_gradients else 0
+
+
 def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
     """Bytes that one layer of each group saves, where its layers are alike."""
     if plan.recompute.policy in ("layers", "segment"):
         yield unchecked("saved", f"recompute = {plan.recompute.policy}: layers of a group do not save the same")
+        return
+    if plan.recompute.policy == "keep":
+        yield unchecked("saved", "recompute = keep: what is kept of operators is no tensor that autograd saves")
         return
     mine = predicted.saved_layers(book)
     for group, found in figures.saved.items():
@@ -99,7 +107,7 @@ def _moments(
     """What is held before, between and at most; then each moment of the step that both have."""
     (role,) = (one for one in compiled.roles if one.name == book.role.name)
     mine = predicted.moments(book, role.moments)
-    mine["static"] += predicted.standing(book, "gradients")  # buffers that are never freed
+    mine["static"] += _kept_gradients(compiled.plan, book)
     if compiled.plan.parallelism.pipeline == 1:
         mine |= {"after forward": predicted.after_forward(book)}
     theirs = {name: held for name, held in step.moments.items() if name in mine or name != "after forward"}

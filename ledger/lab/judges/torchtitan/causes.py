@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.role_instant import RoleInstant
-from ledger.lab.verification.causes import INDEX, SCALAR, WIDE
+from ledger.lab.verification.causes import INDEX, LOSS, SCALAR, WIDE
+from ledger.model import dtypes
+from ledger.model.projections import JOINED
 from ledger.model.schedule import Role
+from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
 BETWEEN = ("static", "optimizer")
@@ -42,18 +45,70 @@ def _weight_of_the_mean(at: RoleInstant) -> int:
 
 
 def _norms(at: RoleInstant) -> int:
-    """One of each gradient in fp32, in four copies while the ranks put them together (torch.nn.utils.clip_grad)."""
-    if at.moment != "optimizer":
+    """One of each gradient in fp32, in four copies while the ranks put them together, one more for a second axis.
+
+    torchtitan/distributed/utils.py, `clip_grad_norm_`.
+    """
+    if at.moment != "optimizer" or at.plan.kernels.optimizer != "fused":  # others are fuller in the update
         return 0
     layers = len(at.plan.model.layers)
-    apart = 9 if at.plan.stack.projections == "apart" else 7
-    return 4 * WIDE * (apart * layers + 3)
+    apart = 7 if JOINED[at.plan.stack.projections] else 9
+    copies = 5 if at.plan.parallelism.tensor > 1 else 4
+    return copies * WIDE * (apart * layers + 3)
+
+
+def _documents(at: RoleInstant) -> int:
+    """Where each begins, and where the last one ends, in 32 bits; of one document these are too few to count."""
+    sequences = at.plan.run.micro_batch
+    return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN else 0
+
+
+def _read_by_products(at: RoleInstant) -> int:
+    """What gate and up read, which frames of their forward hold while nothing saves it: before it was gathered, after.
+
+    torchtitan/models/llama3/model.py: `self.feed_forward(self.ffn_norm(h))`.
+    """
+    if not at.forward or at.moment.split("/")[1] != at.plan.model.groups[0].name:
+        return 0
+    whole = at.tokens * _size(at) * at.plan.model.d_model
+    layout = at.plan.parallelism
+    part = whole // layout.tensor if layout.tensor > 1 and layout.sequence != "off" else 0
+    return part + (whole if at.plan.recompute.policy != "none" else 0)
+
+
+def _size(at: RoleInstant) -> int:
+    """Bytes of a number between operations."""
+    return int(dtypes.size(compute_precision(at.plan).activations))
+
+
+def _own_rows(at: RoleInstant) -> int:
+    """Which of its own rows a part of the vocabulary looked up, and for which tokens, saved for its gradient.
+
+    torchtitan/models/common/embedding.py.
+    """
+    split = at.plan.parallelism.tensor > 1 and at.first
+    return (INDEX + _size(at)) * at.tokens if split and at.moment not in BETWEEN else 0
+
+
+def _split_loss(at: RoleInstant) -> int:
+    """Labels and masks of a part of the vocabulary, and in forward all but one of five numbers of each token.
+
+    torchtitan/components/loss.py, `_LossParallelCrossEntropy`.
+    """
+    if at.plan.parallelism.tensor == 1 or not at.role.last or at.plan.kernels.loss != "eager":
+        return 0
+    each = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 4 * INDEX + 1}
+    return each.get(at.moment, 0) * at.tokens
 
 
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
     "positions of tokens": _positions,
     "labels, which come with a micro-batch": _labels,
+    "where documents begin": _documents,
+    "what gate and up read, which their frame holds": _read_by_products,
+    "rows that a part of the vocabulary looked up": _own_rows,
+    "labels and statistics of a split vocabulary": _split_loss,
     "the weight of the loss's mean": _weight_of_the_mean,
     "norms of gradients": _norms,
 }

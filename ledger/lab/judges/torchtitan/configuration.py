@@ -23,7 +23,7 @@ ATTENTION = "varlen"
 BACKEND = "partial_dtensor"  # the default, spmd_types, shards plain tensors, which fully_shard of PyTorch 2.13 does not
 IMPLEMENTATIONS = {"fused": "fused", "foreach": "foreach", "loop": "for-loop"}
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
-RESHARD = {"all": "always", "layers": "default", "none": "never"}
+RESHARD = {"all": "default", "layers": "default", "none": "never"}  # its last layers stay gathered
 CHECKPOINTS = ("none", "full", "keep")
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe"}
 

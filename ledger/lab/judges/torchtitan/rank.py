@@ -168,7 +168,7 @@ def _model(plan: Plan) -> Any:
             n_kv_heads=group.attention.kv_heads,
             hidden_dim=group.mlp.d_ff,
             rope=ComplexRoPE.Config(dim=group.attention.head_dim, max_seq_len=plan.run.seq_len),
-            fuse_qkv=plan.stack.projections == "joined",
+            fuse_qkv=plan.stack.projections != "apart",
             attn_backend=configuration.ATTENTION,
         ),
     )

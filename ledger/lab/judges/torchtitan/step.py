@@ -19,6 +19,7 @@ from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
+from ledger.lab.judges.real_meshes import real_meshes
 from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer, sizes
 from ledger.lab.judges.torchtitan import rank as ranks
 from ledger.lab.judges.torchtitan.rank import BuiltRank
@@ -32,13 +33,13 @@ def judge_rank(plan: Plan) -> RankFigures:
     """The figures of the rank that this process is; its stand-ins are installed and its fake group is there."""
     dims, axes = ranks.meshes(plan)
     meter, fake = RankMeter("cuda"), FakeTensorMode(allow_non_fake_inputs=True)
-    with isolated_propagation(), fake, meter.resizes_seen(), meter, FakeValues():
+    with isolated_propagation(), fake, meter.resizes_seen(), meter, FakeValues(), real_meshes():
         job, model, loss = ranks.build(plan, dims)
         optimizers = job.optimizer.build(model_parts=[model])
     rank = BuiltRank(plan, job, dims, model, loss, optimizers)
     meter.watch([*rank.parameters, *rank.buffers])
     stepper = MeteredRank(rank, meter, fake, axes)
-    with isolated_propagation():
+    with isolated_propagation(), real_meshes():
         stepper.step(1)  # makes the states of the optimizer, and what lasts
         saved = stepper.saved()
         step, agreements = stepper.step(int(micro_batches(plan)))
@@ -46,7 +47,7 @@ def judge_rank(plan: Plan) -> RankFigures:
         parameters=sum(tensor.numel() for tensor in rank.parameters),
         standing={name: sum(found) for name, found in stepper.standing().items()},
         padding={},
-        saved=by_group(rank.groups, by_layer(saved)),
+        saved={} if plan.recompute.policy == "keep" else by_group(rank.groups, by_layer(saved)),  # not in its hooks
         step=step,
         agreements=agreements,
     )
