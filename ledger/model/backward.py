@@ -33,7 +33,11 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
         found.extend(_gathered_again(operation, regathered))
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
         steps = tuple(replace(step, times=operation.times) for step in new)
-        if operation.block in joined and isinstance(operation, Contraction) and operation.learned()[1].role in ("weight", "cast"):
+        if (
+            operation.block in joined
+            and isinstance(operation, Contraction)
+            and operation.learned()[1].role in ("weight", "cast")
+        ):
             steps = tuple(replace(step, joined=True) if _of_input(step, operation, whole) else step for step in steps)
         if operation.times != ONE:
             found.extend(each for step in steps for each in _added(step, operation))

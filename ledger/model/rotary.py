@@ -14,7 +14,6 @@ from ledger.model.tensors import BUFFER, Tensor, product
 from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention
 
-
 OWN = "attention"  # the part of a layer that keeps a table of its own
 
 

@@ -218,9 +218,7 @@ def builder(plan: Plan) -> Builder:
         compute_precision(plan),
         replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
-        replace(
-            plan.recompute, whole=plan.stack.checkpoint != "early_stop", joined=JOINED[plan.stack.projections]
-        ),
+        replace(plan.recompute, whole=plan.stack.checkpoint != "early_stop", joined=JOINED[plan.stack.projections]),
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,

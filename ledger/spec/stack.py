@@ -29,7 +29,8 @@ class Kernels:
             *("cudnn", "cudnn_grouped", "math", "eager", "fused_softmax"),
         ),
         "The kernel of attention's core: FlashAttention 2, the same with keys and values copied for every query head, "
-        "FlashAttention 3, the second over packed documents (torch's `varlen_attn`), the one in Triton, torch's memory-efficient one, cuDNN's, the same with grouped heads, "
+        "FlashAttention 3, the second over packed documents (torch's `varlen_attn`), the one in Triton, torch's "
+        "memory-efficient one, cuDNN's, the same with grouped heads, "
         "plain operators, those of a framework, or a fused softmax between products (Megatron-LM).",
     ] = "flash"
     norm: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "fused"
@@ -264,8 +265,8 @@ class Stack:
         str,
         Choice("early_stop", "reentrant", "whole"),
         "How what is recomputed is rebuilt: until the last saved tensor is back (torch.utils.checkpoint with "
-        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction; `whole`: torch's with "
-        "`early_stop=False`).",
+        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction; `whole`: "
+        "torch.utils.checkpoint with `early_stop=False`).",
     ] = "early_stop"
     tensor_parallel: Annotated[
         str,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PUT = (torch.ops.aten.index_put_.default, torch.ops.aten.index_put.default)
 WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  # has no public name
 EQUAL = torch.ops.aten.equal.default
 ITEM = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what Tensor.item() dispatches to
@@ -30,12 +29,4 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
             return args[0]  # of a fake tensor it would be another one
         if func is EQUAL:
             return True
-        if func in PUT and _is_mask(args[1]) and args[2].numel() == 1:  # what a GPU does as well, which counts no rows
-            fill = args[0].masked_fill_ if func is PUT[0] else args[0].masked_fill
-            return fill(args[1][0], 0)
         return func(*args, **(kwargs or {}))
-
-
-def _is_mask(indices: Sequence[Any]) -> bool:
-    """Whether elements are chosen by one mask of truths."""
-    return len(indices) == 1 and indices[0] is not None and indices[0].dtype is torch.bool

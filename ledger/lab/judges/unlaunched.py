@@ -1,4 +1,4 @@
-"""Modules that a framework imports and a step on fake tensors never runs: Triton's kernels, loaders of data, loggers."""
+"""Modules that are imported and that no step on fake tensors runs: Triton's kernels, loaders of data, loggers."""
 
 from __future__ import annotations
 

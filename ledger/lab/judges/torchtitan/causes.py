@@ -64,16 +64,26 @@ def _documents(at: RoleInstant) -> int:
 
 
 def _read_by_products(at: RoleInstant) -> int:
-    """What gate and up read, which frames of their forward hold while nothing saves it: before it was gathered, after.
+    """What the products of the feed-forward part read, which frames of forward hold while nothing saves it.
 
-    torchtitan/models/llama3/model.py: `self.feed_forward(self.ffn_norm(h))`.
+    torchtitan/models/llama3/model.py: `self.feed_forward(self.ffn_norm(h))`. Where the sequence is split that is the
+    norm's result before it is gathered; where layers are rebuilt, afterwards as well, and where the last product's
+    result is then put together, what that product read.
     """
-    if not at.forward or at.moment.split("/")[1] != at.plan.model.groups[0].name:
+    if at.moment.split("/")[1:2] != [at.plan.model.groups[0].name]:
         return 0
-    whole = at.tokens * _size(at) * at.plan.model.d_model
-    layout = at.plan.parallelism
-    part = whole // layout.tensor if layout.tensor > 1 and layout.sequence != "off" else 0
-    return part + (whole if at.plan.recompute.policy != "none" else 0)
+    layout, group = at.plan.parallelism, at.plan.model.groups[0]
+    row = at.tokens * _size(at)
+    part = row * at.plan.model.d_model // layout.tensor if layout.tensor > 1 and layout.sequence != "off" else 0
+    policy = at.plan.recompute.policy
+    if at.backward:  # the end of what is rebuilt is fullest
+        return part if policy != "none" else 0
+    if policy == "none":
+        return part
+    if policy == "full" and at.moment.endswith("/start") and layout.tensor == 1:
+        return 0  # weights that arrive behind the embedding's are fuller
+    product = row * group.mlp.d_ff // layout.tensor if layout.tensor > 1 else 0
+    return part + row * at.plan.model.d_model + product
 
 
 def _size(at: RoleInstant) -> int:
@@ -106,7 +116,7 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "positions of tokens": _positions,
     "labels, which come with a micro-batch": _labels,
     "where documents begin": _documents,
-    "what gate and up read, which their frame holds": _read_by_products,
+    "what products read, which their frame holds": _read_by_products,
     "rows that a part of the vocabulary looked up": _own_rows,
     "labels and statistics of a split vocabulary": _split_loss,
     "the weight of the loss's mean": _weight_of_the_mean,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ledger.model.schedule import micro_batches
@@ -16,7 +16,7 @@ BUILT = {
     "activation": ("fused",),
     "rotary": ("complex",),
     "residual": ("eager",),
-    "loss": ("eager", "chunked_backward"),
+    "loss": ("eager",),
     "optimizer": ("fused", "foreach", "loop"),
 }
 ATTENTION = "varlen"
@@ -25,7 +25,6 @@ IMPLEMENTATIONS = {"fused": "fused", "foreach": "foreach", "loop": "for-loop"}
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW"}
 RESHARD = {"all": "default", "layers": "default", "none": "never"}  # its last layers stay gathered
 CHECKPOINTS = ("none", "full", "keep")
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe"}
 
 
 def parallelism(plan: Plan) -> Fields:
@@ -39,17 +38,13 @@ def parallelism(plan: Plan) -> Fields:
         "tensor_parallel_degree": layout.tensor,
         "enable_sequence_parallel": layout.sequence != "off",
         "context_parallel_degree": layout.context,
-        "pipeline_parallel_degree": layout.pipeline,
-        "pipeline_parallel_schedule": SCHEDULES[layout.scheduled],
-        "pipeline_parallel_microbatch_size": plan.run.micro_batch,
     }
 
 
 def training(plan: Plan) -> Fields:
     """Fields of TrainingConfig."""
-    passes = micro_batches(plan) if plan.parallelism.pipeline > 1 else 1
     return {
-        "local_batch_size": plan.run.micro_batch * int(passes),
+        "local_batch_size": plan.run.micro_batch,
         "seq_len": plan.run.seq_len,
         "mixed_precision_param": TYPES[plan.precision.compute],
         "mixed_precision_reduce": TYPES[plan.precision.reduction],
@@ -80,7 +75,7 @@ def _layout(plan: Plan) -> str:
     layout = plan.parallelism
     if layout.zero != 3 and layout.data * layout.context > 1:
         return f"parallelism.zero = {layout.zero}: torchtitan shards with fully_shard, which is ZeRO-3"
-    if layout.reduces_once and micro_batches(plan) > 1 and layout.pipeline == 1:
+    if layout.reduces_once and micro_batches(plan) > 1:
         return "parallelism.reduce = step: torchtitan reduces gradients with every micro-batch"
     if layout.wrap != 1 or plan.stack.ends != "apart":
         return f"parallelism.wrap = {layout.wrap}, stack.ends = {plan.stack.ends}: its units are layers and ends"
@@ -88,10 +83,10 @@ def _layout(plan: Plan) -> str:
         return f"parallelism.offload = {layout.offload}: the judge's ranks have no host apart"
     if layout.tensor > 1 and layout.sequence == "regather":
         return "parallelism.sequence = regather: torchtitan keeps what it gathered"
+    if layout.pipeline > 1:
+        return f"parallelism.pipeline = {layout.pipeline}: the judge runs ranks that have every layer"
     if layout.context > 1:
         return "parallelism.context: torchtitan's attention over ranks is FlexAttention, which is compiled"
-    if layout.scheduled not in SCHEDULES:
-        return f"parallelism.schedule = {layout.scheduled}: the judge has {', '.join(SCHEDULES)}"
     return ""
 
 

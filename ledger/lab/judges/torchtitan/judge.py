@@ -36,12 +36,19 @@ def run(plan: Plan, stage: int) -> RankFigures:
         return judge_rank(plan)
 
 
+def notes(_: Plan) -> tuple[str, ...]:
+    """What torchtitan is asked instead of what it does by itself."""
+    sharded = "parallelism.spmd_backend = partial_dtensor: fully_shard of PyTorch 2.13 takes no tensors of spmd_types"
+    graphs = "training.disable_cuda_graphs = true: without, gradients stay from step to step, as captured graphs need"
+    return (sharded, graphs)
+
+
 TORCHTITAN = FrameworkJudge(
     title="torchtitan",
     packages=("torchtitan",),
     refusal=refusal,
     judge=ask,
-    notes=lambda _: (),
+    notes=notes,
     causes=causes,
     calls=lambda *_: {},
 )

@@ -6,13 +6,13 @@ Imports torch and torchtitan at its top, so it is imported where stand-ins are i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.loss import CrossEntropyLoss
 from torchtitan.components.optimizer import OptimizersContainer
 from torchtitan.components.optimizer.optimizer import ParamGroupConfig
 from torchtitan.config import ParallelismConfig, TrainingConfig
@@ -27,11 +27,10 @@ from torchtitan.tools.utils import set_default_dtype
 from torchtitan.trainer import Trainer
 
 from ledger.lab.judges.torchtitan import configuration
-from ledger.spec.loss_chunks import loss_chunk_count
 from ledger.spec.plan import Plan
 
 # Axis of torchtitan's meshes -> axis in the ledger's words.
-AXES = {"dp_replicate": "replicate", "fsdp": "data", "cp": "context", "tp": "tensor", "pp": "pipeline"}
+AXES = {"dp_replicate": "replicate", "fsdp": "data", "tp": "tensor"}
 
 
 @dataclass(frozen=True)
@@ -119,14 +118,11 @@ def build(plan: Plan, dims: Any) -> tuple[Any, Any, Any]:
     )
     model.to_empty(device="cuda")
     model.train()
-    if isinstance(loss, ChunkedLossWrapper):  # as Trainer does
-        loss.set_lm_head(model.lm_head)
-        model._skip_lm_head = True  # noqa: SLF001  # as above
     return job, model, loss
 
 
 def _dtype(job: Any) -> torch.dtype:
-    return getattr(torch, job.training.dtype)  # type: ignore[no-any-return]
+    return getattr(torch, job.training.dtype)
 
 
 def _job(plan: Plan) -> Any:
@@ -143,7 +139,7 @@ def _job(plan: Plan) -> Any:
     )
     return Trainer.Config(
         model_spec=spec,
-        loss=_loss(plan),
+        loss=CrossEntropyLoss.Config(global_vocab_size=plan.model.vocab),
         parallelism=ParallelismConfig(**configuration.parallelism(plan)),
         training=TrainingConfig(**configuration.training(plan)),
         activation_checkpoint=_checkpoints(plan),
@@ -174,14 +170,6 @@ def _model(plan: Plan) -> Any:
     )
 
 
-def _loss(plan: Plan) -> Any:
-    whole = CrossEntropyLoss.Config(global_vocab_size=plan.model.vocab)
-    if plan.kernels.loss == "eager":
-        return whole
-    parts = loss_chunk_count(plan.kernels, plan.model, plan.run, plan.parallelism)
-    return ChunkedLossWrapper.Config(num_chunks=parts, loss_fn=whole)
-
-
 def _checkpoints(plan: Plan) -> Any:
     kinds = {"none": lambda: None, "full": FullAC.Config, "keep": SelectiveAC.Config}
     return kinds[plan.recompute.policy]()
@@ -205,6 +193,3 @@ def states(optimizers: Any) -> Iterator[Tensor]:
     for optimizer in optimizers:
         for state in optimizer.state.values():
             yield from (local(tensor) for tensor in state.values() if isinstance(tensor, Tensor) and tensor.ndim)
-
-
-__all__ = ["BuiltRank", "Mapping", "Sequence", "build", "local", "meshes", "states"]

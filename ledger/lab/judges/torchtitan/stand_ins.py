@@ -1,21 +1,20 @@
-"""torchtitan's own Python where nothing is compiled, no data is loaded and nothing is logged. Imports torch at its top.
-
-torch must have been imported as a whole before, since it looks for Triton as well.
-"""
+"""torchtitan's own Python where nothing is compiled, no data is loaded and nothing is logged. Imports torch at its top."""
 
 from __future__ import annotations
 
-import torch._dynamo
-import torch._functorch.partitioners
-import torch._inductor.codecache
+from importlib import import_module
+
 from torch.utils import _triton
 
 from ledger.lab.judges import unlaunched
 
+LOOKING = ("torch._dynamo", "torch._functorch.partitioners", "torch._inductor.codecache")  # for Triton, when imported
 UNUSED = ("datasets", "datasets.distributed", "torch.utils.tensorboard")
 
 
 def install() -> None:
     """Lets this process import torchtitan; for good, so call it in a process of its own."""
+    for name in LOOKING:
+        import_module(name)
     _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
     unlaunched.install((*unlaunched.TRITON, *UNUSED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -67,9 +67,9 @@ class MeteredRank:
         """What autograd keeps of one micro-batch that runs forward and backward."""
         found = SavedStorages(self.rank.layers, self.rank.ends)
         storages: list[SavedStorage] = []
-        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed():
-            with self._before_backward(lambda: storages.extend(found.storages())):
-                self._micro_batch()
+        begun = self._before_backward(lambda: storages.extend(found.storages()))
+        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed(), begun:
+            self._micro_batch()
         return storages
 
     def step(self, passes: int) -> tuple[DeviceStep, int]:
