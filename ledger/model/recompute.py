@@ -211,7 +211,7 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     def kept(operation: Operation) -> bool:
         return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
 
-    results = {t.storage: t for op in operations if kept(op) for t in op.outputs}
+    results = {t.storage: t for op in operations if kept(op) for t in _results(op)}
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
     again = tuple(op for op in prefix(operations, whole=recompute.whole) if not kept(op))
@@ -233,6 +233,11 @@ KINDS: Mapping[str, Callable[[Operation], bool]] = {
     "reduce_scatter": _kernel("reduce_scatter"),
     "all_to_all": _kernel("all_to_all"),
 }
+
+
+def _results(operation: Operation) -> tuple[Tensor, ...]:
+    """What an operator gives: of a transfer that copies its operand before, not the copy."""
+    return operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs
 
 
 def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) -> Iterator[str]:

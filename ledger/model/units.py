@@ -18,6 +18,7 @@ from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
+from ledger.model.held_inputs import Held, held_inputs
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
 from ledger.model.projections import JOINED
@@ -49,6 +50,7 @@ class Unit:
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
     suffix: str = ""
     hosted: bool = False
+    held: Held = ()  # what callers hold until others are done
 
 
 def compute_precision(plan: Plan) -> Precision:
@@ -113,7 +115,8 @@ class Builder:
         kept = read(kept, steps) if compiled and kept.segments else kept
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
             forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
-        return Unit(name, group or name, count, forward, steps, kept, weights, written)
+        held = held_inputs(operations) if self.stack.held_inputs else ()
+        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""

@@ -287,6 +287,11 @@ class Stack:
         "`linear_qkv` and `linear_fc1`), or only those of attention (torchtitan's `wqkv`): gradients of what they read "
         "need no sums then.",
     ] = "apart"
+    held_inputs: Annotated[
+        bool,
+        "Whether what a part of a layer reads is there until that part returns, though nothing saves it: frames of "
+        "Python hold their arguments.",
+    ] = False
     rotary_tables: Annotated[
         str,
         Choice("shared", "each_layer"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ledger.books.compiled_roles import compile_roles
-from ledger.books.memory.liveness import backward
+from ledger.books.memory.liveness import backward, forward
 from ledger.books.results import Compiled
 from ledger.model.schedule import roles
 from ledger.spec.plan import Plan
@@ -134,3 +134,22 @@ def test_a_checkpoint_runs_to_its_end_where_the_stack_says_so() -> None:
         (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
         names[way] = {operation.name for operation in layer.kept.again}
     assert {"mlp/down", "mlp_residual/add"} <= names["whole"] - names["early_stop"]
+
+
+def test_callers_hold_what_the_feed_forward_part_reads() -> None:
+    """Rebuilt layers save nothing of it, and it is there beside the product where frames hold arguments."""
+    names = {}
+    for held in (False, True):
+        plan = compiled({"held_inputs": held}, recompute="full").plan
+        (book,) = compile_roles(plan, roles(plan))
+        (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
+        (product,) = (live for live in forward(layer) if live.step == "mlp/product")
+        names[held] = {tensor.name for tensor in product.tensors}
+    assert names[True] - names[False] == {"mlp_norm/norm"}
+
+
+def test_what_is_kept_of_a_transfer_is_its_result() -> None:
+    """Not the copy of its operand that DTensor makes, which is as large as the whole sequence."""
+    kept = saved(compiled(recompute={"keep": ["reduce_scatter"]}, **SPLIT).plan)
+    assert {"attention/out.sum", "mlp/down.sum"} <= kept.keys()
+    assert not [name for name in kept if name.endswith(".copy")]

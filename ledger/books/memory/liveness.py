@@ -38,7 +38,8 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """
     entry = _entry(unit)
     kept = {tensor.storage for tensor in unit.kept.saved}
-    return _run(tuple(map(_own, unit.forward)), entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
+    lasting = kept | set(entry) | {unit.forward[-1].output.storage}
+    return _run(tuple(map(_own, unit.forward)), entry, lasting, {}, dict(unit.held))
 
 
 def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
@@ -64,7 +65,8 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
         for tensor in segment.entry
     }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
-    return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
+    framed = {storage: others | waits.get(storage, set()) for storage, others in dict(unit.held).items()}
+    return _run(operations, start, lasting, _aliases(unit), {**alone, **waits, **framed})
 
 
 def _own(operation: Operation) -> Operation:
@@ -114,7 +116,7 @@ def _run(
     start: dict[str, Tensor],
     lasting: set[str],
     aliases: dict[str, str],
-    waits: Mapping[str, set[str]] = MappingProxyType({}),
+    waits: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[LiveTensors, ...]:
     """Allocates results, frees after last use.
 

@@ -63,29 +63,6 @@ def _documents(at: RoleInstant) -> int:
     return 4 * (sequences + 1) if sequences > 1 and at.moment not in BETWEEN else 0
 
 
-def _read_by_products(at: RoleInstant) -> int:
-    """What the products of the feed-forward part read, which frames of forward hold while nothing saves it.
-
-    torchtitan/models/llama3/model.py: `self.feed_forward(self.ffn_norm(h))`. Where the sequence is split that is the
-    norm's result before it is gathered; where layers are rebuilt, afterwards as well, and where the last product's
-    result is then put together, what that product read.
-    """
-    if at.moment.split("/")[1:2] != [at.plan.model.groups[0].name]:
-        return 0
-    layout, group = at.plan.parallelism, at.plan.model.groups[0]
-    row = at.tokens * _size(at)
-    part = row * at.plan.model.d_model // layout.tensor if layout.tensor > 1 and layout.sequence != "off" else 0
-    policy = at.plan.recompute.policy
-    if at.backward:  # the end of what is rebuilt is fullest
-        return part if policy != "none" else 0
-    if policy == "none":
-        return part
-    if policy == "full" and at.moment.endswith("/start") and layout.tensor == 1:
-        return 0  # weights that arrive behind the embedding's are fuller
-    product = row * group.mlp.d_ff // layout.tensor if layout.tensor > 1 else 0
-    return part + row * at.plan.model.d_model + product
-
-
 def _size(at: RoleInstant) -> int:
     """Bytes of a number between operations."""
     return int(dtypes.size(compute_precision(at.plan).activations))
@@ -101,13 +78,14 @@ def _own_rows(at: RoleInstant) -> int:
 
 
 def _split_loss(at: RoleInstant) -> int:
-    """Labels and masks of a part of the vocabulary, and in forward all but one of five numbers of each token.
+    """Labels, masks and numbers of each token that `_LossParallelCrossEntropy` holds (torchtitan/components/loss.py).
 
-    torchtitan/components/loss.py, `_LossParallelCrossEntropy`.
+    Forward: two lists of labels, two masks, and five numbers in fp32, of which the ledger has one. Backward: two lists
+    of labels and one of rows, a mask, and two numbers.
     """
     if at.plan.parallelism.tensor == 1 or not at.role.last or at.plan.kernels.loss != "eager":
         return 0
-    each = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 4 * INDEX + 1}
+    each = {LOSS: 2 * INDEX + 2 + 4 * WIDE, "backward/loss": 3 * INDEX + 1 + 2 * WIDE}
     return each.get(at.moment, 0) * at.tokens
 
 
@@ -116,7 +94,6 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "positions of tokens": _positions,
     "labels, which come with a micro-batch": _labels,
     "where documents begin": _documents,
-    "what products read, which their frame holds": _read_by_products,
     "rows that a part of the vocabulary looked up": _own_rows,
     "labels and statistics of a split vocabulary": _split_loss,
     "the weight of the loss's mean": _weight_of_the_mean,

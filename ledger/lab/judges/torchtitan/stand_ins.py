@@ -1,4 +1,4 @@
-"""torchtitan's own Python where nothing is compiled, no data is loaded and nothing is logged. Imports torch at its top."""
+"""torchtitan's own Python without what it compiles, loads and logs. Imports torch at its top."""
 
 from __future__ import annotations
 

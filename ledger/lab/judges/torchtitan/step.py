@@ -85,7 +85,8 @@ class MeteredRank:
             self.after = self.meter.allocated
             moments.begin_backward()
 
-        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed():
+        told = self._told_of_the_end()
+        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed(), told:
             for _ in range(passes):
                 moments.begin_forward()
                 with self._before_backward(begin_backward):
@@ -111,6 +112,20 @@ class MeteredRank:
         """Gradients are scaled where their norm is too large."""
         parameters = list(self.rank.model.parameters())
         clip_grad_norm_(parameters, self.rank.job.training.max_norm, foreach=True)
+
+    @contextmanager
+    def _told_of_the_end(self) -> Iterator[None]:
+        """Within, the meter knows that backward has left the layers before FSDP2 does, which then copies weights."""
+
+        def hear(_: Any, __: Any, output: Any) -> None:
+            if output.requires_grad:
+                output.register_hook(lambda _: self.meter.enter("backward/input"))
+
+        handle = self.rank.model.tok_embeddings.register_forward_hook(hear, prepend=True)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     @contextmanager
     def _before_backward(self, begin: Any) -> Iterator[None]:
