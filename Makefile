@@ -42,15 +42,17 @@ lint: $(testable) $(schemas) ## check formatting, lint and types
 
 check: lint test ## formatting, lint, types, tests: what a change must pass
 
-verify: $(testable) ## let PyTorch, Megatron-Core and DeepSpeed judge a subset of specs/verify on fake tensors (minutes)
+verify: $(testable) ## let PyTorch, Megatron-Core, DeepSpeed and torchtitan judge a subset of specs/verify on fake tensors (minutes)
 	$(bin)/ledger verify specs/verify/pytorch.yaml --quick
 	$(bin)/ledger verify specs/verify/megatron.yaml --quick
 	$(bin)/ledger verify specs/verify/deepspeed.yaml --quick
+	$(bin)/ledger verify specs/verify/torchtitan.yaml --quick
 
 verify-all: $(testable) ## all of it, and keep the verdicts in specs/evidence/derivations
 	$(bin)/ledger verify specs/verify/pytorch.yaml --record
 	$(bin)/ledger verify specs/verify/megatron.yaml --record
 	$(bin)/ledger verify specs/verify/deepspeed.yaml --record
+	$(bin)/ledger verify specs/verify/torchtitan.yaml --record
 
 accuracy: $(runnable) ## write the table of verified plans into docs/accuracy.md, from their records
 	@$(python) -m ledger.lab.verification docs/accuracy.md

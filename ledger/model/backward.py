@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from ledger.model.causes import Purpose
@@ -16,10 +16,11 @@ from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
 
 
-def backward(forward: Sequence[Operation], *, joined: bool = False) -> tuple[Operation, ...]:
+def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> tuple[Operation, ...]:
     """Gradients in reverse order, inputs gathered again, sums where a value was used twice, sums over split dims.
 
-    `joined`: weights that multiply one input are one matrix, whose product gives the gradient of that input whole.
+    `joined`: parts of a layer in which weights that multiply one input are one matrix, whose product gives the
+    gradient of that input whole.
     """
     found: list[Operation] = []
     apart, written = _summed_apart(forward), Counter[str]()
@@ -32,7 +33,11 @@ def backward(forward: Sequence[Operation], *, joined: bool = False) -> tuple[Ope
         found.extend(_gathered_again(operation, regathered))
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
         steps = tuple(replace(step, times=operation.times) for step in new)
-        if joined and isinstance(operation, Contraction) and operation.learned()[1].role in ("weight", "cast"):
+        if (
+            operation.block in joined
+            and isinstance(operation, Contraction)
+            and operation.learned()[1].role in ("weight", "cast")
+        ):
             steps = tuple(replace(step, joined=True) if _of_input(step, operation, whole) else step for step in steps)
         if operation.times != ONE:
             found.extend(each for step in steps for each in _added(step, operation))

@@ -107,7 +107,8 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
     """One-hot times table: where the vocabulary is split, each device holds a partial sum."""
     rows, width = table.dims
     result = tape.activation(name, (*index.dims, width), table.dtype, index.split)
-    kind = WholeLookup if table.split and tape.keeps_gathered else Lookup
+    whole = tape.keeps_gathered and tape.stack.embedding == "all_rows"
+    kind = WholeLookup if table.split and whole else Lookup
     result = tape.record(kind(name, EMBEDDING, (index, table), (result,), (index,)))
     for axis in [axis for dim, axis in table.split if dim == rows.name]:
         result = moves.reduced(tape, result, axis)

@@ -219,6 +219,8 @@ CORES: Mapping[str, Callable[[Tape, Tensor, Tensor, Tensor, Attention], Tensor]]
     # the same kernel, called with keys and values of every query head (torchtitan's `repeat_kv`)
     "flash_repeated": _fused("flash", FusedKernel(repeats=True, skips=True, random_state=24, pads=True)),
     "flash3": _fused("flash3", FusedKernel(repeats=False, skips=True, random_state=24)),
+    # the same kernel over packed documents (torch.nn.attention.varlen)
+    "varlen": _fused("flash", FusedKernel(repeats=False, skips=True, random_state=16)),
     # FlashAttention-1 in Triton, with keys and values of every head (Dao-AILab/flash-attention, flash_attn_triton.py)
     "triton": _fused("triton", FusedKernel(repeats=True, skips=True, random_state=0)),
     "efficient": _fused("efficient", FusedKernel(repeats=True, skips=True, random_state=16, follows=False, rows=32)),

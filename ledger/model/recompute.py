@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -11,7 +11,8 @@ import sympy
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
 from ledger.model.operations import ZERO, Operation
-from ledger.model.quantised import PASSING, STAYING
+from ledger.model.projections import is_projection, matrix
+from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ATTENTION, GROUPED, MATMUL, NORM
 from ledger.spec.plan import Recompute
@@ -143,7 +144,7 @@ def _full(operations: Sequence[Operation], recompute: Recompute) -> Kept:
         return Kept(())
     start = entry(operations)
     rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
-    return Kept(start, (Segment(start, prefix(operations, whole=recompute.reentrant), rest),))
+    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rest),))
 
 
 def _within(operations: Sequence[Operation], _: Recompute) -> Kept:
@@ -170,7 +171,7 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
     segments = []
     for component, run in parts:
         rebuilt = tuple(_own(run, lost, wholly=component.discards))
-        again = tuple(run) if component.discards else prefix(run, whole=recompute.reentrant)
+        again = tuple(run) if component.discards else prefix(run, whole=recompute.whole)
         if rebuilt:
             segments.append(Segment(entry(run, operations), again, rebuilt))
     return Kept(tuple(saved.values()), tuple(segments))
@@ -205,15 +206,15 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """Results of the named kinds of kernel are kept, all else is run again (torch's selective checkpointing)."""
     if not any(map(_saves, operations)):
         return Kept(())
-    dropped = set(_second_matmuls(operations)) if recompute.matmuls == "every_second" else set()
+    dropped = set(_second_matmuls(operations, recompute.joined)) if recompute.matmuls == "every_second" else set()
 
     def kept(operation: Operation) -> bool:
         return operation.name not in dropped and any(KINDS[kind](operation) for kind in recompute.keep)
 
-    results = {t.storage: t for op in operations if kept(op) for t in op.outputs}
+    results = {t.storage: t for op in operations if kept(op) for t in _results(op)}
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
-    again = tuple(op for op in prefix(operations) if not kept(op))
+    again = tuple(op for op in prefix(operations, whole=recompute.whole) if not kept(op))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
     return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
 
@@ -234,19 +235,25 @@ KINDS: Mapping[str, Callable[[Operation], bool]] = {
 }
 
 
-def _second_matmuls(operations: Sequence[Operation]) -> Iterator[str]:
+def _results(operation: Operation) -> tuple[Tensor, ...]:
+    """What an operator gives: of a transfer that copies its operand before, not the copy."""
+    return operation.outputs[:1] if isinstance(operation, Collective) else operation.outputs
+
+
+def _second_matmuls(operations: Sequence[Operation], joined: Collection[str]) -> Iterator[str]:
     """Of a layer's projections the second, fourth, ..., and the products of two activations.
 
     torchtitan (distributed/activation_checkpoint.py, 2025) counts aten.mm from 1, and keeps odd ones; aten.bmm is not
-    in its list.
+    in its list. Products with one matrix count as one.
     """
-    count = 0
+    matrices: list[str] = []
     for operation in operations:
-        if isinstance(operation, Contraction):
-            projection = operation.inputs[1].role in ("weight", "cast", STAYING, PASSING)
-            count += projection
-            if not projection or count % 2 == 0:
-                yield operation.name
+        if not isinstance(operation, Contraction):
+            continue
+        if is_projection(operation):
+            matrices.extend({matrix(operation, joined)} - set(matrices[-1:]))
+        if not is_projection(operation) or len(matrices) % 2 == 0:
+            yield operation.name
 
 
 POLICIES: Mapping[str, Callable[[Sequence[Operation], Recompute], Kept]] = {

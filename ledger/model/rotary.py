@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 import sympy
 
 from ledger.model.dims import Dim
+from ledger.model.elementwise import Pointwise
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor, product
+from ledger.model.tensors import BUFFER, Tensor, product
 from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention
+
+OWN = "attention"  # the part of a layer that keeps a table of its own
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def turned(tape: Tape, name: str, x: Tensor, spec: Attention, last: str = "") ->
 
     `last`: what the result is called within the operation of this name, if it is not the whole result of that.
     """
-    form = "halves" if tape.kernels.rotary == "fused" else spec.rotary_form
+    form = KERNEL_FORMS.get(tape.kernels.rotary, spec.rotary_form)
     return FORMS[form](tape, Rotation(name, f"{name}.{last}" if last else name), x, spec)
 
 
@@ -93,8 +96,20 @@ def _complex(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tens
     table = Tensor(
         f"rotary/unit{_base(spec)}.table", (*tape.dims("seq"), x.dims[-1]), "fp32", "table", tape.layout.inputs
     )
+    if tape.stack.rotary_tables == "each_layer":
+        table = _own_rows(tape, table)
     wide = tape.cast(x, "fp32")
     return tape.cast(tape.pointwise(f"{rotation.result}.turn", wide, table, flops=3, saves=[table]), x.dtype)
+
+
+def _own_rows(tape: Tape, table: Tensor) -> Tensor:
+    """The rows of each token's position, taken from the layer's own table, which has those of whole sequences."""
+    own = replace(table, name=f"{OWN}/{table.name}", role=BUFFER, split=())
+    batch = tape.dims("batch")
+    rows = replace(table, name=f"{own.name}.rows", dims=(*batch, *table.dims), role="statistic")
+    if all(operation.output.name != rows.name for operation in tape.operations):  # once for queries and keys
+        tape.record(Pointwise(rows.name, COPY, (own,), (rows,)))
+    return rows
 
 
 def _tables(tape: Tape, width: Dim, spec: Attention) -> list[Tensor]:
@@ -121,3 +136,5 @@ FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {
     "pairs": _pairs,
     "complex": _complex,
 }
+# Where the kernel decides how pairs are turned, whatever form the model is published in.
+KERNEL_FORMS: Mapping[str, str] = {"fused": "halves", "complex": "complex"}

@@ -18,8 +18,10 @@ from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
+from ledger.model.held_inputs import Held, held_inputs
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
+from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
 from ledger.model.recompute import POLICIES, Kept, discarded, read
 from ledger.model.schedule import Role
@@ -49,6 +51,7 @@ class Unit:
     written: tuple[Operation, ...] = ()  # forward as the tape has it, with what runs nothing
     suffix: str = ""
     hosted: bool = False
+    held: Held = ()  # what callers hold until others are done
 
 
 def compute_precision(plan: Plan) -> Precision:
@@ -109,18 +112,16 @@ class Builder:
         operations, kept = stored(operations, kept, self.precision.stored)
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
-        steps = _kernels(
-            self._adding(backward(written, joined=self.stack.projections == "joined"), gradients),
-            gradients,
-            compiled=compiled,
-        )
+        back = backward(written, joined=JOINED[self.stack.projections])
+        steps = _kernels(self._adding(back, gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
         kept = replace(kept, segments=tuple(segments))
         kept = read(kept, steps) if compiled and kept.segments else kept
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
             forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
-        return Unit(name, group or name, count, forward, steps, kept, weights, written)
+        held = held_inputs(operations) if self.stack.held_inputs else ()
+        return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
         """Products that give gradients of weights add to those that are there, whose sums have their own dtype."""
@@ -225,7 +226,7 @@ def builder(plan: Plan) -> Builder:
         compute_precision(plan),
         replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
-        replace(plan.recompute, reentrant=plan.stack.checkpoint == "reentrant"),
+        replace(plan.recompute, whole=plan.stack.checkpoint != "early_stop", joined=JOINED[plan.stack.projections]),
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,

@@ -25,11 +25,12 @@ class Kernels:
     attention: Annotated[
         str,
         Choice(
-            *("flash", "flash_repeated", "flash3", "triton", "efficient"),
+            *("flash", "flash_repeated", "flash3", "varlen", "triton", "efficient"),
             *("cudnn", "cudnn_grouped", "math", "eager", "fused_softmax"),
         ),
         "The kernel of attention's core: FlashAttention 2, the same with keys and values copied for every query head, "
-        "FlashAttention 3, the one in Triton, torch's memory-efficient one, cuDNN's, the same with grouped heads, "
+        "FlashAttention 3, the second over packed documents (torch's `varlen_attn`), the one in Triton, torch's "
+        "memory-efficient one, cuDNN's, the same with grouped heads, "
         "plain operators, those of a framework, or a fused softmax between products (Megatron-LM).",
     ] = "flash"
     norm: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "fused"
@@ -38,7 +39,11 @@ class Kernels:
         Choice("fused", "fused_gated", "eager"),
         "One kernel, one with the product of a gated MLP, or operator by operator.",
     ] = "fused"
-    rotary: Annotated[str, Choice("fused", "eager"), "One kernel, or operator by operator."] = "eager"
+    rotary: Annotated[
+        str,
+        Choice("fused", "eager", "complex"),
+        "One kernel, or operator by operator; `complex`: pairs as complex numbers in fp32, whatever the model's form.",
+    ] = "eager"
     residual: Annotated[str, Choice("fused", "eager"), "`fused`: dropout and residual addition in one kernel."] = (
         "eager"
     )
@@ -261,9 +266,10 @@ class Stack:
     ] = "add"
     checkpoint: Annotated[
         str,
-        Choice("early_stop", "reentrant"),
+        Choice("early_stop", "reentrant", "whole"),
         "How what is recomputed is rebuilt: until the last saved tensor is back (torch.utils.checkpoint with "
-        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction).",
+        "`use_reentrant=False`), or to its end (Megatron-LM's and DeepSpeed's CheckpointFunction; `whole`: "
+        "torch.utils.checkpoint with `early_stop=False`).",
     ] = "early_stop"
     tensor_parallel: Annotated[
         str,
@@ -271,12 +277,30 @@ class Stack:
         "What splits layers: PyTorch's DTensor, or modules of the framework's own that keep the sequence outermost "
         "(Megatron-LM, nanotron).",
     ] = "dtensor"
+    embedding: Annotated[
+        str,
+        Choice("all_rows", "own_rows"),
+        "What of a split embedding has a gradient where DTensor splits the sequence: the whole vocabulary, of which a "
+        "device then takes its part (DTensor's own), or the rows that it has (torchtitan since 2026).",
+    ] = "all_rows"
     projections: Annotated[
         str,
-        Choice("apart", "joined"),
+        Choice("apart", "attention", "joined"),
         "Whether queries, keys and values, and gate and up, are products of a matrix each, or of one (Megatron-Core's "
-        "`linear_qkv` and `linear_fc1`): gradients of what they read need no sums then.",
+        "`linear_qkv` and `linear_fc1`), or only those of attention (torchtitan's `wqkv`): gradients of what they read "
+        "need no sums then.",
     ] = "apart"
+    held_inputs: Annotated[
+        bool,
+        "Whether what a part of a layer reads is there until that part returns, though nothing saves it: frames of "
+        "Python hold their arguments.",
+    ] = False
+    rotary_tables: Annotated[
+        str,
+        Choice("shared", "each_layer"),
+        "Complex rotations: one table for all layers, or one that each layer keeps, of which it takes the rows of its "
+        "positions anew, which backward reads (torchtitan since 2026).",
+    ] = "shared"
     gathered_logits: Annotated[
         bool,
         "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
@@ -381,7 +405,7 @@ class Stack:
     ] = 0.0
     judge: Annotated[
         str,
-        Choice("pytorch", "megatron-core", "deepspeed"),
+        Choice("pytorch", "megatron-core", "deepspeed", "torchtitan"),
         "What `ledger verify` asks about plans of this software: PyTorch with transformers' models, or the framework "
         "itself. No figure of a plan depends on it.",
     ] = "pytorch"

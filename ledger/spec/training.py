@@ -19,7 +19,8 @@ class Recompute:
 
     `policy`: none, selective (attention core), full, components (those named), keep (all but results of named kernels),
     every (n-th layer), layers (the first n of a stage), segment (so many layers at once; 0: their square root).
-    `reentrant`: rebuilt stretches run to their end; the stack says so, not the plan.
+    The stack says, not the plan: `whole`: rebuilt stretches run to their end; `joined`: parts of a layer in which
+    what multiplies one input is one matrix.
     """
 
     spec: ClassVar[PartHeader] = PartHeader(
@@ -54,7 +55,8 @@ class Recompute:
         LAYER_COUNT,
         "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
     ] = 0
-    reentrant: bool = False
+    whole: bool = False
+    joined: tuple[str, ...] = ()
 
     @classmethod
     def from_spec(cls, given: Values) -> Recompute:

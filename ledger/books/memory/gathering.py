@@ -130,7 +130,9 @@ class Gathering:
             whole = tuple(buffers.accumulated(mine)) or (*self.fresh(unit, after), *self.left_inside(point))
             apart = tuple(buffers.gradients_apart(mine))
             yield Step(f"whole gradients of {mine} are copied for their reduction", (*rest, *whole, *apart))
-            yield Step(f"gradients of {mine} are reduced", (*rest, *buffers.reduced(mine)))
+            yield Step(
+                f"gradients of {mine} are reduced", (*rest, *buffers.reduced(mine), *buffers.last_gradient(mine))
+            )
         if self.root.there and point is self.last:
             rest = (*results, buffers.to_reduce(ROOT))
             whole = tuple(buffers.accumulated(ROOT)) or (
@@ -138,7 +140,9 @@ class Gathering:
                 *(self.fresh(unit, after) if mine == ROOT else ()),
             )
             yield Step("whole gradients of the root are copied for their reduction", (*rest, *whole))
-            yield Step("gradients of the root are reduced", (*rest, *buffers.reduced(ROOT)))
+            yield Step(
+                "gradients of the root are reduced", (*rest, *buffers.reduced(ROOT), *buffers.last_gradient(ROOT))
+            )
 
     def reduced(self, unit: Unit) -> AliveCount:
         """Layers of a unit whose gradients are reduced: those of sets that are through; of the root, at the end."""

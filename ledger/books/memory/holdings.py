@@ -36,7 +36,7 @@ from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
-from ledger.model.tensors import CeilDiv
+from ledger.model.tensors import BUFFER, CeilDiv
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
@@ -92,6 +92,7 @@ def of_layers(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:
     yield from autocast.remembered(program, plan, line)
     yield from quantised.kept(program, line)
     yield from _buffers(program, line)
+    yield from _tables(program, line)
     for unit in program.units:
         if unit.forward:
             yield from _saved(unit, line, plan)
@@ -125,6 +126,14 @@ def _buffers(program: Program, line: Timeline) -> Iterator[Entry]:
             yield Entry(cause, stock("workspace"), line.whole, tensor.bytes(), unit.count, "a buffer that lasts")
 
 
+def _tables(program: Program, line: Timeline) -> Iterator[Entry]:
+    """Tables that each layer keeps for itself."""
+    for unit in program.units:
+        for tensor in {t.name: t for op in unit.forward for t in op.inputs if t.role == BUFFER}.values():
+            cause = Cause(unit.name, tensor.name)
+            yield Entry(cause, stock("activations"), line.whole, tensor.bytes(), unit.count, "kept by each layer")
+
+
 def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     """The batch lives as long as the step, tables of positions as long as layers run or wait for backward.
 
@@ -133,7 +142,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
-    for tensor in {t.name: t for t in inputs if standing(t) and t.role != STAYING}.values():
+    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in (STAYING, BUFFER)}.values():
         alive = always(ONE) if tensor.name == TOKENS else _with_layers if tensor.name in again else _in_forward
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -37,7 +38,8 @@ def forward(unit: Unit) -> tuple[LiveTensors, ...]:
     """
     entry = _entry(unit)
     kept = {tensor.storage for tensor in unit.kept.saved}
-    return _run(tuple(map(_own, unit.forward)), entry, kept | set(entry) | {unit.forward[-1].output.storage}, {})
+    lasting = kept | set(entry) | {unit.forward[-1].output.storage}
+    return _run(tuple(map(_own, unit.forward)), entry, lasting, {}, dict(unit.held))
 
 
 def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
@@ -63,7 +65,8 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
         for tensor in segment.entry
     }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
-    return _run(operations, start, lasting, _aliases(unit), {**alone, **waits})
+    framed = {storage: others | waits.get(storage, set()) for storage, others in dict(unit.held).items()}
+    return _run(operations, start, lasting, _aliases(unit), {**alone, **waits, **framed})
 
 
 def _own(operation: Operation) -> Operation:
@@ -78,20 +81,25 @@ def _earlier(operations: Sequence[Operation]) -> Iterator[Tensor]:
 
 
 def _rebuilding(unit: Unit) -> Iterator[Operation]:
-    """The operations of backward, each segment of forward run again before the first that reads what it rebuilds."""
-    waiting = list(unit.kept.segments)
+    """The operations of backward, each segment of forward run again before the first that reads what it rebuilds.
 
-    def needed(operation: Operation) -> Iterator[Operation]:
-        reads = {tensor.storage for tensor in operation.inputs}
-        for segment in [s for s in waiting if reads & {tensor.storage for tensor in s.rebuilt}]:
+    The gradients of one operation are asked for together: autograd unpacks all that it saved before the first of them.
+    """
+    waiting = list(unit.kept.segments)
+    together: defaultdict[str, set[str]] = defaultdict(set)
+    for operation in unit.backward:
+        together[operation.forward or operation.name] |= {tensor.storage for tensor in operation.inputs}
+
+    def needed(reads: Collection[str]) -> Iterator[Operation]:
+        for segment in [s for s in waiting if any(tensor.storage in reads for tensor in s.rebuilt)]:
             if segment in waiting:
                 waiting.remove(segment)
                 for step in segment.again:
-                    yield from needed(step)
+                    yield from needed({tensor.storage for tensor in step.inputs})
                     yield step
 
     for operation in unit.backward:
-        yield from needed(operation)
+        yield from needed(together[operation.forward or operation.name])
         yield operation
     for segment in waiting:  # what it rebuilds is read by what runs no kernel of its own
         yield from segment.again
@@ -108,7 +116,7 @@ def _run(
     start: dict[str, Tensor],
     lasting: set[str],
     aliases: dict[str, str],
-    waits: Mapping[str, set[str]] = MappingProxyType({}),
+    waits: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[LiveTensors, ...]:
     """Allocates results, frees after last use.
 

@@ -19,7 +19,7 @@ from ledger.books.memory.steps import Allocation
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline, posted
 from ledger.model.causes import Cause
 from ledger.model.exchanges import gathers_again, sent
-from ledger.model.fsdp_units import LOSS, ROOT, FsdpUnit
+from ledger.model.fsdp_units import ENDS, LOSS, ROOT, FsdpUnit
 from ledger.model.offloading import weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
@@ -114,6 +114,19 @@ class Buffers:
                 amount,
                 "a gradient beside its copy in the order of shares",
             )
+
+    def last_gradient(self, name: str) -> Iterator[Allocation]:
+        """The last whole gradient of a set, which the loop over them holds while the reduced ones are allocated.
+
+        `foreach_reduce` of PyTorch 2.13. A layer's last weight is a norm or a bias, which is left out.
+        """
+        if name not in (*ENDS, ROOT) or self.plan.stack.unshard != "copied":
+            return
+        weights = [weights[-1:] for _, weights in self.sets[name].trained().parts]
+        last = FsdpUnit(name, ONE, tuple((ONE, each) for each in weights[-1:]))
+        dtype = self.plan.precision.reduction if self.accumulates else self.plan.precision.compute
+        why = "the last of the gradients that were copied"
+        yield Allocation(Cause(name, "gradient", state="last"), CATEGORY, last.unpadded(dtype), why)
 
     def _apart(self, name: str) -> FsdpUnit:
         cut = self.program.sharding.apart

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+WAIT = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001  # has no public name
 EQUAL = torch.ops.aten.equal.default
 ITEM = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what Tensor.item() dispatches to
 
@@ -24,6 +25,8 @@ class FakeValues(TorchDispatchMode):  # type: ignore[misc]  # torch's types are 
                 return known.item()
             dtype = args[0].dtype
             return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
+        if func is WAIT:
+            return args[0]  # of a fake tensor it would be another one
         if func is EQUAL:
             return True
         return func(*args, **(kwargs or {}))

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from ledger.lab.observed.collective_log import CollectiveLog, group_name
+from ledger.lab.observed.collective_log import OPERATORS, CollectiveLog, group_name
 
 APART = ("model", "other")  # groups in which ranks agree on norms, overflows, maxima and counts
 NUMBERS = 64  # bytes: what they agree on in other groups is a few numbers
@@ -25,6 +25,7 @@ class RankCollectives(CollectiveLog):
         super().__init__(axes, lambda: self.given or phase())
         self.given = ""
         self.agreements = 0
+        self.agreeing = False
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -35,10 +36,20 @@ class RankCollectives(CollectiveLog):
         finally:
             self.given = before
 
+    @contextmanager
+    def agreement(self) -> Iterator[None]:
+        """Within, ranks agree on numbers, however many."""
+        self.agreeing = True
+        try:
+            yield
+        finally:
+            self.agreeing = False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func.namespace == "c10d" and self._agrees(func, args):
+        named = func.__name__.split(".")[0] in OPERATORS
+        if (self.agreeing and named) or (func.namespace == "c10d" and self._agrees(func, args)):
             self.agreements += 1
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ledger.lab.observed.storage_meter import StorageMeter
 
+WRAPPED = ("_local_tensor", "elem")  # of DTensor and AsyncCollectiveTensor
 NUMBER = 8  # bytes of an int64
 
 
@@ -50,7 +51,13 @@ class RankMeter(StorageMeter):
 
 
 def parts(tensor: Any) -> tuple[torch.Tensor, ...]:
-    """The tensors that have storages of their own: a quantised one wraps its data, and has a nominal dtype."""
+    """The tensors that have storages of their own: a quantised one wraps its data, and has a nominal dtype.
+
+    So does a rank's part of a larger tensor (DTensor), and what a collective is about to give.
+    """
+    for name in WRAPPED:
+        if isinstance(inner := getattr(tensor, name, None), torch.Tensor):
+            return parts(inner)
     if not hasattr(tensor, "_quantizer"):
         return (tensor,)
     return tuple(part for part in vars(tensor).values() if isinstance(part, torch.Tensor))

@@ -90,7 +90,12 @@ def by_layer(storages: Iterable[SavedStorage]) -> Counter[int]:
     return found
 
 
-def by_group(groups: Sequence[str], sizes: Mapping[int, int]) -> dict[str, int]:
+def by_group(groups: Sequence[str], found: Mapping[int, int]) -> dict[str, int]:
     """Bytes of one layer of each group: the second of them where there is one, since the first may make tables."""
     places = {group: [index for index, name in enumerate(groups) if name == group] for group in groups}
-    return {group: sizes[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
+    return {group: found[indices[min(1, len(indices) - 1)]] for group, indices in places.items()}
+
+
+def sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Bytes of the storages of tensors, each once."""
+    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from ledger.lab.judges.deepspeed.judge import DEEPSPEED
 from ledger.lab.judges.megatron.judge import MEGATRON
 from ledger.lab.judges.protocol import FrameworkJudge
+from ledger.lab.judges.torchtitan.judge import TORCHTITAN
 from ledger.spec.plan import Plan
 
-FRAMEWORKS: Mapping[str, FrameworkJudge] = {"deepspeed": DEEPSPEED, "megatron-core": MEGATRON}
+FRAMEWORKS: Mapping[str, FrameworkJudge] = {
+    "deepspeed": DEEPSPEED,
+    "megatron-core": MEGATRON,
+    "torchtitan": TORCHTITAN,
+}
 
 
 def framework_of(plan: Plan) -> FrameworkJudge | None:

@@ -27,6 +27,7 @@ TE = "NVIDIA/TransformerEngine, transformer_engine/pytorch"
 RUNS_ON: Mapping[str, Needs] = {
     "flash": Needs((*SM80, "cdna2", "cdna3", "cdna4"), f"{TESTED}, PLATFORM_SUPPORTS_FLASH_ATTENTION"),
     "flash_repeated": Needs((*SM80, "cdna2", "cdna3", "cdna4"), f"{TESTED}, PLATFORM_SUPPORTS_FLASH_ATTENTION"),
+    "varlen": Needs((*SM80, "cdna2", "cdna3", "cdna4"), f"{TESTED}, PLATFORM_SUPPORTS_FLASH_ATTENTION"),
     "flash3": Needs(("hopper",), "Dao-AILab/flash-attention, README, requirements of FlashAttention-3: H100 / H800"),
     "triton": Needs(SM80, "Dao-AILab/flash-attention, flash_attn_triton.py, tested on A100"),
     "cudnn": Needs(SM80, f"{TESTED}, PLATFORM_SUPPORTS_CUDNN_ATTENTION"),
@@ -42,7 +43,7 @@ RUNS_ON: Mapping[str, Needs] = {
     "mxfp4": Needs(("blackwell", "cdna4"), f"{TESTED}, PLATFORM_SUPPORTS_MX_GEMM"),
     "nvfp4": Needs(("blackwell",), f"{TE}/quantization.py, check_nvfp4_support: compute capability 10.0"),
 }
-TESTED_KERNELS = ("flash", "flash_repeated", "flash3", "triton", "cudnn", "cudnn_grouped")
+TESTED_KERNELS = ("flash", "flash_repeated", "varlen", "flash3", "triton", "cudnn", "cudnn_grouped")
 EVERYWHERE = ("efficient", "math", "eager")
 MULTIPLIED_AS: Mapping[str, str] = {"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "e2m1": "nvfp4"}
 

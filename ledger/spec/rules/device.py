@@ -31,7 +31,7 @@ def flash_runs(
 ) -> Iterator[Problem]:
     """Flash attention of a GPU has half-precision kernels up to head_dim 256."""
     if (
-        kernels.attention not in {"flash", "flash_repeated", "flash3", "triton", "cudnn", "cudnn_grouped"}
+        kernels.attention not in {"flash", "flash_repeated", "varlen", "flash3", "triton", "cudnn", "cudnn_grouped"}
         or model.bare
         or accelerator.kind == "cpu"
     ):

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.verification.causes import INDEX, WIDE, Instant
+from ledger.lab.judges.role_instant import RoleInstant
+from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role
 from ledger.spec.plan import Plan
-
-
-@dataclass(frozen=True)
-class RoleInstant(Instant):
-    """A moment of the step of one role."""
-
-    role: Role
-
-    @property
-    def first(self) -> bool:
-        """Whether the role has the embedding."""
-        return self.role.first
-
-    @property
-    def rotated(self) -> int:
-        """Width of what attention rotates of a head."""
-        attention = self.plan.model.groups[0].attention
-        return attention.rope_head_dim or attention.rotary_dim
 
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -19,6 +18,7 @@ import torch._dynamo
 import torch._inductor.codecache
 from torch.utils import _triton
 
+from ledger.lab.judges import unlaunched
 from ledger.lab.judges.megatron.kernels import extension
 from ledger.lab.judges.rank_meter import as_one_kernel
 from ledger.lab.reference.storages import identity
@@ -27,55 +27,13 @@ ENVIRONMENT = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",  # Megatron-Core asks for it where tensor parallelism overlaps
     "NVTE_PROJECT_BUILDING": "1",  # Transformer Engine loads no shared libraries
 }
-TRITON = (
-    *("triton", "triton.language", "triton.language.core", "triton.language.standard", "triton._internal"),
-    *("triton.language.extra", "triton.language.extra.libdevice"),
-)
-
-
-class UnlaunchedKernel:
-    """A Triton kernel that does nothing."""
-
-    def __getitem__(self, _: Any) -> Callable[..., None]:
-        return lambda *_, **__: None
-
-
-class UnlaunchedTriton(ModuleType):
-    """Triton's names, with kernels that are not launched."""
-
-    __version__ = "3.5.0"
-    __path__: list[str] = []  # noqa: RUF012  # has modules of its own; none is ever put there
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return TRITON_NAMES.get(name) or UnlaunchedTriton(f"{self.__name__}.{name}")
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        """What configures a kernel says nothing."""
-
-
-def _decorator(*given: Any, **_: Any) -> Any:
-    """A kernel, with options or without."""
-    return UnlaunchedKernel() if given and callable(given[0]) else lambda _: UnlaunchedKernel()
-
-
-TRITON_NAMES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("jit", "autotune", "heuristics"), _decorator),
-    "next_power_of_2": lambda value: 1 << (value - 1).bit_length(),
-    "cdiv": lambda dividend, divisor: -(-dividend // divisor),
-    "constexpr": type("constexpr", (), {"__init__": lambda *_: None}),
-}
 
 
 def install() -> None:
     """Lets this process import Megatron-Core with Transformer Engine; for good, so call it in a process of its own."""
     os.environ.update(ENVIRONMENT)
     _triton.has_triton = _triton.has_triton_package = lambda *_, **__: False
-    for name in TRITON:
-        module = UnlaunchedTriton(name)
-        module.__spec__ = ModuleSpec(name, None)
-        sys.modules[name] = module
+    unlaunched.install(unlaunched.TRITON)
     sys.modules["transformer_engine_torch"] = extension()
     sys.modules["fused_weight_gradient_mlp_cuda"] = _apex()
     torch.compile = _compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,9 +23,8 @@ from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer, sizes
 from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
-from ledger.lab.reference.storages import storage_of
 from ledger.spec.plan import Plan
 
 GATHERED = ("data", "expert_data")  # axes over which updated weights are gathered
@@ -156,11 +155,7 @@ class MeteredRank:
             "master": _masters(self.rank.optimizer),
             "optimizer": _states(self.rank.optimizer),
         }
-        return {name: list(_sizes(tensors).values()) for name, tensors in grouped.items()}
-
-
-def _sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
-    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
+        return {name: list(sizes(tensors).values()) for name, tensors in grouped.items()}
 
 
 def _buffers(rank: BuiltRank) -> Iterator[Any]:
