@@ -33,9 +33,9 @@ class Interval:
 
 # By what was known before a source was: runs of the stack on the device, on other devices, none (`make coverage`).
 INTERVALS: Mapping[str, Interval] = {
-    MEASURED: Interval(0.92, 1.31),
-    ELSEWHERE: Interval(0.92, 1.31),
-    UNKNOWN: Interval(0.92, 1.57),
+    MEASURED: Interval(0.91, 1.33),
+    ELSEWHERE: Interval(0.91, 1.33),
+    UNKNOWN: Interval(0.91, 1.33),
 }
 PRICED = 0.06  # of the step: what prices missed in those runs, most of which ran on measured devices
 TENTH = 1.2816  # standard deviations beyond which a tenth of a normal distribution lies

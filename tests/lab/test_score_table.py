@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from ledger.books import compile_plan
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.results import Number
 from ledger.cli import main
@@ -23,6 +24,7 @@ from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
 from ledger.spec.library import default_library
 from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
 from tests.lab.published_rows import NANOTRON, NANOTRON_8B, TORCHTITAN, written
 
@@ -231,6 +233,23 @@ def test_what_a_row_leaves_open_is_said(tmp_path: Path) -> None:
         "dtype not stated: bf16",
         "recompute not stated: none",
     )
+
+
+def test_what_else_might_have_been_assumed_is_weighed(tmp_path: Path) -> None:
+    """Each other value of what a row leaves open, by what it does to the step: that of its own plan is compiled."""
+    text = row_plan_text(row(tmp_path, recompute="", data_parallel_kind=""), LIBRARY)
+    told = re.findall(r"# `(\S+)=(\S+)` instead of .* changes the step by ([-+][\d.]+)%", text)
+    assert {path for path, _, _ in told} >= {"recompute"}
+    changes = [abs(float(change)) for _, _, change in told]
+    assert changes == sorted(changes, reverse=True)
+    steps = {value: compiled_step(load_plan(text, [f"recompute={value}"])) for value in ("none", "full")}
+    (full,) = (float(change) for path, value, change in told if (path, value) == ("recompute", "full"))
+    assert full == pytest.approx(100 * (steps["full"] / steps["none"] - 1), abs=0.05)
+
+
+def compiled_step(plan: Plan) -> float:
+    """Seconds of a step, by the whole compiler."""
+    return float(compile_plan(plan).totals["time.step"])
 
 
 @pytest.mark.parametrize(

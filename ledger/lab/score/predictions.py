@@ -16,6 +16,7 @@ from ledger.evidence.run_records import PEAK, RESERVED, STEP_TIME, MeasuredRun
 from ledger.evidence.tables import TableRow
 from ledger.lab.replay.step import replay_step
 from ledger.lab.score.facts import Facts, UnreadableError, facts
+from ledger.lab.score.otherwise import lines, otherwise
 from ledger.lab.score.plan_cache import PlanCache
 from ledger.lab.score.row_layout import SEQUENCE
 from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
@@ -233,7 +234,7 @@ def memory_errors_otherwise(row: TableRow, library: Library) -> dict[str, float]
 
 
 def row_plan_text(row: TableRow, library: Library) -> str:
-    """The plan of a row as a spec, with its assumptions; raises SpecError where there is none."""
+    """The plan of a row as a spec, with assumptions and what others would do; raises SpecError where there is none."""
     try:
         made = row_plan(facts(row), library)
     except (SkippedError, UnreadableError) as error:
@@ -241,4 +242,6 @@ def row_plan_text(row: TableRow, library: Library) -> str:
     text = (
         document_text(with_settings(read(made.text, row.file), made.settings).plain()) if made.settings else made.text
     )
-    return "".join(f"# assumed: {assumed}\n" for assumed in made.assumed) + text
+    told = [f"assumed: {assumed}" for assumed in made.assumed]
+    told += [] if made.unpriced else lines(otherwise(text, made.assumed))
+    return "".join(f"# {line}\n" for line in told) + text
