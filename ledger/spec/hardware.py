@@ -212,6 +212,18 @@ class Cluster:
     scaleout_efficiency: Annotated[
         float, At("scaleout.efficiency"), quantity("1", greatest=1), "Reached share of the line rate."
     ] = 1.0
+    pod: Annotated[
+        int,
+        At("scaleout.pod"),
+        Integer(0),
+        "Devices between which the network carries all that their cards send; 0: all of them.",
+    ] = 0
+    oversubscription: Annotated[
+        float,
+        At("scaleout.oversubscription"),
+        quantity("1", greatest=1000),
+        "What the cards of a pod send over what leaves it at most: 7 for 1:7.",
+    ] = 1.0
     failure_rate: Annotated[
         float, quantity("/s", zero=True), "Failures per device: `0.0002 /d`; not stated where not given."
     ] = 0.0

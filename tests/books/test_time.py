@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -95,6 +96,25 @@ def test_devices_beyond_a_bridge_talk_over_the_host() -> None:
     bridged, hosted = (prices.transfer(device, plan.cluster, "all_gather", mesh, 1e9).seconds for mesh in (two, eight))
     assert bridged == pytest.approx(0.5 * 1e9 / (prices.TYPICAL_BUS * device.scaleup_bandwidth))
     assert hosted == pytest.approx(0.875 * 1e9 / (prices.TYPICAL_BUS * device.host_bandwidth))
+
+
+def test_what_leaves_a_pod_shares_its_uplinks() -> None:
+    """Rings of neighbours hardly notice 1:7 between pods; where all devices of a pod send at once, they wait."""
+    device, plan = load_accelerator("h100-sxm"), plans.compiled(**SHARDED).plan
+    open_ = replace(plan.cluster, scaleout_bandwidth=50e9, scaleout_latency=0.0)
+    pods = replace(open_, pod=64, oversubscription=7.0)
+
+    def slower(collective: str, mesh: prices.Mesh) -> float:
+        """Seconds in pods over seconds without, of as much as no start counts in."""
+        apart, whole = (prices.transfer(device, cluster, collective, mesh, 1e12).seconds for cluster in (pods, open_))
+        return apart / whole
+
+    assert slower("all_gather", prices.Mesh(8, 8, 8)) == 1  # in a node
+    assert slower("all_gather", prices.Mesh(64, 8, 8)) == 1  # in a pod
+    assert slower("all_gather", prices.Mesh(256, 8, 8)) == 1  # one ring a node: 8 of 64 cards, where 64 / 7 may leave
+    assert slower("all_gather", prices.Mesh(16, 1, 32)) == pytest.approx(32 * 7 / 64, rel=1e-3)
+    assert slower("send", prices.Mesh(4, 1, 64)) == pytest.approx(7, rel=1e-3)
+    assert slower("all_to_all", prices.Mesh(256, 8, 8)) == pytest.approx(0.75 * 7, rel=1e-3)
 
 
 @pytest.mark.parametrize(("devices", "data", "published"), [(8192, 64, 0.43), (16384, 128, 0.41)])
