@@ -65,9 +65,11 @@ def test_networks_are_those_that_publications_state(
     assert (stated["value"] if isinstance(stated, dict) else stated) == rate
 
 
-@pytest.mark.parametrize(("source_id", "exchange"), [("torchtitan-202412", "ring"), ("nvidia-dgxc", "all_gather")])
+@pytest.mark.parametrize(
+    ("source_id", "exchange"), [("torchtitan-202412", "ring"), ("nvidia-dgxc", "ring"), ("fms-fsdp", "all_gather")]
+)
 def test_a_cut_sequence_is_exchanged_as_the_software_does(tmp_path: Path, source_id: str, exchange: str) -> None:
-    """PyTorch's context parallelism works block by block; what is not cut is not exchanged."""
+    """PyTorch works block by block, Megatron-Core around a ring; what is not cut is not exchanged."""
     row = typed(tmp_path, source_id=source_id, n_gpus="16", cp="2", dp="8", recompute="none")
     assert row_plan(row, default_library()).plan["parallelism"]["context_exchange"] == exchange
     whole = typed(tmp_path, source_id=source_id, n_gpus="8", dp="8", recompute="none")
