@@ -20,11 +20,15 @@ from ledger.spec.plan import Recompute
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of forward that backward runs again, before the first reader of `rebuilt`; it starts from `entry`."""
+    """A stretch of forward that backward runs again, before the first reader of `rebuilt`; it starts from `entry`.
+
+    `reentrant`: it is one function of autograd, so it runs again before any of its gradients.
+    """
 
     entry: tuple[Tensor, ...]
     again: tuple[Operation, ...]
     rebuilt: tuple[Tensor, ...]
+    reentrant: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,12 +148,12 @@ def _full(operations: Sequence[Operation], recompute: Recompute) -> Kept:
         return Kept(())
     start = entry(operations)
     rest = tuple(t for t in saved_by(operations) if t.storage not in {e.storage for e in start})
-    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rest),))
+    return Kept(start, (Segment(start, prefix(operations, whole=recompute.whole), rest, recompute.reentrant),))
 
 
-def _within(operations: Sequence[Operation], _: Recompute) -> Kept:
+def _within(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     """A layer inside a segment of layers: nothing is kept, and all of it runs again to reach the next."""
-    return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations)),))
+    return Kept((), (Segment(entry(operations), tuple(operations), saved_by(operations), recompute.reentrant),))
 
 
 def _selective(operations: Sequence[Operation], recompute: Recompute) -> Kept:
@@ -173,7 +177,8 @@ def _by_component(operations: Sequence[Operation], recompute: Recompute) -> Kept
         rebuilt = tuple(_own(run, lost, wholly=component.discards))
         again = tuple(run) if component.discards else prefix(run, whole=recompute.whole)
         if rebuilt:
-            segments.append(Segment(entry(run, operations), again, rebuilt))
+            reentrant = recompute.reentrant and not component.discards
+            segments.append(Segment(entry(run, operations), again, rebuilt, reentrant))
     return Kept(tuple(saved.values()), tuple(segments))
 
 

@@ -21,6 +21,7 @@ from ledger.model.gradients import fuses, stays
 from ledger.model.held_inputs import Held, held_inputs
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
+from ledger.model.product_frames import held_by_products, scattered_first
 from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
 from ledger.model.recompute import POLICIES, Kept, discarded, read
@@ -113,6 +114,7 @@ class Builder:
         gradients = [weight.gradient for weight in weights]
         compiled = self.stack.compiled and name not in ENDS  # each layer is compiled, and the loss by its own kernel
         back = backward(written, joined=JOINED[self.stack.projections])
+        back = scattered_first(back, written) if self.stack.product_frames else back
         steps = _kernels(self._adding(back, gradients), gradients, compiled=compiled)
         forward = _kernels(operations, kept.saved, compiled=compiled)
         segments = (replace(s, again=_kernels(s.again, s.rebuilt, compiled=compiled)) for s in kept.segments)
@@ -121,6 +123,8 @@ class Builder:
         if name == OUTPUT and self.stack.head_buffer and self.layout.regather:
             forward, steps = (tuple(map(_buffered, operations)) for operations in (forward, steps))
         held = held_inputs(operations) if self.stack.held_inputs else ()
+        if self.stack.product_frames:
+            held += held_by_products(operations, steps, JOINED[self.stack.projections])
         return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -226,7 +230,12 @@ def builder(plan: Plan) -> Builder:
         compute_precision(plan),
         replace(layout(plan.parallelism), crowded=plan.assumptions.expert_imbalance > 1),
         plan.kernels,
-        replace(plan.recompute, whole=plan.stack.checkpoint != "early_stop", joined=JOINED[plan.stack.projections]),
+        replace(
+            plan.recompute,
+            whole=plan.stack.checkpoint != "early_stop",
+            reentrant=plan.stack.checkpoint == "reentrant",
+            joined=JOINED[plan.stack.projections],
+        ),
         plan.train,
         staged=plan.parallelism.pipeline > 1,
         chunks=plan.parallelism.interleave,

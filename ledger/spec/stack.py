@@ -295,6 +295,12 @@ class Stack:
         "Whether what a part of a layer reads is there until that part returns, though nothing saves it: frames of "
         "Python hold their arguments.",
     ] = False
+    product_frames: Annotated[
+        bool,
+        "Whether a product with its gather or scatter is one function of autograd, forward and backward: what it reads "
+        "and makes is there until it returns, and the gradient of what it gathered is scattered before gradients of "
+        "weights are computed (Transformer Engine's Linear and LayerNormLinear, Megatron-LM's head).",
+    ] = False
     rotary_tables: Annotated[
         str,
         Choice("shared", "each_layer"),

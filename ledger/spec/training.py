@@ -56,6 +56,7 @@ class Recompute:
         "All layers, so many at once: one input is kept for each segment (Megatron-LM's `uniform`).",
     ] = 0
     whole: bool = False
+    reentrant: bool = False
     joined: tuple[str, ...] = ()
 
     @classmethod

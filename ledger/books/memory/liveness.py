@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import sympy
 
+from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
 from ledger.model.operations import ONE, Operation, differentiable, total
 from ledger.model.quantised import STAYING
@@ -64,6 +65,11 @@ def backward(unit: Unit, *, added: bool = False) -> tuple[LiveTensors, ...]:
         for segment in unit.kept.segments
         for tensor in segment.entry
     }
+    waits |= {
+        segment.again[-1].output.storage: {other.storage for other in segment.rebuilt}
+        for segment in unit.kept.segments
+        if segment.reentrant and segment.again  # its frame holds the result until all its gradients are there
+    }
     alone: dict[str, set[str]] = {storage: set() for storage in (*rebuilt, *(t.storage for t in unit.kept.saved))}
     framed = {storage: others | waits.get(storage, set()) for storage, others in dict(unit.held).items()}
     return _run(operations, start, lasting, _aliases(unit), {**alone, **waits, **framed})
@@ -90,8 +96,11 @@ def _rebuilding(unit: Unit) -> Iterator[Operation]:
     for operation in unit.backward:
         together[operation.forward or operation.name] |= {tensor.storage for tensor in operation.inputs}
 
-    def needed(reads: Collection[str]) -> Iterator[Operation]:
-        for segment in [s for s in waiting if any(tensor.storage in reads for tensor in s.rebuilt)]:
+    inside = {id(s): {op.name for op in s.again} for s in waiting if s.reentrant}
+
+    def needed(reads: Collection[str], of: str = "") -> Iterator[Operation]:
+        wanted = (s for s in waiting if of in inside.get(id(s), ()) or any(t.storage in reads for t in s.rebuilt))
+        for segment in tuple(wanted):
             if segment in waiting:
                 waiting.remove(segment)
                 for step in segment.again:
@@ -99,7 +108,7 @@ def _rebuilding(unit: Unit) -> Iterator[Operation]:
                     yield step
 
     for operation in unit.backward:
-        yield from needed(together[operation.forward or operation.name])
+        yield from needed(together[operation.forward or operation.name], operation.forward)
         yield operation
     for segment in waiting:  # what it rebuilds is read by what runs no kernel of its own
         yield from segment.again
@@ -129,6 +138,7 @@ def _run(
             last[_storage(tensor, aliases)] = index
     for name, others in waits.items():
         last[name] = max((last[other] for other in {name, *others} if other in last), default=len(operations))
+    early = _made_again(operations, aliases)
     alive = {_resolve(name, aliases): tensor for name, tensor in start.items()}
     found = [LiveTensors(ARRIVES, tuple(alive.values()))]
     for index, operation in enumerate(operations):
@@ -136,10 +146,25 @@ def _run(
             if tensor.role not in ("weight", STAYING) and not tensor.view_of:
                 alive.setdefault(_storage(tensor, aliases), tensor)
         found.append(LiveTensors(operation.name, tuple(alive.values())))
-        done = [name for name in alive if last.get(name, -1) <= index and name not in lasting]
+        over = early.get(index, ())
+        done = [name for name in alive if (last.get(name, -1) <= index or name in over) and name not in lasting]
         for name in done:
             del alive[name]
     return (*found, LiveTensors(LEFT, tuple(alive.values())))
+
+
+def _made_again(operations: Sequence[Operation], aliases: dict[str, str]) -> dict[int, set[str]]:
+    """What a rebuilt stretch gathers and backward gathers again: by the step after which the first of both is freed."""
+    found = defaultdict[int, set[str]](set)
+    for place, operation in enumerate(operations):
+        if operation.purpose is not Purpose.GATHERED_AGAIN or not operation.outputs:
+            continue
+        name = _storage(operation.output, aliases)
+        before = enumerate(operations[:place])
+        used = [i for i, op in before if name in {_storage(t, aliases) for t in (*op.inputs, *op.outputs)}]
+        if used:
+            found[used[-1]].add(name)
+    return found
 
 
 def storages(unit: Unit) -> Callable[[Tensor], str]:

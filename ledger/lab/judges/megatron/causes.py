@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.role_instant import RoleInstant
 from ledger.lab.verification.causes import INDEX, WIDE
-from ledger.model.schedule import Role
+from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
 
 
@@ -67,15 +67,52 @@ def _loss(at: RoleInstant) -> int:
     return 4 * WIDE * at.tokens + copied
 
 
-def _head(at: RoleInstant) -> int:
-    """Where the gradient of the head's input is scattered, its share is there before, and the head's input still is.
+def _last_input(at: RoleInstant) -> int:
+    """`set_input_tensor` keeps what a stage received last, and its gradient, until the next step's forward."""
+    return 2 * _stream(at) if at.moment in BETWEEN and not at.role.first and not _interleaved(at) else 0
 
-    megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward.
+
+def _frames(at: RoleInstant) -> int:
+    """The schedule's frame holds the tensors of the last backward pass, and that of a backward pass what it received.
+
+    megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving: `output_tensor`, by
+    whose graph the stage's input is there, `output_tensor_grad` and `input_tensor_grad`.
     """
     layout = at.plan.parallelism
-    if at.moment != "backward/loss" or not at.role.last or layout.tensor == 1 or layout.sequence == "off":
+    if layout.pipeline == 1 or _interleaved(at) or at.moment in BETWEEN:
         return 0
-    return 2 * 2 * at.tokens // layout.tensor * at.plan.model.d_model
+    received, gave = not at.role.last, not at.role.first
+    if at.forward:
+        ahead = layout.pipeline - 1 - at.role.stages[0]
+        again = int(micro_batches(at.plan)) - ahead > 1  # a pass that follows a backward pass
+        return again * (received + 2 * gave) * _stream(at)
+    later = at.moment == "backward/input" or at.moment.endswith(("/end", "/inner"))
+    return ((received and later) + gave) * _stream(at)
+
+
+def _interleaved(at: RoleInstant) -> bool:
+    return at.plan.parallelism.interleave > 1
+
+
+def _stream(at: RoleInstant) -> int:
+    """Bytes of the residual stream in bf16, as stages send it to each other."""
+    layout = at.plan.parallelism
+    shares = layout.tensor if layout.sequence != "off" else 1
+    return 2 * at.tokens // shares * at.plan.model.d_model
+
+
+def _embedding(at: RoleInstant) -> int:
+    """The embedding is summed over its devices in place, or copied, sequence first, before it is scattered.
+
+    megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding.forward; one sequence needs no copy.
+    """
+    layout = at.plan.parallelism
+    if at.moment != "forward/input" or layout.tensor == 1:
+        return 0
+    whole = 2 * at.tokens * at.plan.model.d_model
+    if layout.sequence == "off":
+        return -whole
+    return whole - _stream(at) if at.plan.run.micro_batch > 1 else 0
 
 
 BETWEEN = ("static", "optimizer")
@@ -86,5 +123,7 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "the table of rotations, which is kept": _tables,
     "frequencies of rotations, lengths and parts of sequences": _lists,
     "statistics of each token's loss": _loss,
-    "the share of the head's gradient before it is scattered, and the head's input": _head,
+    "what a stage received last, and its gradient": _last_input,
+    "what the schedule's frame holds of the last backward pass": _frames,
+    "the embedding's sum in place, or its copy sequence first": _embedding,
 }

@@ -1,0 +1,122 @@
+"""Products that are functions of autograd: frames hold what they read and make, and gradients are scattered early."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from ledger.model.causes import Purpose
+from ledger.model.collectives import Collective
+from ledger.model.contraction import Contraction
+from ledger.model.held_inputs import Held
+from ledger.model.operations import Operation
+from ledger.model.projections import is_projection, matrix
+from ledger.model.quantised import Quantised
+from ledger.model.tensors import Tensor
+from ledger.spec.kernel_classes import NORM
+
+AXIS = "tensor"
+
+
+def scattered_first(steps: Sequence[Operation], forward: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Backward with each gradient of a weight, and what only that reads, after its input's gradient is scattered."""
+    readers = {op.name: op.learned()[0].gradient.name for op in forward if isinstance(op, Contraction)}
+    found: list[Operation] = []
+    for step in steps:
+        found.append(step)
+        if _scatters(step):
+            gradient = step.inputs[0].name
+            late = _late([op for op in found if readers.get(op.forward) == gradient])
+            found = [op for op in found if id(op) not in late] + [op for op in found if id(op) in late]
+    return tuple(found)
+
+
+def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]) -> Held:
+    """What frames of products hold, forward and backward; `joined` as in `projections.matrix`."""
+    pairs = [*_held_in_forward(forward), *_held_by_weight_gradients(forward, backward, joined)]
+    pairs += [pair for step in backward if _scatters(step) for pair in _held_while_scattered(step, backward)]
+    found: dict[str, frozenset[str]] = {}
+    for storage, until in pairs:
+        found[storage] = found.get(storage, frozenset()) | until
+    return tuple(found.items())
+
+
+def _held_in_forward(forward: Sequence[Operation]) -> Iterator[tuple[str, frozenset[str]]]:
+    """What a product reads, and its quantised copy, are there until its result is, put together over its devices.
+
+    So are the share that it gathers, and the statistics of the norm before it.
+    """
+    made = {tensor.storage: op for op in forward for tensor in op.outputs}
+    moved = {op.inputs[0].storage for op in forward if isinstance(op, Collective)}
+    for product in filter(is_projection, forward):
+        until = product.output if product.output.storage in moved else product.inputs[0]
+        for tensor in _read_by(product, made):
+            yield tensor.storage, frozenset({until.storage})
+
+
+def _read_by(product: Operation, made: Mapping[str, Operation]) -> Iterator[Tensor]:
+    """The first operand of a product, what it is a copy of or gathered from, and with a norm's result all it gives."""
+    yield product.inputs[0]
+    if isinstance(product, Quantised):
+        yield from product.originals[:1]
+    source = made.get(product.inputs[0].storage)
+    if isinstance(source, Collective):
+        yield source.inputs[0]
+        source = made.get(source.inputs[0].storage)
+    if source is not None and source.kernel.family == NORM:
+        yield from source.outputs
+
+
+def _held_by_weight_gradients(
+    forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """All that the gradients of one matrix are computed of is there until that of the weight is."""
+    matrices = {op.name: matrix(op, joined) for op in forward if is_projection(op)}
+    gathered = {op.output.storage for op in backward if isinstance(op, Collective)} - _gathered_again(backward)
+    steps = defaultdict[str, list[Operation]](list)
+    for step in backward:
+        if step.forward in matrices and not isinstance(step, Collective):
+            steps[matrices[step.forward]].append(step)
+    for mine in steps.values():
+        last = next((step for step in reversed(mine) if step.purpose is Purpose.WEIGHT_GRADIENT), None)
+        if last is None:
+            continue
+        until = frozenset({last.inputs[1].storage})
+        results = {s.output.storage for s in mine if s.purpose is Purpose.RESULT and isinstance(s, Contraction)}
+        held = {t.storage for step in mine for t in (*step.inputs, *step.outputs) if t.role != "weight"}
+        yield from ((storage, until) for storage in sorted(held - results - gathered))
+
+
+def _gathered_again(backward: Sequence[Operation]) -> set[str]:
+    return {step.output.storage for step in backward if step.purpose is Purpose.GATHERED_AGAIN}
+
+
+def _held_while_scattered(step: Operation, backward: Sequence[Operation]) -> Iterator[tuple[str, frozenset[str]]]:
+    """The saved share, and the gradient of the whole, are there until that of the share is read."""
+    until = frozenset({step.output.storage})
+    yield step.inputs[0].storage, until
+    for gather in backward:
+        if gather.purpose is Purpose.GATHERED_AGAIN and _share(gather, step):
+            yield gather.inputs[0].storage, until
+
+
+def _share(gather: Operation, scatter: Operation) -> bool:
+    """Whether what is gathered again is, or is a copy of, what the scattered gradient is of."""
+    name, of = gather.inputs[0].name, scatter.output.name
+    return gather.inputs[0].gradient.name == of or f"{name.rsplit('.', 1)[0]}.gradient" == of
+
+
+def _scatters(step: Operation) -> bool:
+    return isinstance(step, Collective) and (step.collective, step.axis) == ("reduce_scatter", AXIS)
+
+
+def _late(steps: Sequence[Operation]) -> set[int]:
+    """Gradients of weights, and what nothing else reads, by identity."""
+    late: set[int] = set()
+    for step in reversed(steps):
+        made = {tensor.name for tensor in step.outputs}
+        reading = [other for other in steps if other is not step and made & {tensor.name for tensor in other.inputs}]
+        alone = bool(reading) and all(id(other) in late for other in reading)
+        if step.purpose is Purpose.WEIGHT_GRADIENT or (alone and not isinstance(step, Collective)):
+            late.add(id(step))
+    return late
