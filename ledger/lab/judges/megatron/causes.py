@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.megatron.scales import padded_scales, single_scales, stashed_scales, turned_columns
 from ledger.lab.judges.role_instant import RoleInstant
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
@@ -126,4 +127,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
     "the embedding's sum in place, or its copy sequence first": _embedding,
+    "scales of whole tensors, which are single numbers": single_scales,
+    "scales and histories that a layer's second run starts from": stashed_scales,
+    "scales of blocks, padded together": padded_scales,
+    "columns in blocks, before they are turned": turned_columns,
 }
