@@ -18,10 +18,12 @@ LEAST, A_REPLICA = 40_000_000, 1_000_000
 LAYER = (
     ("attention/out",),
     ("attention_norm/norm", "attention/q", "attention/k", "attention/v", "attention/qkv"),
+    ("attention/q_norm",),
+    ("attention/k_norm",),
     ("mlp_norm/norm", "mlp/gate", "mlp/up"),
     ("mlp/down",),
 )
-NORMS = ("attention_norm/norm", "mlp_norm/norm")
+NORMS = ("attention_norm/norm", "mlp_norm/norm", "attention/q_norm", "attention/k_norm")
 BUCKETED = ("comm.reduce_scatter.data.backward.count", "comm.all_reduce.data.backward.count")
 GATHERED = "comm.all_gather.data.optimizer.count"
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
@@ -53,16 +55,16 @@ def _buckets(plan: Plan, book: CompiledRole) -> int:
     """
     units = {unit.name: unit for unit in book.program.units}
     layers = [unit for unit in units.values() if unit.name not in ("input", "output", "loss")]
-    if len(layers) > 1 or any(not _known(unit) for unit in layers):
+    if len({unit.group for unit in layers}) > 1 or any(not _known(unit) for unit in layers):
         return 0
     chunks = plan.parallelism.interleave
     if not book.role.first:
         return chunks
-    held = int(book.value(layers[0].count)) // chunks if layers else 0
+    held = sum(int(book.value(unit.count)) for unit in layers) // chunks
     sizes = [
         *(_sizes(units["input"], book) if "input" in units else ()),
         *(list(_layer(layers[0], book)) * held if layers else ()),
-        *(_sizes(units["output"], book) if "output" in units and chunks == 1 else ()),
+        *(_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
     ]
     return filled(reversed(sizes), max(LEAST, A_REPLICA * plan.parallelism.data)) + chunks - 1
 
@@ -82,8 +84,10 @@ def _known(unit: Unit) -> bool:
     return all(weight.parameter is not None and str(weight.parameter.module) in names for weight in unit.weights)
 
 
-def _sizes(unit: Unit, book: CompiledRole) -> list[int]:
-    return [int(book.value(weight.elements())) for weight in unit.weights]
+def _sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
+    """Parameters of an end of the model that are not those of the one `before`, to which they may be tied."""
+    tied = {weight.name for weight in before.weights} if before else set[str]()
+    return [int(book.value(weight.elements())) for weight in unit.weights if weight.name not in tied]
 
 
 def _layer(unit: Unit, book: CompiledRole) -> Iterator[int]:
