@@ -9,6 +9,7 @@ from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.scales import scale_gathers
 from ledger.model.causes import Purpose
 from ledger.model.modules import WEIGHT
+from ledger.model.schedule import micro_batches
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
@@ -31,7 +32,7 @@ NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, what Megatron-Core makes of the ledger's number of calls, `mine`; nothing where it is not known."""
-    found: dict[str, KnownDifference] = dict(scale_gathers(plan, book))
+    found: dict[str, KnownDifference] = {**scale_gathers(plan, book), **dict(_summed_whole(plan, book))}
     if norms := sum(_norm_sums(book)):
         found[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     if buckets := _buckets(plan, book):
@@ -39,6 +40,21 @@ def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[st
             if name in mine:
                 found[name] = KnownDifference("gradients move in buckets, and weights with them", buckets - mine[name])
     return found
+
+
+def _summed_whole(plan: Plan, book: CompiledRole) -> Iterator[tuple[str, KnownDifference]]:
+    """With learned positions the embedding is summed whole, and split once they are added.
+
+    megatron/core/models/common/embeddings/language_model_embedding.py, `reduce_scatter_embeddings`.
+    """
+    layout, run = plan.parallelism, plan.run
+    if not plan.model.learned_positions or layout.tensor == 1 or layout.sequence == "off" or not book.role.first:
+        return
+    many, why = int(micro_batches(plan)), "an embedding with positions is summed whole"
+    whole = 2 * many * run.micro_batch * run.seq_len // layout.context * plan.model.d_model
+    for kind, sign in (("all_reduce", 1), ("reduce_scatter", -1)):
+        yield f"comm.{kind}.tensor.forward.count", KnownDifference(why, sign * many)
+        yield f"comm.{kind}.tensor.forward.bytes", KnownDifference(why, sign * whole)
 
 
 def _norm_sums(book: CompiledRole) -> Iterator[int]:

@@ -117,6 +117,25 @@ def _embedding(at: RoleInstant) -> int:
     return whole - _stream(at) if at.plan.run.micro_batch > 1 else 0
 
 
+def _positions(at: RoleInstant) -> int:
+    """Looked up positions are in the ledger; the embedding's frame holds both tables' rows while it drops and adds.
+
+    megatron/core/models/common/embeddings/language_model_embedding.py, forward.
+    """
+    model = at.plan.model
+    if not model.learned_positions or not at.first:
+        return 0
+    if at.moment == "forward/input" and model.residual_dropout:
+        return 2 * (at.tokens + at.length) * model.d_model - INDEX * at.length
+    return -INDEX * at.length if at.forward else 0
+
+
+def _tied(at: RoleInstant) -> int:
+    """What the embedding's backward read is gone when its gradient is summed with the head's."""
+    alone = at.first and at.role.last and at.plan.model.tied
+    return -_stream(at) - INDEX * at.tokens if alone and at.moment == "backward/input" else 0
+
+
 BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
@@ -128,6 +147,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
     "the embedding's sum in place, or its copy sequence first": _embedding,
+    "positions, and rows of both tables of the embedding": _positions,
+    "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
     "scales of whole tensors, which are single numbers": single_scales,
     "scales and histories that a layer's second run starts from": stashed_scales,
     "scales of blocks, padded together": padded_scales,
