@@ -16,7 +16,7 @@ REQUIREMENTS = "requirements/judges.txt"
 
 
 def _nothing(_: Plan, __: CompiledRole) -> Mapping[str, KnownDifference]:
-    """Nothing lasts beyond what the ledger says."""
+    """Nothing is held beyond what the ledger says."""
     return {}
 
 
@@ -26,7 +26,7 @@ class FrameworkJudge:
 
     `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
     what it holds at a moment of a role's step and no plan states. `calls`: by figure, how many collectives it makes of
-    those of the ledger. `lasting`: by figure, what it holds between steps beyond the ledger's bytes.
+    those of the ledger. `held`: by figure, what it holds between steps, or saves, beyond the ledger's bytes.
     """
 
     title: str
@@ -36,7 +36,7 @@ class FrameworkJudge:
     notes: Callable[[Plan], tuple[str, ...]]
     causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
     calls: Callable[[Plan, CompiledRole, Mapping[str, int]], Mapping[str, KnownDifference]]
-    lasting: Callable[[Plan, CompiledRole], Mapping[str, KnownDifference]] = _nothing
+    held: Callable[[Plan, CompiledRole], Mapping[str, KnownDifference]] = _nothing
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.scales import scale_gathers
+from ledger.lab.judges.megatron.attention import context_calls
 from ledger.model.causes import Purpose
 from ledger.model.modules import WEIGHT
 from ledger.model.schedule import micro_batches
@@ -32,7 +33,11 @@ NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, what Megatron-Core makes of the ledger's number of calls, `mine`; nothing where it is not known."""
-    found: dict[str, KnownDifference] = {**scale_gathers(plan, book), **dict(_summed_whole(plan, book))}
+    found: dict[str, KnownDifference] = {
+        **scale_gathers(plan, book),
+        **context_calls(plan, book),
+        **dict(_summed_whole(plan, book)),
+    }
     if norms := sum(_norm_sums(book)):
         found[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     if buckets := _buckets(plan, book):

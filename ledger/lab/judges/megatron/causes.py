@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.scales import padded_scales, single_scales, stashed_scales, turned_columns
+from ledger.lab.judges.megatron.attention import beside_a_core
 from ledger.lab.judges.role_instant import RoleInstant
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
@@ -54,7 +55,8 @@ def _lists(at: RoleInstant) -> int:
     """
     sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
     begins = WIDE * (sequences + 1) if sequences > 1 else 0
-    return WIDE * (at.rotated // 2) + begins + (2 * INDEX * ranks if ranks > 1 else 0)
+    parts = 2 * INDEX * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
+    return WIDE * (at.rotated // 2) + begins + parts
 
 
 def _loss(at: RoleInstant) -> int:
@@ -130,6 +132,26 @@ def _positions(at: RoleInstant) -> int:
     return -INDEX * at.length if at.forward else 0
 
 
+def _biased(at: RoleInstant) -> int:
+    """A result without its bias, and with it, while dropout runs: megatron/core/fusions/fused_bias_dropout.py."""
+    model, alone = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
+    dropped = alone and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
+    return 2 * _stream(at) if dropped and at.moment.startswith("forward/decoder") else 0
+
+
+def _attention(at: RoleInstant) -> int:
+    """What a layer's attention saves beside the ledger's, in all layers that wait."""
+    layers, flying = sum(at.role.layers), int(at.role.in_flight)
+    if at.moment in BETWEEN or at.plan.model.groups[0].attention.kind == "latent":
+        return 0
+    waiting = layers * flying
+    if at.moment in ("forward/input", "backward/input"):
+        waiting -= layers
+    elif at.moment.endswith("/end"):
+        waiting -= layers - 1
+    return waiting * beside_a_core(at.plan)
+
+
 def _tied(at: RoleInstant) -> int:
     """What the embedding's backward read is gone when its gradient is summed with the head's."""
     alone = at.first and at.role.last and at.plan.model.tied
@@ -149,6 +171,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "the embedding's sum in place, or its copy sequence first": _embedding,
     "positions, and rows of both tables of the embedding": _positions,
     "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
+    "a result and its sum with a bias, before dropout": _biased,
+    "what attention saves in Transformer Engine": _attention,
     "scales of whole tensors, which are single numbers": single_scales,
     "scales and histories that a layer's second run starts from": stashed_scales,
     "scales of blocks, padded together": padded_scales,
