@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.megatron.scales import scale_gathers
 from ledger.lab.judges.megatron.attention import context_calls
+from ledger.lab.judges.megatron.scales import scale_gathers
 from ledger.model.causes import Purpose
 from ledger.model.modules import WEIGHT
 from ledger.model.schedule import micro_batches

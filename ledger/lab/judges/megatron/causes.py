@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.megatron.scales import padded_scales, single_scales, stashed_scales, turned_columns
 from ledger.lab.judges.megatron.attention import beside_a_core
+from ledger.lab.judges.megatron.scales import (
+    norm_gradient,
+    padded_scales,
+    single_scales,
+    stashed_scales,
+    turned_columns,
+)
 from ledger.lab.judges.role_instant import RoleInstant
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
@@ -106,17 +112,14 @@ def _stream(at: RoleInstant) -> int:
 
 
 def _embedding(at: RoleInstant) -> int:
-    """The embedding is summed over its devices in place, or copied, sequence first, before it is scattered.
+    """The embedding is copied, sequence first, before it is scattered.
 
     megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding.forward; one sequence needs no copy.
     """
     layout = at.plan.parallelism
-    if at.moment != "forward/input" or layout.tensor == 1:
+    if at.moment != "forward/input" or layout.tensor == 1 or layout.sequence == "off" or at.plan.run.micro_batch == 1:
         return 0
-    whole = 2 * at.tokens * at.plan.model.d_model
-    if layout.sequence == "off":
-        return -whole
-    return whole - _stream(at) if at.plan.run.micro_batch > 1 else 0
+    return 2 * at.tokens * at.plan.model.d_model - _stream(at)
 
 
 def _positions(at: RoleInstant) -> int:
@@ -168,7 +171,7 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "statistics of each token's loss": _loss,
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
-    "the embedding's sum in place, or its copy sequence first": _embedding,
+    "the embedding's copy, sequence first": _embedding,
     "positions, and rows of both tables of the embedding": _positions,
     "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
     "a result and its sum with a bias, before dropout": _biased,
@@ -176,5 +179,6 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "scales of whole tensors, which are single numbers": single_scales,
     "scales and histories that a layer's second run starts from": stashed_scales,
     "scales of blocks, padded together": padded_scales,
+    "the gradient that a norm gives, where its products' columns were": norm_gradient,
     "columns in blocks, before they are turned": turned_columns,
 }

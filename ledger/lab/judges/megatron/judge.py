@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.lab.judges.megatron.attention import saved
 from ledger.lab.judges.megatron.calls import calls
 from ledger.lab.judges.megatron.causes import causes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal
 from ledger.lab.judges.megatron.scales import lasting
-from ledger.lab.judges.megatron.attention import saved
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.observed.fresh_process import run_in_fresh_process

@@ -80,6 +80,15 @@ def turned_columns(at: RoleInstant) -> int:
     return at.tokens * at.plan.model.d_model if _named(at.plan, BLOCKS) else 0
 
 
+def norm_gradient(at: RoleInstant) -> int:
+    """The norm's gradient in bf16 is made while copies of its products' are there, its columns in fp8 are not.
+
+    transformer_engine/pytorch/module/layernorm_linear.py, backward; of a split sequence it is a share, and no peak.
+    """
+    whole = at.plan.parallelism.sequence == "off" and at.moment.startswith("backward/decoder")
+    return at.tokens * at.plan.model.d_model if whole and _scaled_whole(at.plan) else 0
+
+
 def scale_gathers(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
     """Collectives of scales in blocks, by figure, and of gradients in columns: each a call beside that of the rows.
 
