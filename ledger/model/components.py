@@ -42,7 +42,8 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
     normed = _normed(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _joined(mixing, "attention", (x, inner), group, model)
-    normed = _normed(feeding, "mlp_norm", x, model) if before else x
+    inside = feeding.inside("mlp") if tape.stack.product_frames and not group.mlp.experts else feeding
+    normed = _normed(inside, "mlp_norm", x, model) if before else x  # of one function with the product that reads it
     outer = mlp(feeding.inside("mlp"), normed, group.mlp)
     return _joined(feeding, "mlp", (x, outer), group, model)
 

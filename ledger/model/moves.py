@@ -82,5 +82,7 @@ def _transfer(tape: Tape, kind: str, axis: str, source: Tensor, result: Tensor) 
     """
     sequence = ("seq", axis) in tape.layout.stream and axis == "tensor" and tape.keeps_gathered
     copied = sequence and kind in ("all_gather", "reduce_scatter")
+    if kind == "all_reduce" and tape.stack.tensor_parallel == "explicit":  # in place, where DTensor's is functional
+        result = replace(result, view_of=source.storage)
     name = f"{source.name}.{'share' if kind == 'none' else kind}"
     return tape.record(collective(name, kind, axis, source, result, copied=copied))

@@ -14,7 +14,7 @@ from ledger.books.memory.timeline import BACKWARD, OPTIMIZER, AliveCount, Point,
 from ledger.model.causes import Cause
 from ledger.model.formats import matrices, stored_dtype, trained_dtype
 from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
-from ledger.model.gradients import copied_to_buckets, drains, stays, waits
+from ledger.model.gradients import copied_to_buckets, drains, fuses, stays, waits
 from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO
 from ledger.model.tensors import Tensor, product, sized
@@ -77,6 +77,8 @@ def _of(moments: Moments, unit: Unit, weight: Tensor) -> Iterator[Entry]:
     if moments.adds and unit.name == OUTPUT and weight.name in _looked_up(moments):
         why = "the head's part of a tied weight's gradient, which waits for the embedding's"
         alive = _until_added(line.through(unit.name))
+        if fuses(plan):  # it was added by the product, and autograd sums what stands for it with the embedding's
+            why, alive = "the sum of a tied weight's gradients", _while_summed
         yield from posted(line, replace(cause, state="part"), "gradients", whole, alive, why)
     if waits(plan):
         why = "of this micro-batch, until its backward is over"
@@ -108,6 +110,10 @@ def _kept(moments: Moments, unit: Unit) -> tuple[AliveCount, str]:
     if stays(moments.plan):
         return always(unit.count), "a buffer of all gradients, which stays"
     return moments.line.through(unit.name), "waits for the update"
+
+
+def _while_summed(point: Point) -> sympy.Expr:
+    return ONE if (point.phase, point.unit) == (BACKWARD, INPUT) else ZERO
 
 
 def _at_the_update(count: sympy.Expr) -> AliveCount:

@@ -15,13 +15,18 @@ from ledger.spec.plan import Plan
 REQUIREMENTS = "requirements/judges.txt"
 
 
+def _nothing(_: Plan, __: CompiledRole) -> Mapping[str, KnownDifference]:
+    """Nothing is held beyond what the ledger says."""
+    return {}
+
+
 @dataclass(frozen=True)
 class FrameworkJudge:
     """A training framework: `refusal` says why it cannot be asked about a plan, `judge` runs the rank of a stage.
 
     `packages`: those whose versions are its origin. `notes`: what it was asked instead of what the plan says. `causes`:
     what it holds at a moment of a role's step and no plan states. `calls`: by figure, how many collectives it makes of
-    those of the ledger.
+    those of the ledger. `held`: by figure, what it holds between steps, or saves, beyond the ledger's bytes.
     """
 
     title: str
@@ -31,6 +36,7 @@ class FrameworkJudge:
     notes: Callable[[Plan], tuple[str, ...]]
     causes: Callable[[Plan, Role, str], Iterator[KnownDifference]]
     calls: Callable[[Plan, CompiledRole, Mapping[str, int]], Mapping[str, KnownDifference]]
+    held: Callable[[Plan, CompiledRole], Mapping[str, KnownDifference]] = _nothing
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -51,21 +51,25 @@ def compared(
     compiled: Compiled, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
 ) -> Iterator[ComparedFigure]:
     """One rank's figures beside those of its role."""
-    yield from _held_between_steps(compiled.plan, book, figures)
-    yield from _saved(compiled.plan, book, figures)
+    yield from _held_between_steps(compiled.plan, book, figures, judge)
+    yield from _saved(compiled.plan, book, figures, judge)
     yield from _sent(compiled, book, figures, judge)
     yield from _moments(compiled, book, figures.step, judge)
 
 
-def _held_between_steps(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+def _held_between_steps(
+    plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge
+) -> Iterator[ComparedFigure]:
     """Parameters, and bytes of each kind that are there all the time."""
     mine = {name: predicted.standing(book, name) for name in STANDING} | {"gradients": _lasting_gradients(plan, book)}
     parameters = predicted.parameters_held(book, int(dtypes.size(plan.precision.weights.base)))
     yield ComparedFigure("parameters", "", parameters, figures.parameters, EXACT)
+    known = judge.held(plan, book)
     for name in STANDING:
+        figure = f"standing.{name}"
         padding = KnownDifference("padding of buffers", figures.padding.get(name, 0))
-        named = (padding,) if padding.amount else ()
-        yield ComparedFigure(f"standing.{name}", "B", mine[name], figures.standing[name], EXACT, causes=named)
+        named = tuple(cause for cause in (padding, *filter(None, (known.get(figure),))) if cause.amount)
+        yield ComparedFigure(figure, "B", mine[name], figures.standing[name], EXACT, causes=named)
 
 
 def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
@@ -73,7 +77,7 @@ def _lasting_gradients(plan: Plan, book: CompiledRole) -> int:
     return predicted.standing(book, "gradients") if stays(plan) or micro_batches(plan) == 1 else 0
 
 
-def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[ComparedFigure]:
+def _saved(plan: Plan, book: CompiledRole, figures: RankFigures, judge: FrameworkJudge) -> Iterator[ComparedFigure]:
     """Bytes that one layer of each group saves, where its layers are alike."""
     if plan.recompute.policy in ("layers", "segment"):
         yield unchecked("saved", f"recompute = {plan.recompute.policy}: layers of a group do not save the same")
@@ -81,9 +85,11 @@ def _saved(plan: Plan, book: CompiledRole, figures: RankFigures) -> Iterator[Com
     if plan.recompute.policy == "keep":
         yield unchecked("saved", "recompute = keep: what is kept of operators is no tensor that autograd saves")
         return
-    mine = predicted.saved_layers(book)
+    mine, known = predicted.saved_layers(book), judge.held(plan, book)
     for group, found in figures.saved.items():
-        yield ComparedFigure(f"saved.{group}", "B", mine.get(group, 0), found, EXACT)
+        figure = f"saved.{group}"
+        named = (known[figure],) if figure in known else ()
+        yield ComparedFigure(figure, "B", mine.get(group, 0), found, EXACT, causes=named)
 
 
 def _sent(

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.megatron.attention import context_calls
+from ledger.lab.judges.megatron.scales import scale_gathers
 from ledger.model.causes import Purpose
 from ledger.model.modules import WEIGHT
+from ledger.model.schedule import micro_batches
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
@@ -17,10 +20,12 @@ LEAST, A_REPLICA = 40_000_000, 1_000_000
 LAYER = (
     ("attention/out",),
     ("attention_norm/norm", "attention/q", "attention/k", "attention/v", "attention/qkv"),
+    ("attention/q_norm",),
+    ("attention/k_norm",),
     ("mlp_norm/norm", "mlp/gate", "mlp/up"),
     ("mlp/down",),
 )
-NORMS = ("attention_norm/norm", "mlp_norm/norm")
+NORMS = ("attention_norm/norm", "mlp_norm/norm", "attention/q_norm", "attention/k_norm")
 BUCKETED = ("comm.reduce_scatter.data.backward.count", "comm.all_reduce.data.backward.count")
 GATHERED = "comm.all_gather.data.optimizer.count"
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
@@ -28,7 +33,11 @@ NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, KnownDifference]:
     """By figure, what Megatron-Core makes of the ledger's number of calls, `mine`; nothing where it is not known."""
-    found: dict[str, KnownDifference] = {}
+    found: dict[str, KnownDifference] = {
+        **scale_gathers(plan, book),
+        **context_calls(plan, book),
+        **dict(_summed_whole(plan, book)),
+    }
     if norms := sum(_norm_sums(book)):
         found[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
     if buckets := _buckets(plan, book):
@@ -36,6 +45,21 @@ def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[st
             if name in mine:
                 found[name] = KnownDifference("gradients move in buckets, and weights with them", buckets - mine[name])
     return found
+
+
+def _summed_whole(plan: Plan, book: CompiledRole) -> Iterator[tuple[str, KnownDifference]]:
+    """With learned positions the embedding is summed whole, and split once they are added.
+
+    megatron/core/models/common/embeddings/language_model_embedding.py, `reduce_scatter_embeddings`.
+    """
+    layout, run = plan.parallelism, plan.run
+    if not plan.model.learned_positions or layout.tensor == 1 or layout.sequence == "off" or not book.role.first:
+        return
+    many, why = int(micro_batches(plan)), "an embedding with positions is summed whole"
+    whole = 2 * many * run.micro_batch * run.seq_len // layout.context * plan.model.d_model
+    for kind, sign in (("all_reduce", 1), ("reduce_scatter", -1)):
+        yield f"comm.{kind}.tensor.forward.count", KnownDifference(why, sign * many)
+        yield f"comm.{kind}.tensor.forward.bytes", KnownDifference(why, sign * whole)
 
 
 def _norm_sums(book: CompiledRole) -> Iterator[int]:
@@ -52,16 +76,16 @@ def _buckets(plan: Plan, book: CompiledRole) -> int:
     """
     units = {unit.name: unit for unit in book.program.units}
     layers = [unit for unit in units.values() if unit.name not in ("input", "output", "loss")]
-    if len(layers) > 1 or any(not _known(unit) for unit in layers):
+    if len({unit.group for unit in layers}) > 1 or any(not _known(unit) for unit in layers):
         return 0
     chunks = plan.parallelism.interleave
     if not book.role.first:
         return chunks
-    held = int(book.value(layers[0].count)) // chunks if layers else 0
+    held = sum(int(book.value(unit.count)) for unit in layers) // chunks
     sizes = [
         *(_sizes(units["input"], book) if "input" in units else ()),
         *(list(_layer(layers[0], book)) * held if layers else ()),
-        *(_sizes(units["output"], book) if "output" in units and chunks == 1 else ()),
+        *(_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
     ]
     return filled(reversed(sizes), max(LEAST, A_REPLICA * plan.parallelism.data)) + chunks - 1
 
@@ -81,8 +105,10 @@ def _known(unit: Unit) -> bool:
     return all(weight.parameter is not None and str(weight.parameter.module) in names for weight in unit.weights)
 
 
-def _sizes(unit: Unit, book: CompiledRole) -> list[int]:
-    return [int(book.value(weight.elements())) for weight in unit.weights]
+def _sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[int]:
+    """Parameters of an end of the model that are not those of the one `before`, to which they may be tied."""
+    tied = {weight.name for weight in before.weights} if before else set[str]()
+    return [int(book.value(weight.elements())) for weight in unit.weights if weight.name not in tied]
 
 
 def _layer(unit: Unit, book: CompiledRole) -> Iterator[int]:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.megatron.attention import beside_a_core
+from ledger.lab.judges.megatron.scales import (
+    norm_gradient,
+    padded_scales,
+    single_scales,
+    stashed_scales,
+    turned_columns,
+)
 from ledger.lab.judges.role_instant import RoleInstant
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
@@ -53,18 +61,20 @@ def _lists(at: RoleInstant) -> int:
     """
     sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
     begins = WIDE * (sequences + 1) if sequences > 1 else 0
-    return WIDE * (at.rotated // 2) + begins + (2 * INDEX * ranks if ranks > 1 else 0)
+    parts = 2 * INDEX * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
+    return WIDE * (at.rotated // 2) + begins + parts
 
 
 def _loss(at: RoleInstant) -> int:
     """Beside what is gathered the loss has its own three statistics of a token, and the token's loss.
 
-    transformer_engine/pytorch/triton/cross_entropy.py. Labels of several sequences are copied, sequence first.
+    transformer_engine/pytorch/triton/cross_entropy.py. Labels of several sequences are copied, sequence first. A mean
+    over one device is a single number, which the judge leaves out.
     """
     if at.moment != "forward/loss" or not at.role.last or at.plan.kernels.loss != "fused":
         return 0
     copied = INDEX * at.tokens if at.plan.run.micro_batch > 1 else 0
-    return 4 * WIDE * at.tokens + copied
+    return 4 * WIDE * at.tokens + copied - (WIDE if at.plan.parallelism.tensor == 1 else 0)
 
 
 def _last_input(at: RoleInstant) -> int:
@@ -102,17 +112,53 @@ def _stream(at: RoleInstant) -> int:
 
 
 def _embedding(at: RoleInstant) -> int:
-    """The embedding is summed over its devices in place, or copied, sequence first, before it is scattered.
+    """The embedding is copied, sequence first, before it is scattered.
 
     megatron/core/tensor_parallel/layers.py, VocabParallelEmbedding.forward; one sequence needs no copy.
     """
     layout = at.plan.parallelism
-    if at.moment != "forward/input" or layout.tensor == 1:
+    if at.moment != "forward/input" or layout.tensor == 1 or layout.sequence == "off" or at.plan.run.micro_batch == 1:
         return 0
-    whole = 2 * at.tokens * at.plan.model.d_model
-    if layout.sequence == "off":
-        return -whole
-    return whole - _stream(at) if at.plan.run.micro_batch > 1 else 0
+    return 2 * at.tokens * at.plan.model.d_model - _stream(at)
+
+
+def _positions(at: RoleInstant) -> int:
+    """Looked up positions are in the ledger; the embedding's frame holds both tables' rows while it drops and adds.
+
+    megatron/core/models/common/embeddings/language_model_embedding.py, forward.
+    """
+    model = at.plan.model
+    if not model.learned_positions or not at.first:
+        return 0
+    if at.moment == "forward/input" and model.residual_dropout:
+        return 2 * (at.tokens + at.length) * model.d_model - INDEX * at.length
+    return -INDEX * at.length if at.forward else 0
+
+
+def _biased(at: RoleInstant) -> int:
+    """A result without its bias, and with it, while dropout runs: megatron/core/fusions/fused_bias_dropout.py."""
+    model, alone = at.plan.model, at.plan.parallelism.tensor == 1 and at.plan.kernels.residual == "eager"
+    dropped = alone and model.residual_dropout and model.groups[0].mlp.bias and at.plan.recompute.policy == "none"
+    return 2 * _stream(at) if dropped and at.moment.startswith("forward/decoder") else 0
+
+
+def _attention(at: RoleInstant) -> int:
+    """What a layer's attention saves beside the ledger's, in all layers that wait."""
+    layers, flying = sum(at.role.layers), int(at.role.in_flight)
+    if at.moment in BETWEEN or at.plan.model.groups[0].attention.kind == "latent":
+        return 0
+    waiting = layers * flying
+    if at.moment in ("forward/input", "backward/input"):
+        waiting -= layers
+    elif at.moment.endswith("/end"):
+        waiting -= layers - 1
+    return waiting * beside_a_core(at.plan)
+
+
+def _tied(at: RoleInstant) -> int:
+    """What the embedding's backward read is gone when its gradient is summed with the head's."""
+    alone = at.first and at.role.last and at.plan.model.tied
+    return -_stream(at) - INDEX * at.tokens if alone and at.moment == "backward/input" else 0
 
 
 BETWEEN = ("static", "optimizer")
@@ -125,5 +171,14 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "statistics of each token's loss": _loss,
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
-    "the embedding's sum in place, or its copy sequence first": _embedding,
+    "the embedding's copy, sequence first": _embedding,
+    "positions, and rows of both tables of the embedding": _positions,
+    "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
+    "a result and its sum with a bias, before dropout": _biased,
+    "what attention saves in Transformer Engine": _attention,
+    "scales of whole tensors, which are single numbers": single_scales,
+    "scales and histories that a layer's second run starts from": stashed_scales,
+    "scales of blocks, padded together": padded_scales,
+    "the gradient that a norm gives, where its products' columns were": norm_gradient,
+    "columns in blocks, before they are turned": turned_columns,
 }

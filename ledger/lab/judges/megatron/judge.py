@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ledger.lab.judges.megatron.attention import saved
 from ledger.lab.judges.megatron.calls import calls
 from ledger.lab.judges.megatron.causes import causes
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal
+from ledger.lab.judges.megatron.scales import lasting
 from ledger.lab.judges.protocol import FrameworkJudge
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.observed.fresh_process import run_in_fresh_process
@@ -52,4 +54,5 @@ MEGATRON = FrameworkJudge(
     notes=notes,
     causes=causes,
     calls=calls,
+    held=lambda plan, book: {**lasting(plan, book), **saved(plan)},
 )

@@ -1,0 +1,151 @@
+"""Scales and histories of fp8 as Transformer Engine keeps them, where the ledger's formula has others.
+
+Causes of differences are worked out for layers of attention and a dense MLP, whose modules are linear_qkv, linear_proj,
+linear_fc1 and linear_fc2, and core_attention, which has tensors for three products of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledger.books.compiled_roles import CompiledRole
+from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.megatron.configuration import recipe_name
+from ledger.lab.judges.role_instant import RoleInstant
+from ledger.lab.verification.causes import WIDE
+from ledger.model.quantised import SLOTS
+from ledger.model.schedule import micro_batches
+from ledger.spec.plan import Plan
+from ledger.spec.recipe import WHOLE_TENSOR, Recipe
+
+MODULES, OWN = 4, 3  # products with weights of a layer, and those that core_attention has tensors for
+FORWARD = 3  # slots of a product in forward: input, weight, result
+BETWEEN = ("static", "optimizer")
+BLOCK = 128  # rows and columns of a block of a weight
+BLOCKS, MICRO = "blockwise", "mxfp8"
+
+
+def lasting(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
+    """What Transformer Engine's weights have between steps beyond the ledger's, by figure."""
+    if padding := _padded(plan):
+        amount = padding * sum(book.role.layers)
+        return {"standing.weights": KnownDifference("scales of one matrix are padded together", amount)}
+    recipe = _scaled_whole(plan)
+    if recipe is None:
+        return {}
+    layer = WIDE * (MODULES - 2 * _products(plan)) + _histories(plan, recipe)
+    return {"standing.weights": KnownDifference("scales of one matrix are one", layer * sum(book.role.layers))}
+
+
+def single_scales(at: RoleInstant) -> int:
+    """The judge leaves out storages of one number; delayed scaling keeps no inverse of a scale.
+
+    transformer_engine/pytorch/quantization.py: of a module, `amax_history` and `scale`.
+    """
+    recipe = _scaled_whole(at.plan)
+    if recipe is None:
+        return 0
+    pairs = 2 * WIDE * MODULES if recipe.history else 0  # scales of a module's gradients: two numbers
+    layer = _histories(at.plan, recipe) - 2 * WIDE * _products(at.plan) - pairs
+    saved = 0 if at.moment in BETWEEN or at.plan.recompute.policy == "full" else WIDE * (4 if recipe.history else 3)
+    return sum(at.role.layers) * (layer - saved * int(at.role.in_flight))
+
+
+def stashed_scales(at: RoleInstant) -> int:
+    """Histories and scales of forward are copied for the layer's second run, and after it.
+
+    transformer_engine/pytorch/quantization.py, copy_forward_fp8_meta_tensors_for_recompute; the copies of the last run
+    stay, and so do those that were put back.
+    """
+    recipe = _scaled_whole(at.plan)
+    if recipe is None or not recipe.history or at.plan.recompute.policy != "full":
+        return 0
+    copies = 2 if at.moment in BETWEEN else 3
+    return copies * sum(at.role.layers) * (MODULES + OWN) * FORWARD * WIDE * (recipe.history + 1)
+
+
+def padded_scales(at: RoleInstant) -> int:
+    """Blocks of linear_qkv's columns are padded to 4 together, not for q, k and v each.
+
+    transformer_engine/pytorch/tensor/float8_blockwise_tensor.py, get_scale_shape.
+    """
+    return _padded(at.plan) * sum(at.role.layers)
+
+
+def turned_columns(at: RoleInstant) -> int:
+    """Columns that backward gathers in blocks are turned in a copy: transformer_engine/pytorch/distributed.py."""
+    layout = at.plan.parallelism
+    if not at.moment.startswith("backward/decoder") or layout.tensor == 1 or layout.sequence == "off":
+        return 0
+    return at.tokens * at.plan.model.d_model if _named(at.plan, BLOCKS) else 0
+
+
+def norm_gradient(at: RoleInstant) -> int:
+    """The norm's gradient in bf16 is made while copies of its products' are there, its columns in fp8 are not.
+
+    transformer_engine/pytorch/module/layernorm_linear.py, backward; of a split sequence it is a share, and no peak.
+    """
+    whole = at.plan.parallelism.sequence == "off" and at.moment.startswith("backward/decoder")
+    return at.tokens * at.plan.model.d_model if whole and _scaled_whole(at.plan) else 0
+
+
+def scale_gathers(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
+    """Collectives of scales in blocks, by figure, and of gradients in columns: each a call beside that of the rows.
+
+    transformer_engine/pytorch/distributed.py, _all_gather_fp8_blockwise and _all_gather_mxfp8. Two inputs of a layer
+    are gathered, in forward and again in backward, and two gradients.
+    """
+    layout, run = plan.parallelism, plan.run
+    if layout.tensor == 1 or layout.sequence == "off" or plan.recompute.policy != "none":
+        return {}
+    if not (_named(plan, BLOCKS) or _named(plan, MICRO)):
+        return {}
+    data = run.micro_batch * run.seq_len // layout.context * plan.model.d_model
+    scales = data // 32  # fp32 of 128 values, or a byte of 32
+    many = sum(book.role.layers) * int(micro_batches(plan))
+    amounts = {
+        "forward.count": 2,
+        "forward.bytes": 2 * scales,
+        "backward.count": 2 + 2 * 3,
+        "backward.bytes": 2 * scales + 2 * (data + 2 * scales),
+    }
+    return {
+        f"comm.all_gather.tensor.{name}": KnownDifference("scales and columns are gathered apart", many * amount)
+        for name, amount in amounts.items()
+    }
+
+
+def _padded(plan: Plan) -> int:
+    """Bytes of a layer."""
+    if not _named(plan, BLOCKS):
+        return 0
+    attention = plan.model.groups[0].attention
+    tensor, width = plan.parallelism.tensor, attention.head_dim
+    rows = (attention.heads + 2 * attention.kv_heads) * width // tensor
+    whole, apart = -(-rows // BLOCK), (attention.heads, attention.kv_heads, attention.kv_heads)
+    alone = sum(-(-heads * width // tensor // BLOCK) for heads in apart)
+    return WIDE * -(-plan.model.d_model // BLOCK) * (-(-whole // 4) * 4 - alone)
+
+
+def _named(plan: Plan, name: str) -> bool:
+    return plan.precision.matmul is not None and recipe_name(plan.precision.matmul) == name
+
+
+def _histories(plan: Plan, recipe: Recipe) -> int:
+    """Of a layer, one number a slot less than the ledger's; core_attention has slots, and gate and up are one."""
+    if not recipe.history:
+        return 0
+    theirs, mine = (MODULES + OWN) * (recipe.history + 1), _products(plan) * (recipe.history + 2)
+    return WIDE * SLOTS * (theirs - mine)
+
+
+def _scaled_whole(plan: Plan) -> Recipe | None:
+    """The recipe of a dense model that has one scale a tensor; None of others."""
+    recipe = plan.precision.matmul
+    dense = all(group.mlp.experts <= 1 and group.attention.kind != "latent" for group in plan.model.groups)
+    return recipe if recipe is not None and dense and recipe.activation_block == WHOLE_TENSOR else None
+
+
+def _products(plan: Plan) -> int:
+    """Products with weights of a layer in the ledger: q, k, v and out, and those of the MLP."""
+    return 4 + (3 if plan.model.groups[0].mlp.kind != "plain" else 2)
