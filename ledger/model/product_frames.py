@@ -47,7 +47,7 @@ def _held_in_forward(forward: Sequence[Operation]) -> Iterator[tuple[str, frozen
     So are the share that it gathers, and the statistics of the norm before it.
     """
     made = {tensor.storage: op for op in forward for tensor in op.outputs}
-    moved = {op.inputs[0].storage for op in forward if isinstance(op, Collective)}
+    moved = {op.inputs[0].storage for op in forward if isinstance(op, Collective) and not op.output.view_of}
     for product in filter(is_projection, forward):
         until = product.output if product.output.storage in moved else product.inputs[0]
         for tensor in _read_by(product, made):

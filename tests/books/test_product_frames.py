@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ledger.books.compiled_roles import compile_roles
 from ledger.books.memory.moments import Moments
 from ledger.model.schedule import roles
@@ -104,3 +106,29 @@ def test_a_reentrant_layer_is_rebuilt_before_any_of_its_gradients() -> None:
     assert rebuilt["mlp/gate.weight_gradient"]["mlp_residual/add"] == SHARE
     assert "attention_norm/norm.gathered" not in rebuilt["mlp/down"]
     assert "attention_norm/norm.gathered" in rebuilt["attention/q.weight_gradient"]
+
+
+def test_sums_over_devices_are_in_place() -> None:
+    """Where each device computes the whole sequence, a row-parallel result is summed in the tensor itself."""
+    alive = steps("forward", frames=True, parallelism={"tensor": TP})["mlp/down.all_reduce"]
+    assert sum(size for name, size in alive.items() if name.startswith("mlp/down")) == WHOLE
+
+
+def test_a_dense_norm_is_rebuilt_with_its_mlp() -> None:
+    """It is of one function with the MLP's first product, so what it gives is saved by neither."""
+    rebuilt = steps("backward", frames=True, recompute={"components": ["mlp"]})
+    assert list(rebuilt).index("mlp_norm/norm") < list(rebuilt).index("mlp/down.input_gradient")
+
+
+@pytest.mark.parametrize(("way", "when"), [("fused", "backward/input"), ("add", "backward/decoder..backward/input")])
+def test_a_tied_head_leaves_nothing_that_waits_where_its_product_adds(way: str, when: str) -> None:
+    """What stands for the head's gradient is summed with the embedding's when that is there; else it waits, in bf16."""
+    tied = plans.compiled(
+        cluster={"base": "h100-400g", "devices": 1},
+        model={**MODEL, "embedding": {"tied": True}},
+        precision="bf16-fp32-gradients",
+        stack={"base": "megatron-te-2024", "accumulation": way},
+        kernels=KERNELS,
+    )
+    parts = [(row.when, row.amount) for row in tied.accounts if row.account.endswith("gradient.part")]
+    assert parts == [(when, 2 * D * V)]

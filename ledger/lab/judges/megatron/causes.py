@@ -49,9 +49,9 @@ def _mask(at: RoleInstant) -> int:
 
 
 def _tables(at: RoleInstant) -> int:
-    """The table of rotations is made once and kept; the ledger has it while layers run."""
+    """The table of rotations is made once by each chunk and kept; the ledger has one while layers run."""
     kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
-    return WIDE * at.length * at.rotated if kept else 0
+    return WIDE * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + kept)
 
 
 def _lists(at: RoleInstant) -> int:
@@ -62,7 +62,7 @@ def _lists(at: RoleInstant) -> int:
     sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
     begins = WIDE * (sequences + 1) if sequences > 1 else 0
     parts = 2 * INDEX * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
-    return WIDE * (at.rotated // 2) + begins + parts
+    return WIDE * (at.rotated // 2) * at.plan.parallelism.interleave + begins + parts
 
 
 def _loss(at: RoleInstant) -> int:
@@ -79,7 +79,8 @@ def _loss(at: RoleInstant) -> int:
 
 def _last_input(at: RoleInstant) -> int:
     """`set_input_tensor` keeps what a stage received last, and its gradient, until the next step's forward."""
-    return 2 * _stream(at) if at.moment in BETWEEN and not at.role.first and not _interleaved(at) else 0
+    received = at.plan.parallelism.interleave - at.role.first  # each chunk has its own
+    return 2 * received * _stream(at) if at.moment in BETWEEN else 0
 
 
 def _frames(at: RoleInstant) -> int:
