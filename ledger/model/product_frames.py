@@ -11,7 +11,7 @@ from ledger.model.contraction import Contraction
 from ledger.model.held_inputs import Held
 from ledger.model.operations import Operation
 from ledger.model.projections import is_projection, matrix
-from ledger.model.quantised import Quantised
+from ledger.model.quantised import Quantise, Quantised
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import NORM
 
@@ -34,7 +34,8 @@ def scattered_first(steps: Sequence[Operation], forward: Sequence[Operation]) ->
 def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation], joined: Collection[str]) -> Held:
     """What frames of products hold, forward and backward; `joined` as in `projections.matrix`."""
     pairs = [*_held_in_forward(forward), *_held_by_weight_gradients(forward, backward, joined)]
-    pairs += [pair for step in backward if _scatters(step) for pair in _held_while_scattered(step, backward)]
+    copied = {made.storage: op.inputs[0] for op in forward if isinstance(op, Quantise) for made in op.outputs}
+    pairs += [pair for step in backward if _scatters(step) for pair in _held_while_scattered(step, backward, copied)]
     found: dict[str, frozenset[str]] = {}
     for storage, until in pairs:
         found[storage] = found.get(storage, frozenset()) | until
@@ -91,19 +92,20 @@ def _gathered_again(backward: Sequence[Operation]) -> set[str]:
     return {step.output.storage for step in backward if step.purpose is Purpose.GATHERED_AGAIN}
 
 
-def _held_while_scattered(step: Operation, backward: Sequence[Operation]) -> Iterator[tuple[str, frozenset[str]]]:
-    """The saved share, and the gradient of the whole, are there until that of the share is read."""
+def _held_while_scattered(
+    step: Operation, backward: Sequence[Operation], copied: Mapping[str, Tensor]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """The saved share, and the gradient of the whole, are there until that of the share is read.
+
+    `copied`: what each quantised copy is of.
+    """
     until = frozenset({step.output.storage})
     yield step.inputs[0].storage, until
     for gather in backward:
-        if gather.purpose is Purpose.GATHERED_AGAIN and _share(gather, step):
-            yield gather.inputs[0].storage, until
-
-
-def _share(gather: Operation, scatter: Operation) -> bool:
-    """Whether what is gathered again is, or is a copy of, what the scattered gradient is of."""
-    name, of = gather.inputs[0].name, scatter.output.name
-    return gather.inputs[0].gradient.name == of or f"{name.rsplit('.', 1)[0]}.gradient" == of
+        if gather.purpose is Purpose.GATHERED_AGAIN:
+            share = gather.inputs[0]
+            if copied.get(share.storage, share).gradient.name == step.output.name:
+                yield share.storage, until
 
 
 def _scatters(step: Operation) -> bool:
