@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.places import Places
-from ledger.spec.plan import Kernels, Model, Precision, Train
+from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Train
 from ledger.spec.problems import Problem
 from ledger.spec.rules.training import LAYER_PARTS, MODEL_ENDS
 
@@ -18,6 +18,23 @@ def stored_weights_are_frozen(model: Model, precision: Precision, train: Train, 
         return
     message = f"weights in {precision.weights.base} cannot be trained, and this plan trains matrices of layers"
     yield Problem(at(BASE), message, "`train: {lora: {rank: 16, targets: [q, v]}}`, or weights in bf16")
+
+
+def quantised_weights_alone_are_whole(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """Weights that exist in quantised copies alone are held whole: ZeRO 3 shares out those of 16 or 32 bits."""
+    recipe = precision.matmul
+    if recipe is not None and recipe.weights == "only" and parallelism.zero == 3:
+        message = "precision.matmul.weights: only with zero = 3, whose shards are of weights in 16 or 32 bits"
+        yield Problem(at("precision.matmul.weights"), message, "`weights: kept`, or `zero: 1`")
+
+
+def second_layouts_are_of_lasting_weights(precision: Precision, at: Places) -> Iterator[Problem]:
+    """A layout is made of another one where that lasts, and where there are two."""
+    recipe = precision.matmul
+    if recipe is not None and recipe.turned == "anew" and not recipe.turns:
+        why = "backward makes all copies anew" if not recipe.lasts else "there is one layout"
+        message = f"precision.matmul.turned: anew has no effect: {why}"
+        yield Problem(at("precision.matmul.turned"), message, "leave `turned` out")
 
 
 def _leaves_matrices(model: Model, train: Train) -> bool:

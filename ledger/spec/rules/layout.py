@@ -30,6 +30,28 @@ def nodes_are_whole(cluster: Cluster, at: Places) -> Iterator[Problem]:
         yield Problem(at("cluster.devices"), message, multiples(cluster.devices, cluster.devices_per_node))
 
 
+def pods_hold_whole_nodes(cluster: Cluster, at: Places) -> Iterator[Problem]:
+    """A pod is nodes, and its uplinks carry no more than its cards send."""
+    if cluster.pod % cluster.devices_per_node:
+        message = f"scaleout.pod = {cluster.pod} is no whole number of nodes of {cluster.devices_per_node}"
+        yield Problem(at("cluster.scaleout.pod"), message, multiples(cluster.pod, cluster.devices_per_node))
+    if cluster.oversubscription < 1:
+        message = (
+            f"scaleout.oversubscription = {cluster.oversubscription:g}: more would leave a pod than its cards send"
+        )
+        yield Problem(at("cluster.scaleout.oversubscription"), message, "1 or more: 7 for 1:7")
+
+
+def pods_share_uplinks(cluster: Cluster, at: Places) -> Iterator[Problem]:
+    """A ratio is of pods, and pods have one."""
+    if cluster.oversubscription > 1 and not cluster.pod:
+        message = "scaleout.oversubscription has no effect: no `pod` says which devices share uplinks"
+        yield Problem(at("cluster.scaleout.oversubscription"), message, "`pod: 3072`, the devices of one")
+    if cluster.pod and cluster.oversubscription == 1:
+        message = "scaleout.pod has no effect: as much leaves a pod as its cards send"
+        yield Problem(at("cluster.scaleout.pod"), message, "`oversubscription: 7`, for 1:7")
+
+
 def heads_split(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """Tensor parallelism gives every device whole query heads and whole key-value heads."""
     for group in model.groups:

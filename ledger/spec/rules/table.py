@@ -32,6 +32,7 @@ Rule = Callable[..., Iterator[Problem]]
 RULES: tuple[Rule, ...] = (
     layout.devices_are_the_product,
     layout.nodes_are_whole,
+    layout.pods_hold_whole_nodes,
     layout.heads_split,
     layout.hidden_splits,
     layout.vocabulary_splits,
@@ -100,6 +101,7 @@ RULES: tuple[Rule, ...] = (
     training.frozen_layers_move_alone,
     formats.stored_weights_are_frozen,
     formats.stored_weights_are_multiplied_wide,
+    formats.quantised_weights_alone_are_whole,
     model.sequences_are_stated,
     model.positions_reach,
     device.compute_has_a_peak,
@@ -127,6 +129,7 @@ WARNINGS: tuple[Rule, ...] = (
     device.fp16_is_risky,
     device.fp8_gradients_are_risky,
     device.links_are_as_measured,
+    layout.pods_share_uplinks,
     states.blocks_fit,
     model.sequences_are_longer_than_the_model,
     effects.kernels_find_their_parts,
@@ -138,6 +141,7 @@ WARNINGS: tuple[Rule, ...] = (
     effects.kept_names_exist,
     effects.adapters_are_narrow,
     formats.formats_have_their_parts,
+    formats.second_layouts_are_of_lasting_weights,
 )
 
 
