@@ -19,7 +19,8 @@ from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
 from ledger.spec.precision import Precision
 from ledger.spec.problems import Location, Problem
 from ledger.spec.sources import Source
-from ledger.spec.stack import Kernels, Overlap, Replay, Stack
+from ledger.spec.stack import Stack
+from ledger.spec.stack_parts import Kernels, Overlap, Replay
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
 from ledger.spec.training import Lora, Recompute, Train
 from ledger.spec.values import Choice, Quantity, Size, String
