@@ -27,6 +27,7 @@ class SomeRuns:
         "or a bound such as `>= 128`.",
     ]
     stack: Annotated[str, String(), "Their stack."] = ""
+    software: Annotated[str, String(), "What ran, where no stack on file is of it: their rows are skipped."] = ""
     plan: Annotated[Mapping[str, Any], PATHS, "Paths of the plan, where a row leaves them open."] = field(
         default_factory=dict
     )

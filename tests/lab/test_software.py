@@ -9,7 +9,7 @@ import pytest
 from ledger.evidence.tables import read_table
 from ledger.lab.score.facts import NEEDED_COLUMNS, Facts, facts
 from ledger.lab.score.row_plans import row_plan
-from ledger.lab.score.software import software_of
+from ledger.lab.score.software import SkippedError, software_of
 from ledger.spec.library import default_library
 from ledger.spec.load import load_stack
 from tests.lab.published_rows import TORCHTITAN, written
@@ -41,6 +41,15 @@ def typed(folder: Path, **changes: str) -> Facts:
 def test_a_row_names_its_stack(tmp_path: Path, cells: dict[str, str], stack: str) -> None:
     """The publication, and what the row says of itself, choose; nothing else does."""
     assert software_of(typed(tmp_path, **cells), default_library()).stack.name == stack
+
+
+def test_runs_of_other_software_are_skipped_until_they_name_a_stack(tmp_path: Path) -> None:
+    """A publication of several frameworks says which of its runs no stack on file is of."""
+    jax = {"source_id": "nvidia-dgxc", "source": "NVIDIA/dgxc-benchmarking v24.11.1:maxtext/README_70b.md"}
+    with pytest.raises(SkippedError, match="no stack on file is of MaxText or Paxml on JAX"):
+        software_of(typed(tmp_path, **jax), default_library())
+    named = typed(tmp_path, **jax, stack="pytorch-fsdp2-2025")
+    assert software_of(named, default_library()).stack.name == "pytorch-fsdp2-2025"
 
 
 @pytest.mark.parametrize(

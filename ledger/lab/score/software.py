@@ -49,6 +49,9 @@ def software_of(row: Facts, library: Library, of_plan: Stack | None = None) -> S
 
 def _stack_of(row: Facts, publication: Publication | None, chosen: Sequence[SomeRuns], library: Library) -> Stack:
     """The stack that the row names, else its publication: raises SkippedError where neither does."""
+    other = _first(some.software for some in chosen)
+    if other and not row.stack:
+        raise SkippedError(f"no stack on file is of {other}, which ran; a `stack` column may name the nearest one")
     name = row.stack or _first(some.stack for some in chosen) or (publication.stack if publication else "")
     if not name:
         near = nearest(row.source_id or row.source, list(library.names("publication")))
