@@ -125,6 +125,10 @@ MEANINGS: tuple[Meaning, ...] = (
             " CUDA context and libraries outside it",
             ("memory.peak", "accelerator.matmul_workspace", "kernels.attention", "stack.allocator.fragmentation",
              "stack.allocator.context")),
+    *(Meaning(f"memory.reserved.{end}", f"memory.reserved x what all but a tenth of published runs {what} over it",
+              "runs of the memory that tools print, each publication left out in turn (`make coverage`)",
+              ("memory.reserved",))
+      for end, what in (("low", "exceeded"), ("high", "stayed below"))),
     Meaning("memory.host",
             "devices of a node x bytes that host memory holds for one: weights, gradients, states, activations",
             "Ren et al. 2021 (ZeRO-Offload): the host holds what its update reads and writes, and what layers save for"

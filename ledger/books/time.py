@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ledger.arithmetic.values import Amount, largest, largest_of, maximum, minimum, of_item, parts_of, square_root
+from ledger.books.intervals import STEP, known_as
 from ledger.books.passes import PIPELINE, StageTime
 from ledger.books.prices import DEVIATION
 from ledger.books.results import Number, WaterfallPart
@@ -20,23 +21,6 @@ from ledger.model.schedule import schedule
 from ledger.spec.axes import AXES, INNERMOST_FIRST
 from ledger.spec.plan import Plan
 
-MEASURED, ELSEWHERE, UNKNOWN = "measured", "elsewhere", "unknown"  # what is known of a plan's software
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Ends of measured over predicted seconds between which 80 of 100 published runs lie."""
-
-    low: float
-    high: float
-
-
-# By what was known before a source was: runs of the stack on the device, on other devices, none (`make coverage`).
-INTERVALS: Mapping[str, Interval] = {
-    MEASURED: Interval(0.91, 1.33),
-    ELSEWHERE: Interval(0.91, 1.33),
-    UNKNOWN: Interval(0.91, 1.33),
-}
 PRICED = 0.06  # of the step: what prices missed in those runs, most of which ran on measured devices
 TENTH = 1.2816  # standard deviations beyond which a tenth of a normal distribution lies
 
@@ -99,7 +83,7 @@ def bounded(times: Sequence[StageTime], path: CriticalPath, plan: Plan) -> StepT
     bubble, optimizer = parts["bubble"], parts["optimizer"]
     hosts = maximum(*(time.launch for time in times))
     further = of_item(place, times, lambda slowest: _further(slowest, estimate))
-    ends = INTERVALS[known_as(plan)]
+    ends = STEP[known_as(plan)]
     roofline = maximum(*(_roofline(time) for time in times))
     late = maximum(*(sum(among(time.sums, LATE).values()) for time in times))
     moved = of_item(place, times, _moved) + late
@@ -201,12 +185,6 @@ def _floor(time: StageTime, plan: Plan) -> Amount:
     return maximum(_wire(time), traffic, time.sums.get((PRODUCTS,), 0.0))
 
 
-def known_as(plan: Plan) -> str:
-    """What is known of a plan's software: its stack was scored on this device, on others, or never."""
-    scored = plan.stack.scored_on
-    return MEASURED if plan.accelerator.name in scored else ELSEWHERE if scored else UNKNOWN
-
-
 def _joined(one: Amount, other: Amount) -> Amount:
     """Two errors that do not depend on each other."""
     return square_root(one**2 + other**2)
@@ -230,4 +208,4 @@ def _price_error(slowest: StageTime, estimate: Amount) -> Amount:
 def widened(plan: Plan, totals: Mapping[str, Number]) -> float:
     """By how much the prices of a plan's device widen the interval, upwards and relative to the step."""
     high = float(totals["time.step.high"]) / float(totals["time.step"]) - 1
-    return sqrt(max(0.0, high**2 - (INTERVALS[known_as(plan)].high - 1) ** 2))
+    return sqrt(max(0.0, high**2 - (STEP[known_as(plan)].high - 1) ** 2))

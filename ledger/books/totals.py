@@ -18,6 +18,7 @@ from ledger.arithmetic.values import (
 )
 from ledger.books.compiled_roles import CompiledRole, whole
 from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, reach, steps
+from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
 from ledger.books.memory.peak import Peak
@@ -70,7 +71,11 @@ def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> 
         yield f"memory.{category}", amount
     yield "memory.peak", of_item(worst, peaks, lambda peak: peak.bytes)
     pairs = tuple(zip(books, peaks, strict=True))
-    yield "memory.reserved", of_item(worst, pairs, lambda pair: reserved(plan, *pair))
+    needed = of_item(worst, pairs, lambda pair: reserved(plan, *pair))
+    yield "memory.reserved", needed
+    ends = MEMORY[known_as(plan)]
+    yield "memory.reserved.low", needed * ends.low
+    yield "memory.reserved.high", needed * ends.high
     yield "memory.capacity", plan.accelerator.memory
     yield "kv_cache", kv_cache(plan)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.books import time
+from ledger.books import intervals as knowledge
 from ledger.lab.score.__main__ import coverage
 from ledger.lab.score.coverage import (
     Missed,
@@ -15,8 +15,8 @@ from ledger.lab.score.coverage import (
     covered,
     intervals,
     known_as,
-    missed,
     quantile,
+    steps_missed,
 )
 from ledger.lab.score.library_runs import library_rows
 from ledger.lab.score.predictions import predict_rows
@@ -31,9 +31,9 @@ def runs(source: str, stack: str, device: str, *ratios: float) -> list[Missed]:
 def test_what_is_known_of_a_run_is_what_other_sources_ran() -> None:
     """Its own source's runs say nothing: it counts as if it were the first one seen."""
     others = runs("a", "x", "h100", 1.0)
-    assert known_as(Missed("b", "x", "h100", 1.0), others) == time.MEASURED
-    assert known_as(Missed("b", "x", "a100", 1.0), others) == time.ELSEWHERE
-    assert known_as(Missed("b", "y", "h100", 1.0), others) == time.UNKNOWN
+    assert known_as(Missed("b", "x", "h100", 1.0), others) == knowledge.MEASURED
+    assert known_as(Missed("b", "x", "a100", 1.0), others) == knowledge.ELSEWHERE
+    assert known_as(Missed("b", "y", "h100", 1.0), others) == knowledge.UNKNOWN
 
 
 def test_a_source_weighs_as_much_as_another() -> None:
@@ -55,14 +55,14 @@ def test_less_is_never_known_better() -> None:
     known = [run for name in "abc" for run in runs(name, "x", "h100", 0.8, 1.3)]
     unknown = [run for name in "efg" for run in runs(name, name, "h100", 1.0)]
     found = intervals([*known, *unknown])
-    assert found[time.UNKNOWN].low <= found[time.MEASURED].low
-    assert found[time.UNKNOWN].high >= found[time.MEASURED].high
-    assert by_knowledge([*known, *unknown])[time.UNKNOWN].keys() == {"e", "f", "g"}
+    assert found[knowledge.UNKNOWN].low <= found[knowledge.MEASURED].low
+    assert found[knowledge.UNKNOWN].high >= found[knowledge.MEASURED].high
+    assert by_knowledge([*known, *unknown])[knowledge.UNKNOWN].keys() == {"e", "f", "g"}
 
 
 def test_without_runs_it_says_so() -> None:
     """A table of which nothing counts has no ends."""
-    assert list(coverage_lines(())) == ["no row has a step time that counts"]
+    assert list(coverage_lines((), "step")) == ["step: no row has one that counts"]
 
 
 @pytest.mark.parametrize("content", [None, "", "id,hardware\n"])
@@ -82,7 +82,7 @@ def test_a_table_that_cannot_be_read_is_told(
 @pytest.fixture(scope="module")
 def of_library() -> tuple[Missed, ...]:
     """The runs that the library carries."""
-    return missed(predict_rows(library_rows(), default_library()))
+    return steps_missed(predict_rows(library_rows(), default_library()))
 
 
 def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, ...]) -> None:
@@ -90,7 +90,7 @@ def test_the_interval_holds_most_runs_of_the_library(of_library: tuple[Missed, .
     rows = list(covered(of_library))
     for counts in ([row.printed for row in rows], [row.left_out for row in rows]):
         assert sum(counts) / sum(row.runs for row in rows) >= 0.75
-    assert any("of runs lie within" in line for line in coverage_lines(of_library))
+    assert any("of runs lie within" in line for line in coverage_lines(of_library, "step"))
 
 
 def test_stacks_say_where_they_were_scored(of_library: tuple[Missed, ...]) -> None:

@@ -7,8 +7,9 @@ from math import hypot
 
 import pytest
 
+from ledger.books.intervals import STEP, UNKNOWN
 from ledger.books.results import Compiled
-from ledger.books.time import INTERVALS, UNKNOWN, widened
+from ledger.books.time import widened
 from ledger.evidence.near_measurements import NearMeasurement
 from ledger.report import html
 from ledger.report.views.basis import NAPKIN, basis_sentence
@@ -67,7 +68,7 @@ def test_the_band_says_what_it_is_made_of(compiled: Compiled) -> None:
     plan = replace(compiled.plan, stack=replace(compiled.plan.stack, scored_on=()))
     compiled = replace(compiled, plan=plan, totals={**compiled.totals, "time.step": 10.0, "time.step.high": 18.0})
     wider = widened(plan, compiled.totals)
-    assert hypot(INTERVALS[UNKNOWN].high - 1, wider) == pytest.approx(0.8)
+    assert hypot(STEP[UNKNOWN].high - 1, wider) == pytest.approx(0.8)
     told = whole_runs(Report(compiled, runs=(SLOW,))).notes[1]
     assert "held 80 of 100 published runs of stacks that had never been scored" in told
     assert "left out in turn; the errors of this device's prices widen it by" in told

@@ -12,7 +12,7 @@ from pathlib import Path
 from ledger.evidence.published_runs import predictions_path
 from ledger.evidence.tables import TableRow, read_table
 from ledger.lab.score.ablations import ablation_lines
-from ledger.lab.score.coverage import coverage_lines, missed
+from ledger.lab.score.coverage import coverage_lines, memory_missed, steps_missed
 from ledger.lab.score.facts import NEEDED_COLUMNS
 from ledger.lab.score.library_runs import library_rows, predictions, scored_runs, table_text
 from ledger.lab.score.matmul_level import level_lines, trials
@@ -31,10 +31,11 @@ def _tables(files: Sequence[str]) -> list[Sequence[TableRow]]:
 
 
 def coverage(files: Sequence[str]) -> None:
-    """Prints how often measured steps lie within the interval."""
+    """Prints how often measured steps, and measured memory, lie within their intervals."""
     tables = _tables(files) or [library_rows()]
-    rows = (row for table in tables for row in predict_rows(table, default_library()))
-    sys.stdout.writelines(f"{line}\n" for line in coverage_lines(missed(rows)))
+    rows = [row for table in tables for row in predict_rows(table, default_library())]
+    for figure, runs in (("step", steps_missed(rows)), ("memory", memory_missed(rows))):
+        sys.stdout.writelines(f"{line}\n" for line in coverage_lines(runs, figure))
 
 
 def main() -> None:

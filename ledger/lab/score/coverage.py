@@ -1,4 +1,4 @@
-"""How often measured steps lie within the interval of an estimate, and the interval that sources left out would give.
+"""How often measured figures lie within the interval of an estimate, and the one that sources left out would give.
 
 What is known of a run's software decides how far an estimate may miss: runs of the same stack on the same device were
 scored, on other devices, or none. Its errors on a source count as if that source were the first one ever seen.
@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ledger.books.time import ELSEWHERE, MEASURED, UNKNOWN, Interval
+from ledger.books.intervals import ELSEWHERE, MEASURED, UNKNOWN, Interval
 from ledger.lab.score.rows import ScoreRow
 
 KNOWN = (MEASURED, ELSEWHERE, UNKNOWN)
 WITHIN = 0.80  # of runs, between the two ends
-FEW = 3  # sources, below which those of better known software stand in
+FEW = 5  # sources, below which all stand in
 
 
 @dataclass(frozen=True)
 class Missed:
-    """A scored run: its source, stack and device, measured seconds over predicted ones, and the interval printed."""
+    """A scored run: its source, stack and device, what was measured over what was predicted, the interval printed."""
 
     source: str
     stack: str
@@ -30,7 +30,7 @@ class Missed:
     printed: Interval | None = None
 
 
-def missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+def steps_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
     """The runs whose step time counts."""
     return tuple(
         Missed(
@@ -42,6 +42,15 @@ def missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
         )
         for row in rows
         if row.counts_time and row.step and row.measured_step and row.step_low and row.step_high
+    )
+
+
+def memory_missed(rows: Iterable[ScoreRow]) -> tuple[Missed, ...]:
+    """The runs whose memory counts, by whichever bytes they print."""
+    return tuple(
+        Missed(row.source_id, row.stack, row.device, row.measured_memory / row.memory, row.memory_ends)
+        for row in rows
+        if row.counts_memory and row.memory and row.measured_memory
     )
 
 
@@ -79,15 +88,15 @@ def quantile(by_source: Mapping[str, Sequence[float]], share: float) -> float:
 
 
 def intervals(runs: Sequence[Missed]) -> dict[str, Interval]:
-    """Measured over predicted seconds, of the ends that hold 80 of 100 runs, by what is known of their software.
+    """Measured over predicted figures, of the ends that hold 80 of 100 runs, by what is known of their software.
 
-    Less is never known to be narrower: where few sources stand behind it, it has the ends of what is better known too.
+    Where few sources stand behind one, all runs give its ends; less is never known to be narrower.
     """
     found: dict[str, Interval] = {}
     ratios = by_knowledge(runs)
+    everything = {f"{kind}/{source}": values for kind in KNOWN for source, values in ratios[kind].items()}
     for index, name in enumerate(KNOWN):
-        pooled = {f"{kind}/{source}": values for kind in KNOWN[: index + 1] for source, values in ratios[kind].items()}
-        own = ratios[name] if len(ratios[name]) >= FEW else pooled
+        own = ratios[name] if len(ratios[name]) >= FEW else everything
         if own:
             edge = (1 - WITHIN) / 2
             low, high = quantile(own, edge), quantile(own, 1 - edge)
@@ -120,13 +129,13 @@ def _holds(ends: Interval | None, run: Missed) -> bool:
     return ends is not None and ends.low <= run.ratio <= ends.high
 
 
-def coverage_lines(runs: Sequence[Missed]) -> Iterator[str]:
+def coverage_lines(runs: Sequence[Missed], figure: str) -> Iterator[str]:
     """The table by source and overall, each source weighing as much as another, then the ends by what is known."""
     rows = list(covered(runs))
     if not rows:
-        yield "no row has a step time that counts"
+        yield f"{figure}: no row has one that counts"
         return
-    yield f"{'source':<26} {'runs':>5} {'left out':>9} {'printed':>8}"
+    yield f"{figure:<26} {'runs':>5} {'left out':>9} {'printed':>8}"
     for row in rows:
         yield f"{row.source:<26} {row.runs:>5} {row.left_out / row.runs:>9.0%} {row.printed / row.runs:>8.0%}"
     all_runs = sum(row.runs for row in rows)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ledger.books import time
 from ledger.books.compiled_roles import CompiledRole, compile_roles, with_memory_of
 from ledger.books.compiler import reserved_bytes
+from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory.peak import peak_bytes
 from ledger.books.price_changes import step_calls
 from ledger.evidence.documents import Evidence
@@ -170,6 +171,7 @@ def _compared(blank: ScoreRow, row: Facts, made: RowPlan, plan: Plan, books: Seq
         blank,
         measured_step=measured,
         memory=float(memory),
+        memory_ends=MEMORY[known_as(plan)],
         measured_memory=row.measured_peak_mem_gib * GIB if row.measured_peak_mem_gib else None,
         needed=needed,
         capacity=plan.accelerator.memory,

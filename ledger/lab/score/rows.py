@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from ledger.books.intervals import Interval
 from ledger.spec.publication import RESERVED, UNSTATED
 
 GIB = 2**30
@@ -20,6 +21,7 @@ class ScoreRow:
     for, and has. `seen_fits`: whether it ran; None where nobody says. `counts_time` and `counts_memory`: whether
     summaries are made of it; `uncounted`: why not, where there is an error of time all the same. `unpriced`: why no
     step is predicted. `assumed`: what the row does not say. `stack` and `device`: by their names in the library.
+    `memory_ends`: the interval of measured over predicted bytes that is printed for its plan.
     """
 
     id: str
@@ -43,6 +45,7 @@ class ScoreRow:
     assumed: tuple[str, ...] = ()
     stack: str = ""
     device: str = ""
+    memory_ends: Interval | None = None
 
     @property
     def time_error(self) -> float | None:

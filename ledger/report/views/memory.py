@@ -41,6 +41,7 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
     "workspace": ("workspace", "what kernels and the optimizer hold while they run"),
 }
+ENDS = ("memory.reserved.low", "memory.reserved.high")
 OVERHEAD = (
     "overhead",
     "outside the tensors",
@@ -58,6 +59,8 @@ class MemoryView:
     peak_moment: str
     peak: Total
     reserved: Total
+    ends: tuple[Total, ...]  # between which 80 of 100 runs with this estimate lie
+    may_not_fit: bool  # the upper one is above the capacity
     capacity: Total
     spare: str
     roles: Chart
@@ -85,6 +88,8 @@ def memory(report: Report) -> MemoryView | None:
         role.peak.title,
         total_or_own(compiled, "memory.peak", role.peak.total),
         total_or_own(compiled, "memory.reserved", role.reserved),
+        tuple(total(compiled, end) for end in ENDS if end in compiled.totals),
+        float(compiled.totals.get(ENDS[1], 0)) > float(capacity),
         total(compiled, "memory.capacity"),
         numbers.size(max(spare, -spare)),
         role_figure(compiled),

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books import time
+from ledger.books import intervals, time
 from ledger.evidence.citations import CITED
 from ledger.report.views.basis import no_microbenchmarks_sentence
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, amount, columns, number_cell
@@ -104,15 +104,15 @@ def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
 
 
 KNOWN = {
-    time.MEASURED: "of the same stack on the same device",
-    time.ELSEWHERE: "of the same stack on other devices",
-    time.UNKNOWN: "of stacks that had never been scored",
+    intervals.MEASURED: "of the same stack on the same device",
+    intervals.ELSEWHERE: "of the same stack on other devices",
+    intervals.UNKNOWN: "of stacks that had never been scored",
 }
 
 
 def _band_parts(compiled: Compiled) -> str:
     """What the band stands for."""
-    known, wider = time.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
+    known, wider = intervals.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
     prices = f"; the errors of this device's prices widen it by {numbers.percent(wider)}" if wider > 0.001 else ""
     return (
         f"The band has the width that held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn"
