@@ -97,10 +97,22 @@ def _projected(tape: Tape, x: Tensor, spec: Attention, name: str, heads: str) ->
 
 def _fused_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
     """One matrix for query, key and value, whose results are three views of one tensor."""
+    if spec.kv_heads != spec.heads:
+        return _shared_projection(tape, x, spec)
     three = (Dim("three", sympy.Integer(3)),)
     einsum = "batch seq d_model, heads three head_dim d_model -> batch seq heads three head_dim"
     joint = tape.linear(Module("attention", "qkv"), einsum, x, bias=spec.qkv_bias, lead=3, sizes=three)
     query, key, value = (tape.view(joint, "batch seq heads head_dim", f"attention/{n}") for n in "qkv")
+    return query, key, value
+
+
+def _shared_projection(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:
+    """The same where several query heads share keys and values: each of its heads is one of a query, key or value."""
+    own, theirs = tape.dims("batch seq heads head_dim"), tape.dims("batch seq kv_heads head_dim")
+    heads = (Dim("qkv_heads", own[2].symbol + 2 * theirs[2].symbol),)
+    einsum = "batch seq d_model, qkv_heads head_dim d_model -> batch seq qkv_heads head_dim"
+    joint = tape.linear(Module("attention", "qkv"), einsum, x, bias=spec.qkv_bias, lead=2, sizes=heads)
+    query, key, value = tape.taken(joint, {"attention/q": own, "attention/k": theirs, "attention/v": theirs})
     return query, key, value
 
 

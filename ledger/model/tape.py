@@ -274,11 +274,17 @@ class Tape:
     def taken(self, tensor: Tensor, parts: Mapping[str, tuple[Dim, ...]]) -> tuple[Tensor, ...]:
         """Views of the parts that make up a tensor, by name with their dims."""
         views = tuple(
-            replace(tensor, name=name, dims=dims, split=_on(tensor.split, dims), view_of=tensor.storage)
+            replace(tensor, name=name, dims=dims, split=self._split_as(tensor, dims), view_of=tensor.storage)
             for name, dims in parts.items()
         )
         self.record(Taken(f"{tensor.name}.taken", COPY, (tensor,), views))
         return views
+
+    def _split_as(self, whole: Tensor, dims: tuple[Dim, ...]) -> Split:
+        """The split of a part: that of the whole, where a dim of the part stands for another of the whole too."""
+        own = {name: axis for name, axis in whole.split if name not in {dim.name for dim in dims}}
+        others = ((dim.name, self.layout.splits.get(dim.name)) for dim in dims)
+        return (*_on(whole.split, dims), *((name, axis) for name, axis in others if axis in own.values()))
 
     def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:
         """Tensors copied side by side into one."""

@@ -29,7 +29,7 @@ AXES: Mapping[str, Axis] = {
         "tp",
         "tensor-parallel degree",
         "tensor-parallel transfers not hidden",
-        cuts=("heads", "kv_heads", "d_ff", "shared_d_ff", "vocab"),
+        cuts=("heads", "kv_heads", "qkv_heads", "d_ff", "shared_d_ff", "vocab"),
         alike=True,
     ),
     "pipeline": Axis("pp", "pipeline stages", "sends between stages"),
