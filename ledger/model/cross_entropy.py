@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import sympy
 
@@ -82,7 +83,8 @@ class InPlaceLoss(Pointwise):
 class InPlaceSoftmax(Pointwise):
     """Softmax that is kept for backward, which turns it into the gradient where it stands.
 
-    `_VocabParallelCrossEntropy` of Megatron-LM and `_ShardedCrossEntropy` of nanotron.
+    `_VocabParallelCrossEntropy` of Megatron-LM, over the logits in fp32 themselves, and `_ShardedCrossEntropy` of
+    nanotron, over a copy of them.
     """
 
     def gradients(self) -> tuple[Operation, ...]:
@@ -211,12 +213,13 @@ def _fused_apart(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
     return tape.record(LossWithGradient(result.name, CROSS_ENTROPY, read, (result, kept), (kept,), flops=8))
 
 
-def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
-    """Logits in fp32, and their softmax, which becomes their gradient."""
+def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor, *, apart: bool = False) -> Tensor:
+    """Logits in fp32 that become their softmax, or have it `apart`; it becomes their gradient."""
     logits = tape.cast(logits, tape.precision.logits)
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of="")
+    inside = "" if apart else logits.storage
+    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of=inside)
     kept = (shares, wanted)
     return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, wanted), (result, shares), kept, flops=8))
 
@@ -236,6 +239,7 @@ LOSSES: Mapping[str, Callable[[Tape, Tensor, Tensor], Tensor]] = {
     "fused": _fused,
     "fused_apart": _fused_apart,
     "softmax_in_place": _softmax_in_place,
+    "softmax_apart": partial(_softmax_in_place, apart=True),
     "compiled": _compiled,
 }
 

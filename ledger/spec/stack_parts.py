@@ -46,10 +46,13 @@ class Kernels:
     )
     loss: Annotated[
         str,
-        Choice("eager", "fused", "fused_apart", "softmax_in_place", "compiled", "chunked", "fused_linear"),
+        Choice(
+            "eager", "fused", "fused_apart", "softmax_in_place", "softmax_apart", "compiled", "chunked", "fused_linear"
+        ),
         "`fused`: one kernel that leaves the gradient in place of the logits; `fused_apart`: one that writes it in "
-        "fp32 beside them (Transformer Engine since 2.18); `softmax_in_place`: fp32 logits and "
-        "their softmax, which becomes the gradient (Megatron-LM, nanotron); `compiled`: Inductor, without fp32 logits; "
+        "fp32 beside them (Transformer Engine since 2.18); `softmax_in_place`: fp32 logits "
+        "that become their softmax, and that the gradient (Megatron-LM); `softmax_apart`: the same in a copy of them "
+        "(nanotron); `compiled`: Inductor, without fp32 logits; "
         "`chunked`: head and loss over parts of the sequence, rebuilt in backward; `fused_linear`: the same, with the "
         "gradients computed in forward (Liger).",
     ] = "eager"
@@ -176,6 +179,9 @@ class Defaults:
         str,
         String(),
         "Family (`specs/spellings/family.yaml`) of models without a gated feed-forward part, where none is named.",
+    ] = ""
+    unfused: Annotated[
+        str, String(), "Its `kernels.attention` where a run says that it has no FlashAttention; `math` where not given."
     ] = ""
     compiled: Annotated[str, String(), "The stack that is the same software under torch.compile."] = ""
     stages: Annotated[

@@ -199,3 +199,15 @@ def test_a_gradient_apart_stands_beside_the_logits() -> None:
     sums = [{m.name: sum(m.parts.values()) for m in one.roles[0].moments} for one in (within, apart)]
     assert sums[1]["forward/loss"] - sums[0]["forward/loss"] == 4 * B * S * V // TP
     assert sums[1]["forward/decoder"] == sums[0]["forward/decoder"]
+
+
+# --- the loss -----------------------------------------------------------------------------------
+
+
+def test_logits_that_become_their_softmax_are_there_once() -> None:
+    """Megatron-LM's loss works on the fp32 logits themselves, nanotron's on a copy: four bytes a logit more."""
+    peaks = {
+        loss: compiled(kernels={**KERNELS, "loss": loss}, model={**MODEL, "vocab": 90 * V}).totals["memory.peak"]
+        for loss in ("softmax_in_place", "softmax_apart")
+    }
+    assert peaks["softmax_apart"] - peaks["softmax_in_place"] == 4 * B * S * 90 * V // TP

@@ -43,6 +43,25 @@ def test_a_row_names_its_stack(tmp_path: Path, cells: dict[str, str], stack: str
     assert software_of(typed(tmp_path, **cells), default_library()).stack.name == stack
 
 
+@pytest.mark.parametrize(
+    ("stack", "flash", "kernel"),
+    [
+        ("megatron-te-2024", "false", "fused_softmax"),
+        ("megatron-te-2024", "true", None),
+        ("megatron-lm-2022", "true", "flash"),
+        ("megatron-lm-2022", "false", None),
+        ("pytorch-fsdp2-2025", "false", "math"),
+    ],
+)
+def test_rows_say_whether_attention_is_flash(tmp_path: Path, stack: str, flash: str, kernel: str | None) -> None:
+    """Where that is not so of the stack's own kernel, another one is taken."""
+    settings = row_plan(
+        typed(tmp_path, stack=stack, flash_attention=flash, recompute="none"), default_library()
+    ).settings
+    stated = [one.partition("=")[2] for one in settings if one.startswith("kernels.attention")]
+    assert stated == ([kernel] if kernel else [])
+
+
 def test_runs_of_other_software_are_skipped_until_they_name_a_stack(tmp_path: Path) -> None:
     """A publication of several frameworks says which of its runs no stack on file is of."""
     jax = {"source_id": "nvidia-dgxc", "source": "NVIDIA/dgxc-benchmarking v24.11.1:maxtext/README_70b.md"}

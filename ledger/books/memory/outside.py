@@ -45,6 +45,12 @@ def reserved(plan: Plan, book: CompiledRole, peak: Peak) -> Amount:
     return peak.bytes + sum(_amounts(plan, book, peak))
 
 
+def allocated(plan: Plan, book: CompiledRole, peak: Peak) -> Amount:
+    """Bytes that PyTorch's allocator counts (`torch.cuda.max_memory_allocated`): tensors, and workspaces of kernels."""
+    library, attention, _, _ = _amounts(plan, book, peak)
+    return peak.bytes + library + attention
+
+
 def _amounts(plan: Plan, book: CompiledRole, peak: Peak) -> tuple[Amount, Amount, Amount, Amount]:
     """Bytes of the matmul library, of attention's backward, of the allocator's pool, of the driver's context."""
     library = 0 if plan.model.bare else HANDLES * plan.accelerator.matmul_workspace

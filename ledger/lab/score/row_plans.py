@@ -56,6 +56,7 @@ UNPRICED_DEVICES = {
     "B200-powerlimited": "the power limit of these devices is not published, so their step is not predicted"
 }
 OPTIMIZER = "optimizer"
+UNFUSED = ("eager", "fused_softmax", "math")  # kernels of attention that write scores to memory
 SET_BEFORE = ("model", "accelerator", "precision")  # paths that a plan is built with, so that others may go below them
 
 
@@ -111,13 +112,17 @@ def row_plan(row: Facts, library: Library) -> RowPlan:
         **parts.training(),
     }
     own = {path: text for path, text in row.paths.items() if path not in SET_BEFORE}
-    settings = (*assignments(beside), *assignments(_of_software(software)), *assignments(own))
+    stated = {**beside, **parts.attention(), **_of_software(software)}
+    settings = (*assignments(stated), *assignments(own))
     return RowPlan(plan, settings, tuple(assumed), software, UNPRICED_DEVICES.get(row.hardware, ""))
 
 
 def _of_software(software: Software) -> dict[str, Any]:
-    """What a publication states of the software itself: `stack.launch.blocking`, `precision.reduction`."""
-    parts = ("stack.", "kernels.", "precision.")
+    """What a publication states of the software itself: `stack.launch.blocking`, `precision.reduction`.
+
+    A device's workspace for products is software's too: an environment variable sets it.
+    """
+    parts = ("stack.", "kernels.", "precision.", "accelerator.matmul_workspace")
     return {path: value for path, value in software.plan.items() if path.startswith(parts)}
 
 
@@ -231,6 +236,13 @@ class RowParts:
             self.assumed.append("recompute not stated: none")
             return "none"
         return own[word] if word in own else self._meant("recompute", word)
+
+    def attention(self) -> dict[str, str]:
+        """The kernel of attention's core, where the row says of FlashAttention what is not so of the stack's own."""
+        flash, defaults = self.row.flash_attention, self.software.stack.defaults
+        if flash is None or flash is (self.software.stack.kernels.attention not in UNFUSED):
+            return {}
+        return {"kernels.attention": "flash" if flash else defaults.unfused or "math"}
 
     def optimizer(self) -> tuple[str, dict[str, Any]]:
         """The optimizer, and what its words say of other parts of the plan."""
