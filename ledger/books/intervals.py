@@ -25,9 +25,9 @@ STEP: Mapping[str, Interval] = {
     UNKNOWN: Interval(0.91, 1.33),
 }
 MEMORY: Mapping[str, Interval] = {
-    MEASURED: Interval(0.84, 1.19),
-    ELSEWHERE: Interval(0.84, 1.19),
-    UNKNOWN: Interval(0.84, 1.20),
+    MEASURED: Interval(0.92, 1.18),
+    ELSEWHERE: Interval(0.92, 1.18),
+    UNKNOWN: Interval(0.92, 1.20),
 }
 
 

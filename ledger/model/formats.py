@@ -39,6 +39,12 @@ def stored_dtype(precision: Precision, weight: Tensor) -> str:
     return str(getattr(precision.weights, part_of(weight)))
 
 
+def share_dtype(precision: Precision, weight: Tensor) -> str:
+    """The format of a device's share of a weight that ZeRO 3 shares out: quantised, where no other copy is kept."""
+    alone = precision.matmul is not None and precision.matmul.weights == "only"
+    return weight.narrow if weight.narrow and alone else stored_dtype(precision, weight)
+
+
 def trained_dtype(plan: Plan) -> str:
     """The format of the weights that are trained; of the widest, where only parts are trained and those differ."""
     formats = plan.precision.weights
@@ -53,14 +59,15 @@ def trained_dtype(plan: Plan) -> str:
 def stored_bytes(precision: Precision, weight: Tensor, sharding: Sharding, *, on_host: bool = False) -> sympy.Expr:
     """Bytes of a weight on one device from step to step; where the host has the weights, of its scales alone.
 
-    None where it has quantised copies alone, which are counted by themselves.
+    None where it has whole quantised copies alone, which are counted by themselves.
 
     What is quantised is cut with the weight where ZeRO shares it out, and what stands beside it is not: bitsandbytes
     keeps its QuantState in Python, which FSDP does not see (bitsandbytes, nn/modules.py, Params4bit).
     """
-    if weight.narrow:
+    split = sharding.splits("weights")
+    if weight.narrow and not split:
         return ZERO
-    dtype = stored_dtype(precision, weight)
+    dtype = share_dtype(precision, weight) if split else stored_dtype(precision, weight)
     scales = total(scale_bytes(dtype, weight))
     return scales if on_host else total((sized(dtype, sharding.held("weights", weight)), scales))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from ledger.model.formats import stored_dtype
+from ledger.model.formats import share_dtype
 from ledger.model.operations import total
 from ledger.model.sharding import Sharding, gathered, sent_as
 from ledger.model.tensors import Tensor, sized
@@ -82,7 +82,7 @@ class FsdpUnit:
     def stored_share(self, sharding: Sharding, precision: Precision) -> sympy.Expr:
         """Bytes of one device's part of them as they are stored, padding included, without scales."""
         return total(
-            times * sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))
+            times * sized(share_dtype(precision, weight), sharding.held("optimizer", weight))
             for times, weights in self.parts
             for weight in weights
         )
@@ -91,7 +91,7 @@ class FsdpUnit:
         """The same without the weights that are stored as they are sent, where others are sent in `dtype`."""
 
         def is_cast(weight: Tensor) -> bool:
-            return stored_dtype(precision, weight) != sent_as(weight, dtype)
+            return share_dtype(precision, weight) != sent_as(weight, dtype)
 
         parts = ((times, tuple(filter(is_cast, weights))) for times, weights in self.parts)
         return replace(self, parts=tuple((times, weights) for times, weights in parts if weights))

@@ -62,7 +62,8 @@ def narrowed(
         kept = inputs.backward if keeps else (left,)
     else:
         kept = _gathered(tape, plain, recipe, held, inputs)
-    _write(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
+    if recipe.weights != "gathered":
+        _write(tape, right, weights, recipe, both=stays and not recipe.turns, once=stays)
     held_for_backward = weights.forward if recipe.turns else weights.backward if stays else (right,)
     saves = (*kept, *held_for_backward, *plain.saves[2:])
     kind = QuantisedGroups if isinstance(plain, Grouped) else Quantised
@@ -125,7 +126,7 @@ def _operands(plain: Contraction, recipe: Recipe, *, shared: bool) -> tuple[Copi
         tuple(d for d in own if d in out and d not in other) for own, other in ((first, second), (second, first))
     )
     own = left if recipe.saves == "quantised" or shared else replace(left, name=f"{plain.name}.input")
-    role = STAYING if recipe.lasts else PASSING
+    role = "weight" if recipe.weights == "gathered" else STAYING if recipe.lasts else PASSING
     return (
         copied(own, recipe.format, recipe.activation_block, (contracted, rows), recipe),
         copied(right, recipe.format, recipe.weight_block, (contracted, columns), recipe, role),

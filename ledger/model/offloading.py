@@ -10,7 +10,7 @@ import sympy
 from ledger.model.causes import Cause, HostTransfer
 from ledger.model.dims import symbol
 from ledger.model.exchanges import gathers_again, sets
-from ledger.model.formats import stored_dtype, trained_dtype
+from ledger.model.formats import share_dtype, trained_dtype
 from ledger.model.fsdp_units import wrapped
 from ledger.model.operations import total
 from ledger.model.optimizers import Value, owned, states
@@ -127,7 +127,7 @@ def _of_sets(plan: Plan, mine: Sequence[Unit], sharding: Sharding) -> Iterator[C
         yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "forward", share, per_step=False)
         if gathers_again(plan, each.name) and each.used_again:
             yield each.name, each.count, HostCopy(OF_WEIGHTS, UP, "backward", share, per_step=False)
-        reduced = each.trained().share(sharding, precision.gradients)
+        reduced = each.gradients().share(sharding, precision.gradients)
         once = plan.parallelism.reduces_once
         yield each.name, each.count, HostCopy(OF_GRADIENTS, DOWN, "backward", reduced, per_step=once)
 
@@ -137,7 +137,7 @@ def weights_held_on_host(plan: Plan, mine: Sequence[Unit], sharding: Sharding, v
     if weights_on_host(plan):
         for unit, count, weights in wrapped(tuple(mine)):
             for weight in weights:
-                amount = sized(stored_dtype(plan.precision, weight), sharding.held("weights", weight))
+                amount = sized(share_dtype(plan.precision, weight), sharding.held("weights", weight))
                 yield HostHeld(Cause(unit, weight.name), "weights", amount, count, "the share that each gather reads")
     if updates_on_host(plan):
         yield from _updated(plan, mine, sharding, value)

@@ -187,14 +187,14 @@ class Quantised(Contraction):
 
 
 def replaced(operations: Iterable[Operation]) -> dict[str, str]:
-    """The weights whose quantised copies are all there is of them, each with the format of those."""
+    """The weights that are sent quantised, since no other copy is there to be used, each with its format."""
     return {
         operation.originals[1].name: operation.recipe.format
         for operation in operations
         if isinstance(operation, Quantised)
         and operation.originals
         and operation.recipe
-        and operation.recipe.weights == "only"
+        and operation.recipe.weights in ("only", "gathered")
     }
 
 

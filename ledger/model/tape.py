@@ -283,7 +283,7 @@ class Tape:
     def _split_as(self, whole: Tensor, dims: tuple[Dim, ...]) -> Split:
         """The split of a part: that of the whole, where a dim of the part stands for another of the whole too."""
         own = {name: axis for name, axis in whole.split if name not in {dim.name for dim in dims}}
-        others = ((dim.name, self.layout.splits.get(dim.name)) for dim in dims)
+        others = ((dim.name, self.layout.splits.get(dim.name, "")) for dim in dims)
         return (*_on(whole.split, dims), *((name, axis) for name, axis in others if axis in own.values()))
 
     def joined(self, name: str, tensors: Sequence[Tensor], dims: tuple[Dim, ...]) -> Tensor:

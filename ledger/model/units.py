@@ -58,12 +58,13 @@ class Unit:
 def compute_precision(plan: Plan) -> Precision:
     """What operations see: FSDP gathers weights in the compute dtype, so autocast has nothing left to cast.
 
-    Of a weight that is gathered for each pass, no quantised copy stays.
+    Of a weight that is gathered for each pass, no quantised copy stays; what is quantised alone is gathered so.
     """
     if plan.parallelism.zero < 3:
         return plan.precision
     recipe = plan.precision.matmul
-    precision = replace(plan.precision, matmul=replace(recipe, weights="anew") if recipe else None)
+    made = "gathered" if recipe and recipe.weights in ("only", "gathered") else "anew"
+    precision = replace(plan.precision, matmul=replace(recipe, weights=made) if recipe else None)
     narrow = plan.precision.compute
     if not precision.autocast:
         return precision

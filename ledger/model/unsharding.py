@@ -25,7 +25,7 @@ def copies(plan: Plan, sets: Sequence[FsdpUnit], sharding: Sharding) -> Iterator
     for whole in sets:
         for axis, part in whole.over(sharding):
             of = "experts" if axis == EXPERT_DATA else "weights"
-            out, into = _around_gather(plan, part, sharding), _around_reduction(plan, part.trained(), sharding)
+            out, into = _around_gather(plan, part, sharding), _around_reduction(plan, part.gradients(), sharding)
             phases = ("forward", "backward") if gathers_again(plan, part.name) and part.used_again else ("forward",)
             for phase in phases if out != ZERO else ():
                 yield part.name, part.count, phase, False, _copy(f"{of}/copy_out", out)

@@ -90,9 +90,10 @@ class Recipe:
     saves: Annotated[str, Choice("quantised", "original"), "What backward keeps of the operands."] = "quantised"
     weights: Annotated[
         str,
-        Choice("kept", "only", "anew"),
+        Choice("kept", "only", "anew", "gathered"),
         "Whether quantised weights last beside those that they are made of, or instead of them (`only`: "
-        "`fp8_param_gather` of Megatron-Core), or are made in each pass.",
+        "`fp8_param_gather` of Megatron-Core), or are made in each pass; `gathered`: with ZeRO 3, of this device's "
+        "share, before it is gathered (torchao's `enable_fsdp_float8_all_gather`).",
     ] = "kept"
     turned: Annotated[
         str,
@@ -132,13 +133,14 @@ class Recipe:
 
     @property
     def lasts(self) -> bool:
-        """Whether quantised weights last from micro-batch to micro-batch."""
+        """Whether quantised weights last from micro-batch to micro-batch, or come with each gather."""
         return self.weights != "anew"
 
     @property
     def turns(self) -> bool:
         """Whether backward makes a second layout of weights of the one that lasts."""
-        return self.lasts and self.turned == "anew" and self.layouts == "both"
+        anew = self.turned == "anew" or self.weights == "gathered"
+        return self.lasts and anew and self.layouts == "both"
 
     @property
     def by_rows(self) -> bool:

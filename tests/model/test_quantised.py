@@ -150,3 +150,33 @@ def test_what_is_compiled_casts_a_tensor_once(stack: str, casts: int) -> None:
     inputs = [row for row in rows(found, ".quantise", "hbm", "forward") if ".weight." not in row.account]
     again = rows(found, ".quantise_input", "hbm", "backward")
     assert (len(inputs), len(again)) == (casts, casts)
+
+
+# --- with ZeRO 3 --------------------------------------------------------------------------------
+
+
+def sharded(weights: str) -> Compiled:
+    """Two layers over two devices, whose weights are quantised so."""
+    precision = {"base": "fp8-current", "weights": "bf16", "matmul": {"weights": weights}}
+    cluster = {"base": "h100-400g", "devices": 2, "devices_per_node": 2}
+    run = {"seq_len": 48, "micro_batch": 2, "global_batch": 4}
+    return compiled(precision, cluster=cluster, parallelism={"data": 2, "zero": 3}, run=run)
+
+
+@pytest.mark.parametrize("weights", ["gathered", "only"])
+def test_quantised_shares_are_gathered_narrow(weights: str) -> None:
+    """Both gathers of a layer's matrices take half the bytes; gradients are reduced as wide as ever."""
+    wide, narrow = sharded("anew"), sharded(weights)
+    gathers, reductions = "comm.all_gather.data.bytes", "comm.reduce_scatter.data.bytes"
+    again = 2  # in each pass
+    assert wide.totals[gathers] - narrow.totals[gathers] == again * 2 * WEIGHTS
+    assert wide.totals[reductions] == narrow.totals[reductions]
+    assert narrow.totals["memory.unsharded"] < wide.totals["memory.unsharded"]
+    assert not rows(narrow, "down.weight.quantise", when="forward")
+
+
+def test_what_is_kept_of_shares_is_quantised_where_nothing_else_is() -> None:
+    """`only` keeps a byte a weight, `gathered` what it quantises for each gather."""
+    kept = {way: sharded(way).totals["memory.static.weights"] for way in ("anew", "gathered", "only")}
+    assert kept["gathered"] == kept["anew"]
+    assert kept["anew"] - kept["only"] == 2 * WEIGHTS // 2

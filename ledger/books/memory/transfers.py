@@ -135,13 +135,13 @@ class Buffers:
 
     def to_reduce(self, name: str, which: str = "") -> Allocation:
         """The input of a reduction."""
-        amount = self.sets[name].trained().whole(self.program.sharding, self.plan.precision.reduction)
+        amount = self.sets[name].gradients().whole(self.program.sharding, self.plan.precision.reduction)
         why = "input of a reduce-scatter, held until the next one"
         return Allocation(Cause(name, "gradient", state=f"to_reduce{which}"), CATEGORY, amount, why)
 
     def reduced(self, name: str) -> Iterator[Allocation]:
         """The output of a reduction, and its cast to the dtype of gradients."""
-        share, precision = self.sets[name].trained().share, self.plan.precision
+        share, precision = self.sets[name].gradients().share, self.plan.precision
         amount = share(self.program.sharding, precision.reduction)
         yield Allocation(Cause(name, "gradient", state="reduced"), CATEGORY, amount, "output of the reduce-scatter")
         if precision.gradients != precision.reduction:
@@ -235,7 +235,7 @@ def lasting(buffers: Buffers, line: Timeline) -> Iterator[Entry]:
         first = buffers.batches == 1 or buffers.accumulates
         becomes = precision.gradients == precision.reduction and first and not weights_on_host(buffers.plan)
         if sharding.replicated and not becomes:
-            amount = each.trained().share(sharding, precision.reduction)
+            amount = each.gradients().share(sharding, precision.reduction)
             done = over(unit, size)
             yield from posted(
                 line, Cause(name, "gradient", state="summed"), CATEGORY, amount, done, "input of an all-reduce"

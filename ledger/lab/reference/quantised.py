@@ -186,7 +186,7 @@ def quantise_layers(built: nn.Module, layers: nn.Module, recipe: Recipe) -> None
     unknown = set(recipe.keep) - {"head", "router"}
     if unknown or "head" not in recipe.keep:
         raise NoReferenceError("fp8 layers are built for recipes that keep the head, and nothing else but routers")
-    if recipe.weights == "only" or recipe.turns:
+    if recipe.weights in ("only", "gathered") or recipe.turns:
         raise NoReferenceError("PyTorch's parameters are those that quantised copies are made of")
     if recipe.layouts == "one":
         raise NoReferenceError("torch._scaled_mm multiplies one layout only: a second copy is needed")

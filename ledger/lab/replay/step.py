@@ -12,7 +12,7 @@ from ledger.lab.replay.clock import Clock
 from ledger.lab.replay.kernel_seconds import UNPRICED_SECONDS, KernelSeconds, kernel_seconds
 from ledger.lab.replay.numbered import FIRST_NUMBERS, NumberedPasses, NumberedRequest, number_storages
 from ledger.lab.replay.passes import GRADIENT, unit_passes
-from ledger.lab.replay.weights import gathered_units, is_trained, weight_bytes
+from ledger.lab.replay.weights import gathered_units, gradients, weight_bytes
 from ledger.model.formats import trained_dtype
 from ledger.model.fsdp_units import INPUT, OUTPUT, ROOT
 from ledger.model.schedule import micro_batches
@@ -61,7 +61,7 @@ class _ReplayedStep:
         self.unsharded = {
             name: (
                 int(self.value(gathered(weights, self.program.sharding, plan.precision.compute))),
-                int(self.value(gathered(filter(is_trained, weights), self.program.sharding, plan.precision.reduction))),
+                int(self.value(gathered(gradients(weights), self.program.sharding, plan.precision.reduction))),
             )
             for name, weights in gathered_units(plan, self.program)
         }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -52,6 +52,11 @@ def weight_bytes(plan: Plan, program: Program, value: Value) -> Iterator[tuple[s
 
 def _updated(precision: Precision, sharding: Sharding, weight: Tensor) -> sympy.Expr:
     return sized(stored_dtype(precision, weight), sharding.held("optimizer", weight))
+
+
+def gradients(weights: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The weights that have a gradient, as wide as gradients are."""
+    return (replace(weight, narrow="") for weight in weights if is_trained(weight))
 
 
 def is_trained(weight: Tensor) -> bool:

@@ -20,12 +20,12 @@ def stored_weights_are_frozen(model: Model, precision: Precision, train: Train, 
     yield Problem(at(BASE), message, "`train: {lora: {rank: 16, targets: [q, v]}}`, or weights in bf16")
 
 
-def quantised_weights_alone_are_whole(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
-    """Weights that exist in quantised copies alone are held whole: ZeRO 3 shares out those of 16 or 32 bits."""
+def quantised_weights_are_gathered(precision: Precision, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What is quantised before it is gathered is gathered: by ZeRO 3."""
     recipe = precision.matmul
-    if recipe is not None and recipe.weights == "only" and parallelism.zero == 3:
-        message = "precision.matmul.weights: only with zero = 3, whose shards are of weights in 16 or 32 bits"
-        yield Problem(at("precision.matmul.weights"), message, "`weights: kept`, or `zero: 1`")
+    if recipe is not None and recipe.weights == "gathered" and parallelism.zero < 3:
+        message = f"precision.matmul.weights: gathered with zero = {parallelism.zero}, which gathers no weights for use"
+        yield Problem(at("precision.matmul.weights"), message, "`weights: kept` or `weights: anew`, or `zero: 3`")
 
 
 def second_layouts_are_of_lasting_weights(precision: Precision, at: Places) -> Iterator[Problem]:

@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
     training.frozen_layers_move_alone,
     formats.stored_weights_are_frozen,
     formats.stored_weights_are_multiplied_wide,
-    formats.quantised_weights_alone_are_whole,
+    formats.quantised_weights_are_gathered,
     model.sequences_are_stated,
     model.positions_reach,
     device.compute_has_a_peak,

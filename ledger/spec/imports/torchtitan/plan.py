@@ -104,7 +104,7 @@ def _plan(job: TorchtitanJob, name: str, mesh: JobMesh) -> dict[str, Any]:
         "spec": "ledger/1",
         "plan": "".join(filter(str.isprintable, job.word("job.description"))) or Path(job.file).stem,
         "model": name,
-        "precision": precision(job),
+        "precision": precision(job, sharded=mesh.sharded),
         "optimizer": _optimizer(job),
         "parallelism": _parallelism(job, mesh),
         "recompute": _recompute(job),

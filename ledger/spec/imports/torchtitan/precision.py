@@ -11,6 +11,7 @@ from ledger.spec.problems import Problem
 RECIPES = {"tensorwise": "fp8-tensorwise", "rowwise": "fp8-rowwise", "rowwise_with_gw_hp": "fp8-rowwise"}
 MX = ("mxfp8", "mxfp8_cublas", "mxfp8_emulated")
 SWITCHES = ("float8.enable_float8_linear", "training.enable_float8_linear", "training.enable_fp8_linear")
+GATHERED = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")
 KEYS = {
     "float8": ("float8.recipe_name", "quantize.linear.float8.recipe_name"),
     "mx": ("mx.recipe_name", "quantize.linear.mx.recipe_name"),
@@ -25,7 +26,7 @@ def eight_bit_format(job: TorchtitanJob) -> str:
     return "mx" if any(name.rpartition(".")[2] == "mx" for name in converters) else ""
 
 
-def precision(job: TorchtitanJob) -> Any:
+def precision(job: TorchtitanJob, *, sharded: bool) -> Any:
     """FSDP2 gathers fp32 shards in bf16 (MixedPrecisionPolicy); weights may be bf16 or multiplied in 8 bits."""
     kind = eight_bit_format(job)
     if kind == "mx":
@@ -36,8 +37,12 @@ def precision(job: TorchtitanJob) -> Any:
         base = "bf16-true"
     else:
         base = "fp32" if job.word("training.mixed_precision_param") == "float32" else "bf16-autocast"
-    reduced = job.word("training.mixed_precision_reduce") == "bfloat16"
-    return {"base": base, "reduction": "bf16"} if reduced and base != "bf16-true" else base
+    own: dict[str, Any] = {}
+    if job.word("training.mixed_precision_reduce") == "bfloat16" and base != "bf16-true":
+        own["reduction"] = "bf16"
+    if kind == "float8" and sharded and any(job.flag(key) for key in GATHERED):
+        own["matmul"] = {"weights": "gathered"}
+    return {"base": base, **own} if own else base
 
 
 def formats_left_out(job: TorchtitanJob, tensor: int) -> Iterator[Problem]:

@@ -15,8 +15,10 @@ from ledger.spec.problems import Problem
 CARRIED = frozenset(
     """
     activation_checkpoint.mode activation_checkpoint.selective_ac_option compile.components compile.enable
-    float8.enable_float8_linear float8.recipe_name job.description model.converters model.flavor model.name
-    mx.recipe_name optimizer.fused optimizer.implementation optimizer.name quantize.linear.float8.recipe_name
+    float8.enable_float8_linear float8.enable_fsdp_float8_all_gather float8.recipe_name job.description
+    model.converters model.flavor model.name
+    mx.recipe_name optimizer.fused optimizer.implementation optimizer.name
+    quantize.linear.float8.enable_fsdp_float8_all_gather quantize.linear.float8.recipe_name
     quantize.linear.mx.recipe_name training.batch_size training.compile training.dtype training.enable_cpu_offload
     training.enable_float8_linear training.enable_fp8_linear training.global_batch_size training.local_batch_size
     training.mixed_precision_param training.mixed_precision_reduce training.seq_len training.steps
@@ -44,7 +46,6 @@ UNRELATED = tuple(
 # values of what is switched off
 SWITCHED_OFF: tuple[Any, ...] = (False, 0, "", [], None, "none", "default", ["output"], ["output", "router.gate"])
 WHY: Mapping[str, str] = {
-    "enable_fsdp_float8_all_gather": "weights of a plan are gathered in the dtype of compute: twice the bytes",
     "expert_tensor_parallel_degree": "experts of a plan are cut like the rest of a layer",
     "memory_budget": "`recompute:` names what is rebuilt, not how much memory it may take",
     "per_op_sac_force_recompute_mm_shapes_by_fqns": "every second product is kept, whatever its shape",
