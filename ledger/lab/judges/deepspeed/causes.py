@@ -143,12 +143,6 @@ def _read_by_the_mlp(at: FlatInstant) -> int:
     return at.stream if at.rebuilt and at.in_forward_layers else 0
 
 
-def _rebuilt_result(at: FlatInstant) -> int:
-    """CheckpointFunction.backward has the rebuilt layer's result in a variable until it returns."""
-    reentrant = at.plan.stack.checkpoint == "reentrant"
-    return at.stream if at.rebuilt and reentrant and at.in_backward_layers else 0
-
-
 def _whole_gradients(at: FlatInstant) -> int:
     """A rank keeps the gradients of every weight that its stretch has a part of (copy_grads_in_partition).
 
@@ -250,7 +244,6 @@ CAUSES: Mapping[str, Callable[[FlatInstant], int]] = {
     "the embedded tokens, which their caller's frame holds": _embedded,
     "the result of attention, which its caller's frame holds": _attention_result,
     "what the MLP reads, which its caller's frame holds": _read_by_the_mlp,
-    "the rebuilt result of a layer, which its caller's frame holds": _rebuilt_result,
     "whole gradients of weights of which a rank has a part": _whole_gradients,
     "the norm of the largest part of a weight": _norm,
     "small weights, which are whole as well": _persistent,
