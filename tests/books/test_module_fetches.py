@@ -90,7 +90,7 @@ def test_gradients_are_reduced_when_the_next_finds_no_room() -> None:
     (book,) = one.books
     elements = {weight.name: int(book.value(weight.elements())) for _, weight in book.weights()}
     layer = ["mlp/down", "mlp/up", "mlp/gate", "mlp_norm/norm", "attention/out", "attention/v", "attention/k"]
-    order = ["head/logits", "final_norm/norm", *(layer + ["attention/q", "attention_norm/norm"]) * LAYERS]
+    order = ["head/logits", "final_norm/norm", *[*layer, "attention/q", "attention_norm/norm"] * LAYERS]
     filled, calls = 0, 0
     for name in [*order, "embedding/tokens"]:
         if filled and filled + elements[f"{name}.weight"] > 10_000:
