@@ -55,11 +55,11 @@ def ready(program: Program, value: Value) -> Iterator[sympy.Expr]:
     """Elements of each gradient in the order in which backward has them; that of a tied weight when both uses are."""
     later = {weight.name for unit in program.units if unit.name == INPUT for weight in unit.weights}
     for unit in reversed(program.units):
-        written = [w for w in _written(unit) if unit.name != OUTPUT or w.name not in later]
+        written = [w for w in written_weights(unit) if unit.name != OUTPUT or w.name not in later]
         yield from [weight.elements() for weight in written] * int(value(unit.count))
 
 
-def _written(unit: Unit) -> list[Tensor]:
+def written_weights(unit: Unit) -> list[Tensor]:
     """The trained weights of a unit, in the order in which their gradients are written."""
     found = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
     order = dict.fromkeys(t.name for operation in unit.backward for t in operation.outputs if t.name in found)

@@ -9,6 +9,8 @@ import sympy
 
 from ledger.books import buckets
 from ledger.books.entries import MICRO_BATCH, STEP, Entry
+from ledger.books.memory.visits import sequence
+from ledger.books.module_fetches import ModuleFetches, by_module
 from ledger.books.resources import HOST_TRAFFIC, TRAFFIC, Resource, flops, on_host, sent
 from ledger.books.resources import copied as copied_over
 from ledger.model import dtypes
@@ -16,7 +18,7 @@ from ledger.model.causes import Cause, Purpose
 from ledger.model.collectives import Collective
 from ledger.model.cutting import along
 from ledger.model.dims import symbol
-from ledger.model.exchanges import sets
+from ledger.model.exchanges import Exchanged, sets
 from ledger.model.fsdp_units import ENDS
 from ledger.model.offloading import (
     OF_ACTIVATIONS,
@@ -87,9 +89,19 @@ def of_units(units: Sequence[Unit], plan: Plan) -> Iterator[Entry]:
 def of_exchanges(program: Program, plan: Plan, value: Value) -> Iterator[Entry]:
     """Transfers of weights and gradients between the devices that share them."""
     late = exchanges(plan, program.units, program.sharding)
-    for unit_name, count, phase, transfer in (*buckets.exchanges(program, plan, value), *late):
+    moved = _by_module(program, plan, value) if by_module(plan) else buckets.exchanges(program, plan, value)
+    for unit_name, count, phase, transfer in (*moved, *late):
         per = STEP if transfer.per_step else MICRO_BATCH
         yield _communication(transfer.cause(unit_name), phase, transfer, count, per)
+
+
+def _by_module(program: Program, plan: Plan, value: Value) -> Iterator[Exchanged]:
+    """The calls in which modules gather weights and gradients are reduced, in place of those of whole layers."""
+    groups = [group.name for group in plan.model.groups]
+    held = [sum(int(value(unit.count)) for unit in program.units if unit.group == group) for group in groups]
+    layers = tuple(sequence(program, plan, held, value))
+    yield from (one for one in program.exchanges if one[3].axis != "data" or one[3].collective == "all_reduce")
+    yield from ModuleFetches(program, plan, value, layers).exchanges()
 
 
 def of_sends(sends: Iterable[tuple[sympy.Expr, str, Collective]]) -> Iterator[Entry]:

@@ -40,7 +40,8 @@ def program(plan: Plan, role: Role, mine: tuple[Unit, ...] | None = None) -> Pro
     several = {"data": degrees.data, "context": degrees.context, "ways": schedule(degrees).ways}
     axes = tuple(axis for axis, degree in several.items() if degree > 1)
     scattered = bool(math.prod(several.values()) == degrees.replicate * degrees.expert)
-    sharding = Sharding(degrees.zero, axes, bool(degrees.replicate > 1), scattered, frozenset(_by_rows(plan, build)))
+    rows, flat = frozenset(_by_rows(plan, build)), plan.stack.unshard == "modules"
+    sharding = Sharding(degrees.zero, axes, bool(degrees.replicate > 1), scattered, rows, flat)
     if plan.model.bare:
         return Program(mine, (), (), sharding)
     shared = [tied(weight, plan.precision.gradients) for weight in _tied_over_stages(plan, role)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -10,11 +10,12 @@ import sympy
 
 from ledger.model.collectives import Collective
 from ledger.model.contraction import Contraction
+from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ZERO, Operation
 from ledger.model.projections import is_projection, matrix
 from ledger.model.quantised import STAYING
 from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import ATTENTION, GROUPED, MATMUL, NORM
+from ledger.spec.kernel_classes import ATTENTION, COPY, GROUPED, MATMUL, NORM
 from ledger.spec.plan import Recompute
 
 
@@ -219,9 +220,25 @@ def _keep(operations: Sequence[Operation], recompute: Recompute) -> Kept:
     results = {t.storage: t for op in operations if kept(op) for t in _results(op)}
     start = entry(operations)
     saved = {**{t.storage: t for t in start}, **results}
-    again = tuple(op for op in prefix(operations, whole=recompute.whole) if not kept(op))
+    again = tuple(_run_again(prefix(operations, whole=recompute.whole), kept, compiled=recompute.compiled))
     rebuilt = tuple(t for t in saved_by(operations) if t.storage not in saved)
     return Kept(tuple(saved.values()), (Segment(start, again, rebuilt),))
+
+
+def _run_again(
+    operations: Iterable[Operation], kept: Callable[[Operation], bool], *, compiled: bool
+) -> Iterator[Operation]:
+    """The operations whose results are not kept, and the copies that a kept scatter is cut from.
+
+    The copy is an operator of its own before the transfer (torch/distributed/_functional_collectives.py, cat), and
+    nobody has its result on file; a compiler drops it, since nothing reads it.
+    """
+    for operation in operations:
+        if not kept(operation):
+            yield operation
+        elif isinstance(operation, Collective) and operation.collective == "reduce_scatter" and not compiled:
+            for copy in operation.passing():
+                yield Pointwise(f"{operation.name}.copy", COPY, operation.inputs, (copy,))
 
 
 def _kernel(*families: str) -> Callable[[Operation], bool]:

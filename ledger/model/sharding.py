@@ -29,6 +29,7 @@ class Sharding:
     `replicated`: hybrid sharding, where the axes hold `replicate` copies, each split over the devices of one group.
     `scattered`: the experts are split over all devices of a group, so that each of them is held once. `by_rows`: the
     symbols of experts that are fewer than the devices that share them, so that each is cut by its own rows.
+    `flat`: shares are of a weight's elements, whatever its rows.
     """
 
     stage: int
@@ -36,6 +37,7 @@ class Sharding:
     replicated: bool = False
     scattered: bool = False
     by_rows: frozenset[sympy.Symbol] = frozenset()
+    flat: bool = False
 
     def degree(self, weight: Tensor) -> sympy.Expr:
         """Devices that share one copy of a weight; what is cut over `expert` has fewer, since that axis subdivides."""
@@ -69,12 +71,12 @@ class Sharding:
 
     @lru_cache(maxsize=1 << 16)  # noqa: B019 - few ways of sharing, each a plain value
     def held(self, what: str, weight: Tensor) -> sympy.Expr:
-        """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat shares."""
+        """Elements of a weight's `what` that one device holds: rows where FSDP splits weights, else flat."""
         if what == "gradients" and weight.frozen:
             return ZERO
         if not self.splits(what):
             return weight.elements()
-        if self.stage == 3:
+        if self.stage == 3 and not self.flat:
             return weight.sharded(self.degree(weight))
         return CeilDiv(weight.elements(), self.degree(weight))
 

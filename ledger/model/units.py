@@ -236,6 +236,7 @@ def builder(plan: Plan) -> Builder:
             whole=plan.stack.checkpoint != "early_stop",
             reentrant=plan.stack.checkpoint == "reentrant",
             joined=JOINED[plan.stack.projections],
+            compiled=plan.stack.compiled,
         ),
         plan.train,
         staged=plan.parallelism.pipeline > 1,

@@ -137,7 +137,7 @@ class Variant:
         """Whether all layers of a group are alike, so that a step can be put together from facts of one of each."""
         plan, counted = self.plan, ("every", "layers", "segment")
         alike = plan.recompute.policy not in counted and not plan.parallelism.offload.layers
-        alone = plan.parallelism.wrap == 1 or self.way.zero < 3
+        alone = (plan.parallelism.wrap == 1 and plan.stack.unshard != "modules") or self.way.zero < 3
         return alike and alone and trains_all(plan) and not plan.stack.check
 
     @cached_property

@@ -189,10 +189,34 @@ class Stack:
     ] = "share"
     unshard: Annotated[
         str,
-        Choice("views", "copied"),
+        Choice("views", "copied", "modules"),
         "ZeRO 3: gathered weights are used where they arrive (FSDP1's flat parameters), or copied out of the buffer "
-        "(FSDP2).",
+        "(FSDP2); or each module gathers its own, and those that follow ahead (DeepSpeed).",
     ] = "views"
+    prefetch: Annotated[
+        int,
+        Integer(0),
+        "With `unshard: modules`: elements that a module gathers ahead in one call (DeepSpeed's "
+        "`stage3_prefetch_bucket_size`).",
+    ] = 0
+    live_parameters: Annotated[
+        int,
+        Integer(0),
+        "With `unshard: modules`: elements that are there beyond which nothing is gathered ahead (DeepSpeed's "
+        "`stage3_max_live_parameters`).",
+    ] = 0
+    reuse_distance: Annotated[
+        int,
+        Integer(0),
+        "With `unshard: modules`: weights stay where a module within so many elements of the next modules has them "
+        "(DeepSpeed's `stage3_max_reuse_distance`).",
+    ] = 0
+    persistent: Annotated[
+        int,
+        Integer(0),
+        "With `unshard: modules`: a weight of no more elements is there whole from update to update (DeepSpeed's "
+        "`stage3_param_persistence_threshold`).",
+    ] = 0
     transfer_channels: Annotated[
         int,
         Integer(0, 1000),

@@ -58,6 +58,7 @@ class Recompute:
     whole: bool = False
     reentrant: bool = False
     joined: tuple[str, ...] = ()
+    compiled: bool = False
 
     @classmethod
     def from_spec(cls, given: Values) -> Recompute:

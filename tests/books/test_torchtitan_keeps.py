@@ -153,3 +153,16 @@ def test_what_is_kept_of_a_transfer_is_its_result() -> None:
     kept = saved(compiled(recompute={"keep": ["reduce_scatter"]}, **SPLIT).plan)
     assert {"attention/out.sum", "mlp/down.sum"} <= kept.keys()
     assert not [name for name in kept if name.endswith(".copy")]
+
+
+def test_a_kept_scatter_is_cut_anew_before_its_result_is_found() -> None:
+    """The copy is an operator of its own, which no result is on file for; a compiler drops what nobody reads."""
+    copies, copied = {}, 2 * B * S * D
+    for way in (False, True):
+        plan = compiled({"compiled": way}, recompute={"keep": ["reduce_scatter"]}, **SPLIT).plan
+        (book,) = compile_roles(plan, roles(plan))
+        (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
+        cut = [operation for operation in layer.kept.again if operation.name.endswith("reduce_scatter.copy")]
+        copies[way] = {operation.name: int(book.value(operation.output.bytes())) for operation in cut}
+    assert copies[False] == {"attention/out.reduce_scatter.copy": copied, "mlp/down.reduce_scatter.copy": copied}
+    assert not copies[True]

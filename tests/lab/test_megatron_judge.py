@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -18,6 +19,7 @@ from ledger.lab.judges.megatron.judge import MEGATRON
 from ledger.lab.judges.protocol import REQUIREMENTS
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.table import FRAMEWORKS, framework_of
+from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.verification.frameworks import verdicts
 from ledger.lab.verification.verification import Depth, verify
 from ledger.spec.plan import Plan
@@ -200,6 +202,39 @@ def test_experts_are_split_and_rows_go_to_them() -> None:
     sent = calls(found)
     assert sent["all_to_all", "expert", "forward"][0] == sent["all_to_all", "expert", "backward"][0] == 3 * L
     assert sent["all_to_all", "expert", "forward"][1] >= L * 2 * (2 * ACTIVE * S * D)
+
+
+RANKS, PLACE = 64, 37
+
+
+def members(*, alone: bool) -> dict[str, list[int]]:
+    """The ranks of each group of one rank, in this process; `alone`: made as the judge makes them."""
+    from ledger.lab.judges.fake_group import fake_group
+    from ledger.lab.judges.imaginary_cuda import ImaginaryDevice, imaginary_cuda
+    from ledger.lab.judges.megatron.stand_ins import install
+
+    with imaginary_cuda(ImaginaryDevice()), fake_group(RANKS, PLACE):
+        install()
+        from megatron.core import parallel_state
+        from torch import distributed
+
+        from ledger.lab.judges.megatron import rank
+
+        with rank.own_groups_alone() if alone else nullcontext():
+            parallel_state.initialize_model_parallel(
+                2, 4, context_parallel_size=2, expert_model_parallel_size=2, create_gloo_process_groups=False
+            )
+        found = {f"{name} {options}": getattr(parallel_state, name)(**options) for name, _, options in rank.GROUPS}
+        return {name: distributed.get_process_group_ranks(group) for name, group in found.items()}
+
+
+@installed
+def test_groups_of_other_ranks_are_not_made_and_its_own_are_the_same() -> None:
+    """Tensor 2, pipeline 4, context 2, data 4 of 64 ranks: this rank's groups are those of Megatron-Core's own way."""
+    own, plain = (run_in_fresh_process(members, alone=alone) for alone in (True, False))
+    assert own == plain
+    assert all(PLACE in group for group in own.values())
+    assert own["get_pipeline_model_parallel_group {}"] == [5, 21, 37, 53]
 
 
 @installed

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import sympy
 
+from ledger.books.entries import Entry
 from ledger.books.memory.liveness import LiveTensors
 from ledger.books.memory.steps import Allocation, AnyAllocation, Running, Step, tensors, weight_gradients
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, AliveCount, Point, Timeline
-from ledger.books.memory.transfers import Buffers, Root, over
+from ledger.books.memory.transfers import Buffers, Root, lasting, over
 from ledger.model.exchanges import gathers_again
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, ROOT
 from ledger.model.operations import ONE, ZERO
@@ -28,6 +29,15 @@ class Gathering:
     def root(self) -> Root:
         """The weights of the two ends of the model."""
         return Root(self.buffers, self.line)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a new gradient is added at once to one that is there, so that it does not last."""
+        return self.buffers.added
+
+    def lasting(self) -> Iterator[Entry]:
+        """What stays from set to set."""
+        return lasting(self.buffers, self.line)
 
     def steps(
         self, point: Point, unit: Unit, alive: Sequence[LiveTensors], running: Sequence[Running]

@@ -8,7 +8,8 @@ import sympy
 
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.evaluate import Value
-from ledger.books.memory import autocast, gradients, optimizer, quantised, transfers
+from ledger.books.memory import autocast, gradients, optimizer, quantised
+from ledger.books.memory.module_gathering import small_weights
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.passing import TOKENS, categories, standing
 from ledger.books.memory.steps import AllocationChoice, FullestStep, Running, fullest, fullest_of
@@ -24,6 +25,7 @@ from ledger.books.memory.timeline import (
     until_update,
 )
 from ledger.books.memory.waiting import waiting
+from ledger.books.module_fetches import by_module
 from ledger.books.resources import stock
 from ledger.model import multi_token
 from ledger.model.causes import Cause
@@ -82,6 +84,8 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
         yield Entry(
             Cause("", "matmul workspace"), stock("workspace"), line.whole, sympy.Integer(plan.stack.workspace), ONE, why
         )
+    if by_module(plan):
+        yield from small_weights(program, plan, line, value)
     yield from optimizer.kept(program, plan, line.whole, value)
     yield from optimizer.update(program, plan, line.last, value)
 
@@ -104,7 +108,7 @@ def of_gradients(moments: Moments) -> Iterator[Entry]:
     """Of these stocks, gradients, and what stays from set to set of weights that are held split."""
     yield from gradients.gradients(moments)
     if moments.gathering:
-        yield from transfers.lasting(moments.gathering.buffers, moments.line)
+        yield from moments.gathering.lasting()
 
 
 def _weights(program: Program, plan: Plan, line: Timeline) -> Iterator[Entry]:

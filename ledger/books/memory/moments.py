@@ -10,10 +10,12 @@ from ledger.books.memory import transfers
 from ledger.books.memory.expert_sets import ExpertGathering, apart
 from ledger.books.memory.gathering import Gathering
 from ledger.books.memory.liveness import LiveTensors
+from ledger.books.memory.module_gathering import ModuleGathering
 from ledger.books.memory.passing import passes
 from ledger.books.memory.reduction_buffer import ReductionBuffer
 from ledger.books.memory.steps import Running, Step, running, scattering
 from ledger.books.memory.timeline import BACKWARD, Point, Timeline
+from ledger.books.module_fetches import by_module
 from ledger.model.exchanges import sets
 from ledger.model.gradients import drains, stays, waits
 from ledger.model.program import Program
@@ -49,6 +51,8 @@ class Moments:
         named = {each.name: each for each in sets(self.plan, self.program.units, self.program.sharding)}
         split = apart(named, self.program.sharding, self.plan.parallelism.wrap)
         buffers = transfers.Buffers(self.program, self.plan, split, micro_batches(self.plan))
+        if by_module(self.plan):
+            return ModuleGathering(buffers, self.line)
         return Gathering(buffers, self.line) if split == named else ExpertGathering(buffers, self.line)
 
     @property
@@ -60,7 +64,7 @@ class Moments:
     def adds(self) -> bool:
         """Whether a new gradient is added at once to one that is there, so that it does not last."""
         if self.gathering:
-            return self.gathering.buffers.added
+            return self.gathering.adds
         if waits(self.plan) or self.program.sharding.splits("gradients"):
             return drains(self.plan)  # into the buffer, which is never summed in place
         return bool(self.several) or stays(self.plan)

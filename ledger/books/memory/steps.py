@@ -183,9 +183,13 @@ def weight_gradients(unit: Unit) -> frozenset[str]:
 
 
 def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, steps: Iterable[Step]) -> Iterator[Step]:
-    """Steps of a unit in backward, then the reduction of its whole gradients to this device's share, unit by unit."""
+    """Steps of a unit in backward, then the reduction of its whole gradients to this device's share, unit by unit.
+
+    Experts that no other device has a copy of are not reduced.
+    """
     yield from steps
-    whole = FsdpUnit(unit.name, ONE, ((ONE, unit.weights),)).trained()
+    shared = tuple(weight for _, weights in program.sharding.shared(unit.weights) for weight in weights)
+    whole = FsdpUnit(unit.name, ONE, ((ONE, shared),)).trained()
     if not whole.parts:
         return
     sharding, precision = program.sharding, plan.precision
@@ -198,7 +202,8 @@ def scattering(program: Program, plan: Plan, unit: Unit, after: LiveTensors, ste
         Cause(unit.name, "gradient", state="reduced"), "unsharded", amount, "output of the reduce-scatter"
     )
     yield Step("whole gradients are copied for their reduction", (*tensors(unit, after), source))
-    yield Step("gradients are reduced", (*tensors(unit, after, weight_gradients(unit)), source, result))
+    reduced = frozenset(weight.gradient.name for weight in shared)
+    yield Step("gradients are reduced", (*tensors(unit, after, reduced), source, result))
 
 
 def running(unit: Unit, steps: Sequence[Running]) -> Iterator[Step]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from ledger.books.entries import Entry, Lifetime
+from ledger.books.module_fetches import Profile
 from ledger.books.resources import stock
 from ledger.model.causes import Cause
 from ledger.model.operations import ZERO
@@ -22,6 +23,7 @@ class Surroundings:
 
     `inside` counts the layers of this set that the pass left behind; `closes` says that no further one follows.
     `moving`: the unit of the layer whose activations go to the host meanwhile, or come back for the next backward.
+    `gathered`: what is there while it runs, where modules gather their own weights.
     """
 
     before: str = ""
@@ -29,6 +31,7 @@ class Surroundings:
     inside: int = 0
     closes: bool = True
     moving: str = ""
+    gathered: Profile | None = None
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import sympy
 
 from ledger.books.evaluate import Value
 from ledger.books.memory.timeline import BACKWARD, FORWARD, OPTIMIZER, Point, Surroundings, Timeline
+from ledger.books.module_fetches import ModuleFetches, Profile, by_module
 from ledger.model.checkpointing import segment
 from ledger.model.exchanges import ends_apart
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, MODEL, OUTPUT
@@ -32,7 +33,9 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline
     alone = ends_apart(plan, program.units) if moved else ()
     size = plan.parallelism.wrap if moved else 1
     leave = {unit.name for unit in program.units if unit.hosted and plan.stack.overlap.host == "compute"}
-    passing = _Passing(tuple(sequence(program, plan, role, value)), counts, size, moved, alone, frozenset(leave))
+    layers = tuple(sequence(program, plan, role.layers, value))
+    profiles = ModuleFetches(program, plan, value, layers).profiles if moved and by_module(plan) else {}
+    passing = _Passing(layers, counts, size, moved, alone, frozenset(leave), profiles)
     ends = [unit.name for unit in program.units if unit.name in ENDS]
     points: list[Point] = []
     if INPUT in ends:
@@ -48,8 +51,8 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline
     return Timeline(tuple(points), counts)
 
 
-def sequence(program: Program, plan: Plan, role: Role, value: Value) -> Iterator[str]:
-    """The unit of each layer of this device, from the input on."""
+def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) -> Iterator[str]:
+    """The unit of each layer of a device that holds so many of each group, from the input on."""
     if plan.model.bare:
         return
     groups = [group.name for group in plan.model.groups]
@@ -58,7 +61,7 @@ def sequence(program: Program, plan: Plan, role: Role, value: Value) -> Iterator
         if unit.name not in (*ENDS, UNIT):
             held[unit.group] += [unit.name] * int(value(unit.count))
     waiting = {group: iter(_in_turn(names, plan)) for group, names in held.items()}
-    left = dict(zip(groups, role.layers, strict=True))
+    left = dict(zip(groups, layers, strict=True))
     for index in order(plan.model):
         if left[groups[index]]:
             left[groups[index]] -= 1
@@ -91,6 +94,7 @@ class _Passing:
     moved: bool
     alone: tuple[str, ...] = ()  # ends that are sets of their own
     leave: frozenset[str] = frozenset()  # units whose activations move to the host and back while others run
+    profiles: Mapping[tuple[str, str, int], Profile] = field(default_factory=dict)  # where modules gather their own
 
     def end(self, phase: str, name: str) -> Point:
         """An end of the model runs, before all layers or after them."""
@@ -98,6 +102,7 @@ class _Passing:
         neighbour = self.sequence[0 if name == INPUT else -1] if self.moved and self.sequence else ""
         beside = Surroundings(before=neighbour) if over else Surroundings(after=neighbour)
         beside = replace(beside, moving=self.moving(self.sequence[-1:] if name != INPUT else ()))
+        beside = replace(beside, gathered=self.profiles.get((phase, name, -1)))
         visited = self.visited(phase)
         left = self.left(phase, name, visited, len(visited) if over else 0)
         return Point(f"{phase}/{name}", f"{phase}, {name}", phase, name, left, beside)
@@ -129,7 +134,9 @@ class _Passing:
         first, last = (INPUT, OUTPUT) if phase == FORWARD else (OUTPUT, INPUT)
         before = visited[start - 1] if start else first * (first in self.alone)
         after = visited[stop] if stop < len(visited) else last * (last in self.alone)
-        return visited[index], Surroundings(before, after, index - start, index + 1 == stop, moving)
+        layer = index if phase == FORWARD else len(visited) - 1 - index
+        gathered = self.profiles.get((phase, visited[index], layer))
+        return visited[index], Surroundings(before, after, index - start, index + 1 == stop, moving, gathered)
 
     def moving(self, near: Sequence[str]) -> str:
         """The neighbour of a layer, if there is one and its activations move meanwhile."""

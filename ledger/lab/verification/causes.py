@@ -23,7 +23,7 @@ SCALAR = 4
 WIDE = 4  # bytes of an fp32
 
 AFTER, OPTIMIZER = "after forward", "optimizer"
-OUTPUT, LOSS = "forward/output", "forward/loss"
+OUTPUT, LOSS, HEAD = "forward/output", "forward/loss", "backward/output"
 COUNTING = ("adam", "adamw", "adagrad")  # of torch.optim, those whose fused kernels read the step from the device
 
 
@@ -105,9 +105,11 @@ def _step_counts(at: Instant) -> int:
 def _positions(at: Instant) -> int:
     """A rotary embedding keeps two lists of frequencies; positions live as long as a checkpoint that was given them.
 
-    The judge of a sharded step hands them in from outside.
+    Of a layer's parts only attention is given any. The judge of a sharded step hands them in from outside.
     """
-    again = _rotated(at.plan.model) and at.plan.recompute.policy != "none"
+    recompute = at.plan.recompute
+    attention = recompute.policy != "components" or not {"core", "attention"}.isdisjoint(recompute.components)
+    again = _rotated(at.plan.model) and recompute.policy != "none" and attention
     given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
     positions = INDEX * at.length if (sharded(at.plan) or given) and not counted else 0
@@ -123,8 +125,13 @@ def _labels(at: Instant) -> int:
 
 
 def _scalars(at: Instant) -> int:
-    """The loss, its gradient, and while a loss in another dtype is computed the weight of its mean."""
-    precision = compute_precision(at.plan)
+    """The loss, its gradient, and while a loss in another dtype is computed the weight of its mean.
+
+    Of a loss in parts, that of each part until they are added up.
+    """
+    precision, kernels = compute_precision(at.plan), at.plan.kernels
+    if kernels.loss == "chunked" and at.moment == OUTPUT and not precision.autocast:
+        return SCALAR * (kernels.loss_chunks + 1)
     cast = precision.logits != (precision.compute if precision.autocast else precision.activations)
     if at.backward:
         return 2 * SCALAR
@@ -143,6 +150,24 @@ def _split_loss(at: Instant) -> int:
     view = INDEX if at.plan.run.micro_batch == 1 else 0  # the padded labels, of which those of one sequence are a view
     indices = (5 * INDEX + 1) * at.tokens + SCALAR + view
     return {LOSS: 2 * WIDE * at.tokens, "backward/loss": indices}.get(at.moment, 0)
+
+
+def _strided_parts(at: Instant) -> int:
+    """Of several sequences a part of each is no stretch of memory, so what reads it reads a copy.
+
+    The loss those of its labels, and in backward the products of the head that of its hidden states.
+    """
+    plan, precision = at.plan, compute_precision(at.plan)
+    if plan.kernels.loss != "chunked" or plan.run.micro_batch == 1 or precision.autocast:
+        return 0
+    part = at.tokens // plan.kernels.loss_chunks
+    hidden = int(part * plan.model.d_model * dtypes.size(precision.activations))
+    return {OUTPUT: INDEX * part, HEAD: hidden}.get(at.moment, 0)
+
+
+def _losses_of_tokens(at: Instant) -> int:
+    """Liger-Kernel's head with its loss writes the loss of each token, and sums them up after the last part."""
+    return WIDE * at.tokens if at.plan.kernels.loss == "fused_linear" and at.moment == OUTPUT else 0
 
 
 def _parts(at: Instant) -> int:
@@ -216,6 +241,8 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "labels padded and shifted": _labels,
     "scalars of the loss": _scalars,
     "rows of a split loss": _split_loss,
+    "parts of several sequences, which are copied": _strided_parts,
+    "the loss of each token": _losses_of_tokens,
     "gradients that DTensor puts together": _parts,
     "the last hidden state in fp32": _last_hidden,
     "the last hidden state, which a frozen head does not save": _hidden_unsaved,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ledger.books import compile_plan
@@ -34,17 +36,24 @@ def verdicts(plan: Plan, judge: FrameworkJudge, progress: Progress) -> Iterator[
         return
     compiled = compile_plan(plan)
     books = compile_roles(plan, roles(plan))
-    for place, book in enumerate(books):
-        stage = book.role.stages[0]
-        if len(books) > MOST_ROLES and 1 < place < len(books) - 1:
-            yield unchecked(f"parameters, saved, memory, comm/{book.role.name}", UNASKED)
-            continue
-        progress(f"{judge.title}: stage {stage} of {plan.parallelism.pipeline}")
-        figures = judge.judge(plan, stage)
-        origin = ORIGIN.format(title=judge.title, stage=stage)
-        suffix = f"/{book.role.name}" if len(books) > 1 else ""
-        for verdict in compared(compiled, book, figures, judge):
-            yield replace(verdict, account=f"{verdict.account}{suffix}", origin=origin)
+    left_out = {book.role.name for book in books[2:-1]} if len(books) > MOST_ROLES else set()
+    with ThreadPoolExecutor(os.cpu_count()) as waiting:  # each judge waits for a process of its own
+        asked = {
+            book.role.name: waiting.submit(judge.judge, plan, book.role.stages[0])
+            for book in books
+            if book.role.name not in left_out
+        }
+        for book in books:
+            stage = book.role.stages[0]
+            if book.role.name in left_out:
+                yield unchecked(f"parameters, saved, memory, comm/{book.role.name}", UNASKED)
+                continue
+            progress(f"{judge.title}: stage {stage} of {plan.parallelism.pipeline}")
+            figures = asked[book.role.name].result()
+            origin = ORIGIN.format(title=judge.title, stage=stage)
+            suffix = f"/{book.role.name}" if len(books) > 1 else ""
+            for verdict in compared(compiled, book, figures, judge):
+                yield replace(verdict, account=f"{verdict.account}{suffix}", origin=origin)
 
 
 def compared(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.deepspeed.flat_weights import OF_REPLICAS, PERSISTENT, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import OF_REPLICAS, FlatWeights, filled, flat_weights
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.model.schedule import micro_batches
@@ -20,7 +20,7 @@ def calls(plan: Plan, _: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, 
     """By figure, what DeepSpeed makes of the ledger's number of calls, `mine`."""
     flat = flat_weights(plan)
     if plan.parallelism.zero == 3:
-        return _small_weights(plan, flat)
+        return {}
     found = {REDUCED: KnownDifference("gradients move in buckets", _reductions(plan, flat) - mine.get(REDUCED, 0))}
     if plan.parallelism.zero:
         count, amount = mine.get(f"{GATHERED}.count", 0), mine.get(f"{GATHERED}.bytes", 0)
@@ -30,16 +30,6 @@ def calls(plan: Plan, _: CompiledRole, mine: Mapping[str, int]) -> Mapping[str, 
             f"{GATHERED}.bytes": KnownDifference("shares are stretches of all weights", whole - amount),
         }
     return found
-
-
-def _small_weights(plan: Plan, flat: FlatWeights) -> Mapping[str, KnownDifference]:
-    """What ZeRO 3 gathers once a step, weight by weight, as it is used whole (stage3.py, persistent_parameters)."""
-    small, why = [size for size in flat.sizes if size <= PERSISTENT], "small weights are gathered when they are updated"
-    amount = int(dtypes.size(trained_dtype(plan))) * sum(small)
-    return {
-        f"{GATHERED}.count": KnownDifference(why, len(small)),
-        f"{GATHERED}.bytes": KnownDifference(why, amount),
-    }
 
 
 def _reductions(plan: Plan, flat: FlatWeights) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.deepspeed.bucket_peaks import beyond_even_filling
-from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, PERSISTENT, FlatWeights, filled, flat_weights
+from ledger.lab.judges.deepspeed.flat_weights import BEFORE, OF_REPLICAS, FlatWeights, filled, flat_weights
 from ledger.lab.verification.causes import AFTER, INDEX, LOSS, OPTIMIZER, SCALAR, Instant, at_the_loss, frequencies
 from ledger.model import dtypes
 from ledger.model.schedule import Role, micro_batches
@@ -138,17 +138,6 @@ def _attention_result(at: FlatInstant) -> int:
     return at.stream if at.plan.model.learned_positions and at.in_forward_layers and not at.rebuilt else 0
 
 
-def _read_by_the_mlp(at: FlatInstant) -> int:
-    """Where nothing is saved inside a layer, the norm's result could go once gate and up have read it."""
-    return at.stream if at.rebuilt and at.in_forward_layers else 0
-
-
-def _rebuilt_result(at: FlatInstant) -> int:
-    """CheckpointFunction.backward has the rebuilt layer's result in a variable until it returns."""
-    reentrant = at.plan.stack.checkpoint == "reentrant"
-    return at.stream if at.rebuilt and reentrant and at.in_backward_layers else 0
-
-
 def _whole_gradients(at: FlatInstant) -> int:
     """A rank keeps the gradients of every weight that its stretch has a part of (copy_grads_in_partition).
 
@@ -168,12 +157,9 @@ def _norm(at: FlatInstant) -> int:
 
 
 def _persistent(at: FlatInstant) -> int:
-    """ZeRO 3: weights of no more than param_persistence_threshold elements are there whole, beside their shares.
-
-    The update lets go of them before it casts gradients, and gathers them anew.
-    """
-    small = (size for size in at.flat.sizes if size <= PERSISTENT)
-    return at.gradient * sum(small) if at.zero == 3 and at.moment != OPTIMIZER else 0
+    """ZeRO 3: whole between steps as well, where the ledger has what the update is without as not lasting."""
+    small = (size for size in at.flat.sizes if size <= at.plan.stack.persistent)
+    return at.gradient * sum(small) if at.zero == 3 and at.moment == STATIC else 0
 
 
 def _share_comes_last(at: FlatInstant) -> int:
@@ -249,8 +235,6 @@ CAUSES: Mapping[str, Callable[[FlatInstant], int]] = {
     "single numbers, which are not counted": _numbers,
     "the embedded tokens, which their caller's frame holds": _embedded,
     "the result of attention, which its caller's frame holds": _attention_result,
-    "what the MLP reads, which its caller's frame holds": _read_by_the_mlp,
-    "the rebuilt result of a layer, which its caller's frame holds": _rebuilt_result,
     "whole gradients of weights of which a rank has a part": _whole_gradients,
     "the norm of the largest part of a weight": _norm,
     "small weights, which are whole as well": _persistent,

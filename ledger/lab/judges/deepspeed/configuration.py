@@ -38,12 +38,20 @@ def _zero(plan: Plan) -> Fields:
     zero: Fields = {"stage": layout.zero, "overlap_comm": plan.stack.overlap.data == "backward"}
     if plan.stack.reduction_buffer:
         zero["reduce_bucket_size"] = plan.stack.reduction_buffer
+    if plan.stack.unshard == "modules":
+        zero |= {name: getattr(plan.stack, part) for part, name in GATHERED.items()}
     for part, name in HOSTED.items():
         if part in layout.offload:
             zero[name] = {"device": "cpu"}
     return zero
 
 
+GATHERED = {
+    "prefetch": "stage3_prefetch_bucket_size",
+    "live_parameters": "stage3_max_live_parameters",
+    "reuse_distance": "stage3_max_reuse_distance",
+    "persistent": "stage3_param_persistence_threshold",
+}
 HOSTED = {"optimizer": "offload_optimizer", "weights": "offload_param"}
 
 

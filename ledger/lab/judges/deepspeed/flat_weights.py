@@ -17,7 +17,6 @@ from ledger.spec.plan import Plan
 
 BEFORE, AFTER = -1, 1 << 30  # layers of what stands before the first, and after the last
 OF_REPLICAS = 500_000_000  # elements that replicas reduce together (engine.py, MEMORY_OPT_ALLREDUCE_SIZE)
-PERSISTENT = 100_000  # elements (deepspeed/runtime/zero/config.py, param_persistence_threshold)
 ALIGNED = 2  # elements of each rank's stretch (nccl_start_alignment_factor)
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -57,14 +58,15 @@ GROUPS: Sequence[tuple[str, str, Mapping[str, bool]]] = (
 def initialise(plan: Plan) -> dict[str, str]:
     """Makes the groups of this rank, and names their axes."""
     layout = plan.parallelism
-    parallel_state.initialize_model_parallel(
-        layout.tensor,
-        layout.pipeline,
-        layout.interleave if layout.interleave > 1 else None,
-        context_parallel_size=layout.context,
-        expert_model_parallel_size=layout.expert,
-        create_gloo_process_groups=False,
-    )
+    with own_groups_alone():
+        parallel_state.initialize_model_parallel(
+            layout.tensor,
+            layout.pipeline,
+            layout.interleave if layout.interleave > 1 else None,
+            context_parallel_size=layout.context,
+            expert_model_parallel_size=layout.expert,
+            create_gloo_process_groups=False,
+        )
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     axes: dict[str, str] = defaultdict(lambda: "other")
     for name, axis, options in GROUPS:
@@ -72,6 +74,30 @@ def initialise(plan: Plan) -> dict[str, str]:
         if group.size() > 1:
             axes[group.group_name] = axis
     return axes
+
+
+@contextmanager
+def own_groups_alone() -> Iterator[None]:
+    """Within, groups of other ranks are not made, which nobody asks for, and each cut of the world is listed once."""
+    make, cut = parallel_state.create_group, parallel_state.generate_masked_orthogonal_rank_groups
+    place = torch.distributed.get_rank()
+
+    def create_group(ranks: Sequence[int] | None = None, *args: Any, **kwargs: Any) -> Any:
+        others = ranks is not None and place not in ranks
+        return torch.distributed.GroupMember.NON_GROUP_MEMBER if others else make(ranks, *args, **kwargs)
+
+    @cache
+    def cut_once(size: int, degrees: tuple[int, ...], mask: tuple[bool, ...]) -> Any:
+        return cut(size, list(degrees), list(mask))
+
+    def rank_groups(world_size: int, parallel_size: Sequence[int], mask: Sequence[bool]) -> Any:
+        return [list(ranks) for ranks in cut_once(world_size, tuple(parallel_size), tuple(mask))]
+
+    stand_ins = {"create_group": create_group, "generate_masked_orthogonal_rank_groups": rank_groups}
+    with ExitStack() as patched:
+        for name, stand_in in stand_ins.items():
+            patched.enter_context(mock.patch.object(parallel_state, name, stand_in))
+        yield
 
 
 @contextmanager
@@ -221,8 +247,3 @@ def finalize(replicas: Sequence[Any], *_: Any, **__: Any) -> None:
 def passes(plan: Plan) -> int:
     """Micro-batches of a step."""
     return int(micro_batches(plan))
-
-
-def fewest_passes(plan: Plan) -> int:
-    """The shortest step that the schedule takes: interleaved, a round of all stages."""
-    return plan.parallelism.pipeline if plan.parallelism.interleave > 1 else 1

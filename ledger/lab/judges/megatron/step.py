@@ -44,7 +44,7 @@ def judge_rank(plan: Plan) -> RankFigures:
     arriving = plan.assumptions.expert_imbalance if plan.parallelism.expert > 1 else Fraction(1)
     with ranks.plain_random_numbers(), dealt_evenly(arriving):
         saved = stepper.saved()
-        stepper.step(ranks.fewest_passes(plan))  # makes the states of the optimizer, and what lasts
+        stepper.warm_up()
         step, agreements = stepper.step(ranks.passes(plan))
     return RankFigures(
         parameters=sum(parameter.numel() for parameter in rank.parameters),
@@ -77,6 +77,20 @@ class MeteredRank:
             storages = found.storages()
             del ends
         return storages
+
+    def warm_up(self) -> None:
+        """A micro-batch through every chunk and an update, which make the optimizer's states and what lasts.
+
+        The shortest step that an interleaved schedule takes is a round of all stages, which makes nothing else.
+        """
+        rank = self.rank
+        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues():
+            for index in range(len(rank.chunks)):
+                result = self._forward_alone(index)
+                torch.autograd.backward(result, torch.empty_like(result))
+                del result
+            ranks.finalize(rank.replicas)
+            rank.optimizer.step()
 
     def _forward_alone(self, index: int) -> Tensor:
         """The loss, or what goes to the next chunk."""
