@@ -10,7 +10,10 @@ import sympy
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.resources import stock
 from ledger.model.causes import Cause
-from ledger.model.operations import ZERO
+from ledger.model.dims import symbol
+from ledger.model.fsdp_units import ENDS
+from ledger.model.multi_token import UNIT
+from ledger.model.operations import ONE, ZERO
 from ledger.model.units import Unit
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -48,10 +51,14 @@ AliveCount = Callable[[Point], sympy.Expr]  # how many of a thing are alive at a
 
 @dataclass(frozen=True)
 class Timeline:
-    """The moments of a step in order; `counts` has the layers of each unit that this device holds."""
+    """The moments of a step in order; `counts` has the layers of each unit that this device holds.
+
+    `chunked`: they may lie in several chunks, which micro-batches pass one after the other.
+    """
 
     points: tuple[Point, ...]
     counts: Mapping[str, sympy.Expr]
+    chunked: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,10 +88,20 @@ class Timeline:
                 return ZERO
             left = point.left[unit.name]
             if point.phase == FORWARD:
-                return left
-            return self.counts[unit.name] - left - (1 if point.unit == unit.name else 0)
+                return left + self._elsewhere(unit, left)
+            later = self.counts[unit.name] - left - (1 if point.unit == unit.name else 0)
+            return later + self._elsewhere(unit, later)
 
         return waiting
+
+    def _elsewhere(self, unit: Unit, waiting: sympy.Expr) -> sympy.Expr:
+        """Near the ends of a model, layers of other chunks, in which as many micro-batches wait as ever.
+
+        A micro-batch comes to a chunk when the one before it has passed others (Narayanan et al. 2021, figure 4), so
+        that a device holds nearly as much while the first layers run as while the last ones do.
+        """
+        near = waiting.is_Integer and unit.name not in (*ENDS, UNIT)
+        return self.counts[unit.name] * (ONE - ONE / symbol("chunks")) if self.chunked and near else ZERO
 
     def through(self, unit: str) -> AliveCount:
         """Layers of a unit whose backward pass is over."""
