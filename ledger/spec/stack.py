@@ -336,6 +336,12 @@ class Stack:
         "With fused accumulation: whether autograd is given one tensor of each shape of weight in place of gradients, "
         "which is never freed (Transformer Engine's `get_dummy_wgrad`).",
     ] = False
+    latent_rotary: Annotated[
+        str,
+        Choice("joined", "in_place"),
+        "What a fused rotation of latent attention writes: heads put together of both parts, or queries in place, and "
+        "keys and values apart (Megatron-Core's `fused_mla_yarn_rope_apply`).",
+    ] = "joined"
     head_buffer: Annotated[
         bool,
         "Tensor parallelism with `sequence: regather`: the head's input is gathered into a buffer that lasts "
