@@ -14,6 +14,7 @@ from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles
+from ledger.model.tensors import REMEMBERED, Tensor
 from ledger.model.units import Builder, units
 from ledger.spec.kernel_classes import ATTENTION, MATMUL
 from ledger.spec.plan import Plan
@@ -88,10 +89,15 @@ def parameters_held(book: CompiledRole, size: int) -> int:
 def saved_layers(book: CompiledRole) -> Figures:
     """Bytes that a layer of each group of a role saves in one micro-batch, under the plan's recomputation."""
     return {
-        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if not is_standing(tensor)))
+        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if _is_saved(tensor)))
         for unit in book.program.units
         if unit.name not in ENDS
     }
+
+
+def _is_saved(tensor: Tensor) -> bool:
+    """Whether a layer saves a tensor of its own, though it may keep it until its next pass."""
+    return tensor.role == REMEMBERED or not is_standing(tensor)
 
 
 def moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
