@@ -212,11 +212,12 @@ def _fused_apart(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _softmax_in_place(tape: Tape, logits: Tensor, wanted: Tensor) -> Tensor:
-    """Logits in fp32, and their softmax, which becomes their gradient."""
+    """Logits in fp32, and their softmax, beside or over them, which becomes their gradient."""
     logits = tape.cast(logits, tape.precision.logits)
     _summed_over_vocabulary(tape, logits)
     result = tape.activation("cross_entropy/loss", (), "fp32")
-    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of="")
+    place = logits.storage if tape.stack.softmax_over_logits else ""
+    shares = replace(logits, name="cross_entropy/softmax", role="activation", view_of=place)
     kept = (shares, wanted)
     return tape.record(InPlaceSoftmax(result.name, CROSS_ENTROPY, (logits, wanted), (result, shares), kept, flops=8))
 

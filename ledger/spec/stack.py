@@ -318,6 +318,11 @@ class Stack:
         "Whether devices that split the vocabulary gather the logits before the loss (torchtitan's "
         "`disable_loss_parallel`), or take it of their own part (torch's `loss_parallel`, Megatron-LM).",
     ] = False
+    softmax_over_logits: Annotated[
+        bool,
+        "With `loss: softmax_in_place`: whether the softmax is written over the fp32 logits (Megatron-Core's "
+        "`VocabParallelCrossEntropy`), or stands beside them.",
+    ] = False
     shifted_logits: Annotated[
         bool,
         "Whether an eager loss takes a copy of the fp32 logits without the last position, while the model's output "

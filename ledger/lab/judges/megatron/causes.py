@@ -73,6 +73,26 @@ def _lists(at: RoleInstant) -> int:
     return WIDE * (at.rotated // 2) * lists + begins + parts
 
 
+def _joined_loss(at: RoleInstant) -> int:
+    """What a loss with joined sums has of a token beside its softmax, and saves: fused_cross_entropy.py.
+
+    A mask and the target within a part of the vocabulary wait for backward, the latter where the ledger has labels.
+    Forward has the largest logit, two sums and the loss as well, and labels; the mean over all is a single number.
+    Backward's frame holds the target and the gradient of the loss while that of the logits is made.
+    """
+    flying = at.moment == "after forward" or at.moment.endswith("/loss")
+    if at.plan.stack.loss_sums != "joined" or not at.role.last or not flying:
+        return 0
+    if at.forward:
+        return at.tokens * (1 + INDEX + 4 * WIDE) - WIDE
+    return at.tokens * (1 + (INDEX + WIDE) * (at.moment == "backward/loss"))
+
+
+def _workspace(at: RoleInstant) -> int:
+    """The judge's Transformer Engine has a workspace of its own size: cpp_extensions/gemm.py."""
+    return WORKSPACE - at.plan.stack.workspace
+
+
 def _loss(at: RoleInstant) -> int:
     """Beside what is gathered the loss has its own three statistics of a token, and the token's loss.
 
@@ -209,6 +229,7 @@ def _rebuilt_graphs(at: RoleInstant) -> int:
     return kept * _stream(at) if layers else 0
 
 
+WORKSPACE = 33_555_456  # bytes, since Hopper
 BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
@@ -217,6 +238,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "the table of rotations, which is kept": _tables,
     "frequencies of rotations, lengths and parts of sequences": _lists,
     "statistics of each token's loss": _loss,
+    "what a loss with joined sums has of each token": _joined_loss,
+    "the workspace of this Transformer Engine": _workspace,
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
     "the embedding's copy, sequence first": _embedding,
