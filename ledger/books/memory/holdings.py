@@ -171,9 +171,9 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
             flying = until_update(others)
             cause = Cause("", TOKENS, state="in_flight")
             yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
+        flying = line.flying(unit, others)
         if tensor.role == REMEMBERED:  # of this micro-batch it is what the layer keeps
-            cause = Cause(unit.name, tensor.name, state="in_flight")
-            amount, flying = tensor.bytes(), until_update(others)
+            cause, amount = Cause(unit.name, tensor.name, state="in_flight"), tensor.bytes()
             yield from posted(line, cause, category(tensor), amount, flying, "micro-batches in flight")
         if standing(tensor):
             continue
@@ -184,7 +184,6 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
             continue
         held, amount = category(tensor), tensor.bytes()
         yield from posted(line, Cause(unit.name, tensor.name), held, amount, line.saved(unit), why)
-        flying = until_update(others)
         cause = Cause(unit.name, tensor.name, state="in_flight")
         yield from posted(line, cause, held, amount, flying, "micro-batches in flight")
 

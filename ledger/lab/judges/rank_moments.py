@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ledger.lab.observed.step_moments import BACKWARD, StepMoments
+from ledger.lab.observed.step_moments import BACKWARD, FORWARD, StepMoments
 
 
 class RankMoments(StepMoments):
@@ -15,6 +15,11 @@ class RankMoments(StepMoments):
 
     Where several are rebuilt together, each comes again when its gradient does.
     """
+
+    def begin_forward(self, *, embeds: bool = True) -> None:
+        """A micro-batch begins, by the embedding or by the first layer of a chunk."""
+        self.phase = FORWARD
+        self.meter.enter(f"{FORWARD}/input" if embeds else "")
 
     def _layer_begins(self, index: int, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.phase == BACKWARD:

@@ -132,9 +132,9 @@ class MeteredRank:
         """Within, the moments know which pass of the schedule runs."""
         forward, backward = schedules.forward_step, schedules.backward_step
 
-        def forward_step(*args: Any, **kwargs: Any) -> Any:
-            moments.begin_forward()
-            result = forward(*args, **kwargs)
+        def forward_step(step: Any, iterator: Any, replica: Any, *args: Any, **kwargs: Any) -> Any:
+            moments.begin_forward(embeds=replica.module.module.pre_process)
+            result = forward(step, iterator, replica, *args, **kwargs)
             self.after = self.meter.allocated
             return result
 
