@@ -139,7 +139,8 @@ def restored(tape: Tape, rows: Tensor, index: Tensor, x: Tensor) -> Tensor:
 
 def _by_expert(tape: Tape, arrived: Rows) -> Rows:
     """Rows arrive device by device, and are sorted by the experts of this one."""
-    rows, scores = (replace(t, name=f"{_plain(t.name)}.grouped", view_of="") for t in arrived.both)
+    names = "mlp/rows.grouped", "mlp/row_weights.grouped"
+    rows, scores = (replace(t, name=name, view_of="") for name, t in zip(names, arrived.both, strict=True))
     return _moved(tape, rows.name, arrived.both, (rows, scores), _chunk_map(tape, "mlp/grouped.map", arrived.rows))
 
 
@@ -151,10 +152,6 @@ def _by_device(tape: Tape, rows: Tensor) -> Tensor:
 def _is_alone(tape: Tape, spec: MLP) -> bool:
     """Whether each device holds one expert of a layer, so that nothing is to be sorted."""
     return tape.layout.expert_degree == spec.experts
-
-
-def _plain(name: str) -> str:
-    return name.split(".", maxsplit=1)[0]
 
 
 def _chunk_map(tape: Tape, name: str, rows: Tensor) -> Tensor:
