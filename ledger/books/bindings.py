@@ -66,6 +66,15 @@ def _rows(plan: Plan, role: Role) -> Iterator[tuple[sympy.Symbol, Exact, str, st
             yield own_dim(name, suffix).symbol, size, name, f"model.layers.{group.name}.mlp.dims.{name}"
 
 
+def model_sizes(model: Model) -> dict[sympy.Symbol, Exact]:
+    """The symbols of a model's own sizes, which are the same whatever its layout is."""
+    found = {symbol(name): value for name, value in _model_sizes(model).items()}
+    for group in model.groups:
+        suffix = group.name if len(model.groups) > 1 else ""
+        found |= {symbol(name, suffix): value for name, value in _layer_sizes(group).items()}
+    return found
+
+
 def _parts(plan: Plan) -> dict[str, Exact]:
     """Where the loss goes part by part, how many parts there are."""
     if plan.kernels.loss not in CHUNKED_LOSSES:

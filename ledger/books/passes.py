@@ -125,12 +125,12 @@ class StageTime:
         everything: dict[str, Amount] = defaultdict(float)
         for name in (RECURRING, LATE):
             for (moved,), seconds in among(self.sums, name).items():
-                everything[moved] += seconds
+                everything[moved] = everything[moved] + seconds
         shown: dict[str, Amount] = defaultdict(float, self.once)
-        shown["pipeline"] += self.count * self.sends
+        shown["pipeline"] = shown["pipeline"] + self.count * self.sends
         for unit_pass in self.passes.values():
-            for kind, seconds in unit_pass.shown.items():
-                shown[kind] += self.count * seconds
+            for kind, seconds in unit_pass.shown.items():  # not in place: of a search they are arrays of others
+                shown[kind] = shown[kind] + self.count * seconds
         return {kind: minimum(1.0, share(shown[kind], seconds)) for kind, seconds in everything.items()}
 
 

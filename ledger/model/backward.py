@@ -11,6 +11,7 @@ from ledger.model.collectives import Collective, collective
 from ledger.model.contraction import Contraction
 from ledger.model.elementwise import Pointwise
 from ledger.model.operations import ONE, Operation, differentiable
+from ledger.model.projections import is_joined
 from ledger.model.quantised import Quantise
 from ledger.model.tensors import Tensor
 from ledger.spec.kernel_classes import ELEMENTWISE
@@ -34,7 +35,7 @@ def backward(forward: Sequence[Operation], *, joined: Collection[str] = ()) -> t
         new = (step for step in operation.gradients() if not (isinstance(step, Quantise) and _made(step, written)))
         steps = tuple(replace(step, times=operation.times) for step in new)
         if (
-            operation.block in joined
+            is_joined(operation, joined)
             and isinstance(operation, Contraction)
             and operation.learned()[1].role in ("weight", "cast")
         ):

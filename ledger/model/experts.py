@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from ledger.model import dispatch, moves
+from ledger.model import dispatch, moves, routing, row_maps
 from ledger.model.dims import Dim, listed
 from ledger.model.elementwise import Addition, Pointwise
 from ledger.model.gated_experts import TWO, activated, shared, weighed
@@ -31,6 +31,8 @@ PROJECTIONS = {"gate_up": ("d_model", "two d_ff"), "down": ("d_ff", "d_model")}
 
 def experts(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
     """Every token through its `top_k` experts and through the shared ones; x and result (batch seq d_model)."""
+    if tape.routes_own:
+        return _mapped(tape, x, spec)
     axis = tape.layout.splits.get("d_ff")
     if axis:
         x = moves.used_by_all(tape, x, axis)
@@ -84,21 +86,39 @@ def _grouped(tape: Tape, x: Tensor, chosen: Routed, spec: MLP) -> Tensor:
     return tape.cast(dispatch.summed(tape, result, spec), x.dtype)
 
 
-def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor], spec: MLP) -> Tensor:
-    """Rows (experts slots ...) times the matrices of their experts; biases are copied row by row and added in place."""
+def _mapped(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    """Rows moved by maps, and shared experts before them, as Megatron-Core runs them (moe/moe_layer.py, forward)."""
+    always = shared(tape, x, spec, partial=False) if spec.shared else None
+    chosen = routing.mapped(tape.inside("router"), x, spec)
+    inner = tape.inside("experts")
+    scores, used = row_maps.score_map(inner, chosen.weights, chosen.index)
+    index = row_maps.row_map(inner, used)
+    mine = row_maps.taken(inner, x, scores, index, spec)
+    arrived = row_maps.sent(inner, mine, spec)
+    joint = _group_product(inner, "gate_up", arrived.rows, None, spec)
+    active = activated(inner, joint, spec, arrived.scores)
+    out = _group_product(inner, "down", active, None, spec)
+    result = row_maps.restored(inner, row_maps.returned(inner, out, mine.rows, spec), index, x)
+    return tape.pointwise("mlp/both", result, always, add=True) if always else result
+
+
+def _group_product(tape: Tape, name: str, rows: Tensor, index: tuple[Tensor, Tensor] | None, spec: MLP) -> Tensor:
+    """Rows (experts slots ...) times the matrices of their experts; biases are copied row by row and added in place.
+
+    `index`: the expert of each row and where experts end, where the device has them as tensors.
+    """
     before, after = PROJECTIONS[name]
-    owner, offsets = index
     result = tape.contract(
         Module("mlp", name),
         f"experts slots {before}, experts {after} {before} -> experts slots {after}",
         rows,
         _weight(tape, name),
         density=dispatch.needed(tape, spec),
-        saving=[offsets],
+        saving=index[1:] if index else (),
         grouped=True,
         partial=True,
     )
-    return _biased(tape, name, result, owner) if spec.bias else result
+    return _biased(tape, name, result, index[0]) if spec.bias and index else result
 
 
 def _biased(tape: Tape, name: str, result: Tensor, owner: Tensor) -> Tensor:

@@ -64,18 +64,21 @@ def _shared_product(tape: Tape, gate: Tensor, up: Tensor, spec: MLP) -> Tensor:
     return tape.pointwise("mlp/shared_product", active, up, saves=[active, up])
 
 
-def shared(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
-    """The experts that every token uses: one gated MLP, and its learned gate where there is one."""
+def shared(tape: Tape, x: Tensor, spec: MLP, *, partial: bool = True) -> Tensor:
+    """The experts that every token uses: one gated MLP, and its learned gate where there is one.
+
+    `partial`: who calls shares `x` and sums the result.
+    """
     tape = tape.inside(SHARED)
 
     def into(name: str) -> Tensor:
         einsum = "batch seq d_model, shared_d_ff d_model -> batch seq shared_d_ff"
-        return tape.linear(Module("mlp", f"shared_{name}"), einsum, x, partial=True)
+        return tape.linear(Module("mlp", f"shared_{name}"), einsum, x, partial=partial)
 
     gate, up = into("gate"), into("up")
     product = _shared_product(tape.inside("activation"), gate, up, spec)
     einsum = "batch seq shared_d_ff, d_model shared_d_ff -> batch seq d_model"
-    out = tape.linear(Module("mlp", "shared_down"), einsum, product, partial=True)
+    out = tape.linear(Module("mlp", "shared_down"), einsum, product, partial=partial)
     if not (spec.shared and spec.shared.gated):
         return out
     axis = tape.layout.splits.get("d_ff")

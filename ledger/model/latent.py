@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ledger.model import moves
 from ledger.model.context import mixed
 from ledger.model.dims import Dim
+from ledger.model.elementwise import Pointwise
 from ledger.model.modules import Module
 from ledger.model.norms import norm
+from ledger.model.operations import Operation, differentiable, handed_on
 from ledger.model.rotary import turned
 from ledger.model.tape import Tape
-from ledger.model.tensors import Tensor
-from ledger.spec.kernel_classes import COPY
+from ledger.model.tensors import BUFFER, Tensor
+from ledger.spec.kernel_classes import COPY, ROTARY
 from ledger.spec.plan import Attention, Norm
 
 # From the latents to queries, keys and values: what Megatron-Core's `mla_up_proj` rebuilds (multi_latent_attention.py,
@@ -41,6 +43,9 @@ def _query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     wide = (Dim("head_dim", nope.symbol + rope.symbol),)
     einsum = f"batch seq {source}, heads head_dim {source} -> batch seq heads head_dim"
     query = up.linear(Module("attention", "q"), einsum, x, lead=2, sizes=wide)
+    if _in_place(tape):
+        result = replace(query, name="attention/rotary_q", view_of=query.storage)
+        return up.record(RotatedHeads(result.name, ROTARY, (query, *_own_tables(tape)), (result,), flops=3))
     straight, turning = up.taken(
         query,
         {
@@ -57,6 +62,8 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     both = Dim("kv_latent", kv_rank.symbol + rope.symbol)
     einsum = "batch seq d_model, kv_latent d_model -> batch seq kv_latent"
     joint = tape.linear(Module("attention", "kv_latent"), einsum, x, bias=spec.qkv_bias, sizes=(both,))
+    if _in_place(tape):
+        return _turned_pair(tape, joint, norms)
     narrow, turning = tape.taken(
         joint,
         {
@@ -82,3 +89,71 @@ def _key_and_value(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> tuple
     for axis in [axis for dim, axis in pair.split if dim == "heads"]:
         turning = moves.used_by_all(up, turning, axis)
     return up.pointwise("attention/k", key, turning, like=like, dtype=key.dtype, kernel=COPY), value
+
+
+def _in_place(tape: Tape) -> bool:
+    """Whether one kernel rotates queries in place, and one makes keys and values of what they are projected to."""
+    return tape.kernels.rotary == "fused" and tape.stack.latent_rotary == "in_place"
+
+
+def _own_tables(tape: Tape) -> tuple[Tensor, ...]:
+    """Cosines, sines, and the angles in fp32, of which each layer keeps its own.
+
+    megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py, get_cached_cos_sin and get_emb: an embedding is
+    made by each attention module.
+    """
+    dims, names = tape.dims("seq rope_head_dim"), ("cos", "sin", "angles")
+    own = tape.precision.activations
+    return tuple(
+        Tensor(f"attention/rotary_{name}", dims, dtype, BUFFER)
+        for name, dtype in zip(names, (own, own, "fp32"), strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class RotatedHeads(Pointwise):
+    """A rotation of a part of each head in place, forward and backward, which reads tables alone."""
+
+    def shared(self) -> tuple[tuple[str, str], ...]:
+        """The gradient is rotated where it is."""
+        return handed_on(self, self.inputs[0])
+
+
+@dataclass(frozen=True)
+class KeysAndValues(Pointwise):
+    """Keys and values of what both are projected to and of the rotated part, which all heads share."""
+
+    def gradients(self) -> tuple[Operation, ...]:
+        """One kernel, of both gradients."""
+        upstream = tuple(tensor.gradient for tensor in self.outputs)
+        wanted = tuple(tensor.gradient for tensor in self.inputs if differentiable(tensor))
+        return (Pointwise(f"{self.name}.gradient", ROTARY, upstream, wanted, flops=3),)
+
+
+def _turned_pair(tape: Tape, joint: Tensor, norms: Norm) -> tuple[Tensor, Tensor]:
+    """The same, as megatron/core/fusions/fused_mla_yarn_rope_apply.py rotates it (fused_apply_mla_rope_for_kv).
+
+    The norm reads a copy of the latent without the rotated part (transformer_engine/pytorch/module/base.py,
+    prepare_forward: `inp.contiguous()`).
+    """
+    up = tape.inside(EXPANDED)
+    nope, rope, wide = tape.dims("nope_head_dim rope_head_dim v_head_dim")
+    narrow, turning = tape.taken(
+        joint,
+        {
+            "attention/kv_latent.straight": tape.dims("batch seq kv_rank"),
+            "attention/kv_latent.turning": tape.dims("batch seq rope_head_dim"),
+        },
+    )
+    narrow = up.pointwise("attention/kv_latent.copy", narrow, kernel=COPY, add=True)
+    narrow = norm(up, Module("attention", "kv_latent_norm"), narrow, norms, "kv_rank")
+    for axis in [axis for _, axis in joint.split if axis == tape.layout.splits.get("heads")]:
+        turning = moves.used_by_all(tape, turning, axis)
+    expanded = Dim("key_value", nope.symbol + wide.symbol)
+    einsum = "batch seq kv_rank, heads key_value kv_rank -> batch seq heads key_value"
+    pair = up.linear(Module("attention", "kv"), einsum, narrow, lead=2, sizes=(expanded,))
+    together, heads = Dim("head_dim", nope.symbol + rope.symbol), pair.dims[:-1]
+    key = up.activation("attention/k", (*heads, together), pair.dtype, pair.split)
+    value = up.activation("attention/v", (*heads, wide), pair.dtype, pair.split)
+    up.record(KeysAndValues(key.name, ROTARY, (pair, turning, *_own_tables(tape)), (key, value), flops=3))
+    return key, value

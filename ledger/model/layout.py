@@ -19,7 +19,8 @@ class Layout:
 
     `regather`: backward gathers a held input again instead of keeping the gathered one. `exchange`: how attention sees
     a sequence that is cut; `balanced`: whether a causal mask leaves all its devices the same work. `crowded`: where
-    experts are split over devices, one of these gets more tokens than the average.
+    experts are split over devices, one of these gets more tokens than the average. `expert_degree`: over how many
+    devices, of which nothing is asked but whether each holds one expert.
     """
 
     splits: Mapping[str, str]
@@ -28,6 +29,7 @@ class Layout:
     exchange: str = "all_gather"
     balanced: bool = True
     crowded: bool = False
+    expert_degree: int = 1
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -74,4 +76,5 @@ def layout(parallelism: Parallelism) -> Layout:
         regather=parallel and parallelism.sequence == "regather",
         exchange=parallelism.context_exchange,
         balanced=parallelism.context_balance == "zigzag",
+        expert_degree=parallelism.expert,
     )

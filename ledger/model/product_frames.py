@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ledger.model.causes import Purpose
 from ledger.model.collectives import Collective
-from ledger.model.contraction import Contraction
+from ledger.model.contraction import Contraction, Grouped
 from ledger.model.held_inputs import Held
 from ledger.model.operations import Operation
 from ledger.model.projections import is_projection, matrix
@@ -45,12 +45,14 @@ def held_by_products(forward: Sequence[Operation], backward: Sequence[Operation]
 def _held_in_forward(forward: Sequence[Operation]) -> Iterator[tuple[str, frozenset[str]]]:
     """What a product reads, and its quantised copy, are there until its result is, put together over its devices.
 
-    So are the share that it gathers, and the statistics of the norm before it.
+    So are the share that it gathers, and the statistics of the norm before it. Products of experts put nothing together
+    (transformer_engine/pytorch/module/grouped_linear.py).
     """
     made = {tensor.storage: op for op in forward for tensor in op.outputs}
     moved = {op.inputs[0].storage for op in forward if isinstance(op, Collective) and not op.output.view_of}
     for product in filter(is_projection, forward):
-        until = product.output if product.output.storage in moved else product.inputs[0]
+        joins = product.output.storage in moved and not isinstance(product, Grouped)
+        until = product.output if joins else product.inputs[0]
         for tensor in _read_by(product, made):
             yield tensor.storage, frozenset({until.storage})
 

@@ -10,6 +10,9 @@ from ledger.model.quantised import PASSING, STAYING
 
 # `projections` of a stack -> the parts of a layer in which what multiplies one input is one matrix.
 JOINED: Mapping[str, tuple[str, ...]] = {"apart": (), "attention": ("attention",), "joined": ("attention", "mlp")}
+# Products that have a matrix of their own whatever else reads their input: those into latents (Megatron-Core's
+# linear_q_down_proj and linear_kv_down_proj, as in transformers), and that into scores of experts.
+ALONE = ("attention/q_latent", "attention/kv_latent", "mlp/router")
 
 
 def is_projection(operation: Operation) -> bool:
@@ -19,4 +22,9 @@ def is_projection(operation: Operation) -> bool:
 
 def matrix(operation: Operation, joined: Collection[str]) -> str:
     """What names the matrix that a projection multiplies by: its input where all weights that read it are one."""
-    return operation.inputs[0].storage if operation.block in joined else operation.name
+    return operation.inputs[0].storage if is_joined(operation, joined) else operation.name
+
+
+def is_joined(operation: Operation, joined: Collection[str]) -> bool:
+    """Whether a projection is of one matrix with those that read the same input."""
+    return operation.block in joined and operation.name not in ALONE

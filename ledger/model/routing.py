@@ -14,6 +14,7 @@ from ledger.spec.kernel_classes import ELEMENTWISE, REDUCTION, SOFTMAX
 from ledger.spec.plan import MLP, Router
 
 CHOSEN = "batch seq top_k"
+ROUTER = Module("mlp", "router")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,14 @@ class Routed:
     weights: Tensor
 
 
+def is_of_router(tensor: Tensor) -> bool:
+    """Whether it is a weight of the router, or its gradient.
+
+    No module of Megatron-Core's multiplies by it, so that no product adds to its gradient (moe/router.py, gating).
+    """
+    return tensor.parameter is not None and tensor.parameter.module == ROUTER
+
+
 def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
     """The experts of every token of x (batch seq d_model), chosen as the model's router does."""
     logits = _logits(tape, x, spec.router)
@@ -35,12 +44,34 @@ def routed(tape: Tape, x: Tensor, spec: MLP) -> Routed:
     return replace(chosen, weights=tape.cast(weights, logits.dtype) if spec.router.weights == "input" else weights)
 
 
+def mapped(tape: Tape, x: Tensor, spec: MLP) -> Routed:
+    """The same as Megatron-Core computes it: scores have the dtype of the logits, and add up where they are chosen.
+
+    megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function: scores that are normalised are a
+    softmax of the chosen logits.
+    """
+    logits = _logits(tape, x, spec.router)
+    if spec.router.scores == "sigmoid":
+        return _divided(tape, _sigmoid(tape, logits, spec))
+    if spec.router.scores == "softmax" and not spec.router.normalize:
+        return _softmax(tape, logits, spec, logits.dtype)
+    chosen = _softmax_of_chosen(tape, logits, spec, "fp32")
+    return replace(chosen, weights=tape.cast(chosen.weights, logits.dtype))
+
+
+def _divided(tape: Tape, chosen: Routed) -> Routed:
+    """Scores divided by their sum."""
+    total = tape.pointwise("mlp/weights.sum", chosen.weights, dims=chosen.weights.dims[:2], kernel=REDUCTION)
+    shares = tape.pointwise("mlp/weights.divide", chosen.weights, total, saves=[chosen.weights, total])
+    return replace(chosen, weights=shares)
+
+
 def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
     """One number for each expert. A router in fp32 casts input and weight, which autocast casts back.
 
     A fused one reads them as they are (Megatron-Core, moe_utils.py, `RouterGatingLinearFunction`).
     """
-    module = Module("mlp", "router")
+    module = ROUTER
     weight = _everywhere(tape, tape.weight(module, "routes d_model"))
     bias = _everywhere(tape, tape.weight(Parameter(module, BIAS), "routes")) if router.bias else None
     wide = router.dtype == "fp32" and not tape.precision.autocast
@@ -51,25 +82,29 @@ def _logits(tape: Tape, x: Tensor, router: Router) -> Tensor:
 
 
 def _everywhere(tape: Tape, weight: Tensor) -> Tensor:
-    """Where experts are cut within, each device weighs parts of results: the gradient is a sum over them."""
+    """Where experts are cut within, each device weighs parts of results: the gradient is a sum over them.
+
+    Where rows are moved by maps, each routes tokens of its own.
+    """
     axis = tape.layout.splits.get("d_ff")
-    return moves.used_by_all(tape, weight, axis) if axis else weight
+    return moves.used_by_all(tape, weight, axis) if axis and not tape.routes_own else weight
 
 
 # --- scores, each as the real code orders them ----------------------------------------------------
 
 
-def _softmax(tape: Tape, logits: Tensor, spec: MLP) -> Routed:
+def _softmax(tape: Tape, logits: Tensor, spec: MLP, dtype: str = "") -> Routed:
     scores = tape.pointwise("mlp/scores", logits, dtype="fp32", kernel=SOFTMAX, flops=5, saves=["out"])
+    scores = tape.cast(scores, dtype) if dtype else scores
     if spec.router.groups > 1:
         best = _best_groups(tape, scores)
         scores = tape.pointwise("mlp/masked", scores, best, dtype=scores.dtype, saves=[best])
     return _largest(tape, scores)
 
 
-def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP) -> Routed:
+def _softmax_of_chosen(tape: Tape, logits: Tensor, _: MLP, dtype: str = "") -> Routed:
     chosen = _largest(tape, logits)
-    weights = tape.pointwise("mlp/scores", chosen.weights, kernel=SOFTMAX, flops=5, saves=["out"])
+    weights = tape.pointwise("mlp/scores", chosen.weights, dtype=dtype, kernel=SOFTMAX, flops=5, saves=["out"])
     return replace(chosen, weights=weights)
 
 
@@ -133,4 +168,5 @@ def _detached(scores: Tensor) -> Tensor:
 
 
 def _index(tape: Tape) -> Tensor:
-    return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", tape.layout.inputs)
+    split = tape.layout.stream if tape.routes_own else tape.layout.inputs
+    return Tensor("mlp/top_k.index", tape.dims(CHOSEN), "int64", "index", split)

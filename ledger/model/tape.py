@@ -132,6 +132,17 @@ class Tape:
         """Whether the sequence is cut over the devices that share a layer, as DTensor does it: gathered once."""
         return self.dtensor and self.layout.cuts_sequence and not self.layout.regather
 
+    @property
+    def routes_own(self) -> bool:
+        """Whether each device sends rows of its own part of the sequence to experts, by maps of all experts.
+
+        Of experts that devices share no device sees a token of another's part, so the sequence is cut over them.
+        """
+        axis = self.layout.splits.get("d_ff")
+        apart = not axis or any(name == axis for _, name in self.layout.stream)
+        grouped = self.kernels.experts == "grouped_mm" and self.kernels.weighing == "activation"
+        return self.stack.expert_rows == "mapped" and grouped and apart
+
     # --- dtypes ---
 
     @property

@@ -25,6 +25,8 @@ from ledger.model.product_frames import held_by_products, scattered_first
 from ledger.model.projections import JOINED
 from ledger.model.quantised import replaced
 from ledger.model.recompute import POLICIES, Kept, discarded, read
+from ledger.model.routing import is_of_router
+from ledger.model.row_maps import held_rows
 from ledger.model.schedule import Role
 from ledger.model.storing import stored
 from ledger.model.tape import Tape
@@ -126,6 +128,7 @@ class Builder:
         held = held_inputs(operations) if self.stack.held_inputs else ()
         if self.stack.product_frames:
             held += held_by_products(operations, steps, JOINED[self.stack.projections])
+        held += held_rows(operations)
         return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -133,7 +136,7 @@ class Builder:
         names = {gradient.name for gradient in gradients}
 
         def placed(step: Operation) -> Operation:
-            if step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names:
+            if step.purpose is Purpose.WEIGHT_GRADIENT and step.output.name in names and not is_of_router(step.output):
                 return replace(step, adds_to=self.adds_to)
             if step.purpose is Purpose.GRADIENT_SUM and self.summed_in:
                 inputs, outputs = (

@@ -8,7 +8,7 @@ the compiler's own rules and evaluated over grids of sizes; here they are gather
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -22,7 +22,7 @@ from ledger.search.shapes import Kind, Shape
 from ledger.search.space import Space
 from ledger.search.stacks import Stack
 from ledger.search.tiles import TILE
-from ledger.search.variants import Layers, Sharded, Variant
+from ledger.search.variants import Layers, Sharded, Variant, lone
 from ledger.search.world import World, world
 
 CELLS = 1 << 15  # of a stack: what is known of them is held at once
@@ -85,11 +85,19 @@ def _variants(shared: World, piece: Piece) -> Iterator[Variant]:
     for way, both in product(_ways(values, piece), ways):
         for layers in _layers(values, piece):
             cells = shared.cells(piece.cut, way, layers, both)
-            for several in (False, True):
-                chosen = cells["several"] == several
+            for (alone, at_once), several in product(_alone(shared, cells), (False, True)):
+                chosen = at_once & (cells["several"] == several)
                 if chosen.any():
                     own = {axis: column[chosen] for axis, column in cells.items() if axis != "several"}
-                    yield Variant(shared, way, layers, several, both, own)
+                    yield Variant(shared, way, replace(layers, alone=alone), several, both, own)
+
+
+def _alone(shared: World, cells: Mapping[str, Array]) -> Iterator[tuple[int, Array]]:
+    """Degrees at which devices hold one expert each, with the cells that have them; last, 0 and all others."""
+    degrees = np.array(shared.lists["expert"])[cells["expert"]]
+    sizes = lone(shared.plan)
+    yield from ((size, degrees == size) for size in sizes)
+    yield 0, ~np.isin(degrees, sizes)
 
 
 def _ways(values: Mapping[str, Sequence[Any]], piece: Piece) -> Iterator[Sharded]:

@@ -145,7 +145,7 @@ class Lines:
             single = replace(role, in_flight=1, waiting=0, flying=())
             mine = held_units(self.units, self.plan, single) if trains_all(self.plan) else None
             found = program(self.plan, single, mine)
-            line = timeline(found, self.plan, single, exact(bindings(self.plan, single)))
+            line = timeline(found, self.plan, single, exact(bindings(self.plan, single)), chunked=True)
             self.of_role[key] = self.known.setdefault(_signature(line, role), line)
         return self.of_role[key]
 

@@ -70,7 +70,10 @@ class Sharded:
 
 @dataclass(frozen=True)
 class Layers:
-    """A choice of what cuts the layers, which of the axes of a tile are used, and what is rebuilt."""
+    """A choice of what cuts the layers, which of the axes of a tile are used, and what is rebuilt.
+
+    `alone`: experts that lie on as many devices, one each, of which stacks write other operations; 0: of no layer.
+    """
 
     tensor: bool
     context: bool
@@ -78,6 +81,7 @@ class Layers:
     sequence: str
     exchange: str | None
     recompute: Any
+    alone: int = 0
 
     @property
     def layout(self) -> Layout:
@@ -90,6 +94,12 @@ class Layers:
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+def lone(plan: Plan) -> tuple[int, ...]:
+    """Degrees at which each device holds one expert of a layer, where its stack then moves rows otherwise."""
+    found = {group.mlp.experts for group in plan.model.groups if group.mlp.experts > 1}
+    return tuple(sorted(found)) if plan.stack.expert_rows == "mapped" else ()
 
 
 class Variant:
@@ -117,11 +127,16 @@ class Variant:
     def _plan(self) -> Plan:
         lists, layers = self.world.lists, self.layers
         used = {"tensor": layers.tensor, "context": layers.context, "expert": layers.expert}
+        degrees = {axis: max(lists[axis]) if used[axis] else 1 for axis in TILE[:3]}
+        if layers.expert:
+            degrees["expert"] = layers.alone or max(
+                size for size in lists["expert"] if size not in lone(self.world.plan)
+            )
         layout = {
             **dict.fromkeys(LAYOUT),
             **layers.layout,
             **self.way.layout,
-            **{f"parallelism.{axis}": max(lists[axis]) if used[axis] else 1 for axis in TILE[:3]},
+            **{f"parallelism.{axis}": degree for axis, degree in degrees.items()},
             "parallelism.pipeline": max(lists["pipeline"]),
             "parallelism.interleave": 1,
             "parallelism.replicate": 1,

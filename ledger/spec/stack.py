@@ -83,6 +83,12 @@ class Stack:
         quantity("B", zero=True),
         "What its matmuls keep for themselves as a tensor (Transformer Engine's workspace of cuBLAS).",
     ] = 0
+    streams: Annotated[
+        int,
+        At("allocator.streams"),
+        Integer(0, 1000),
+        "Streams that products of many experts run on, each with such a workspace of its own.",
+    ] = 0
     fragmentation: Annotated[
         float, At("allocator.fragmentation"), RATIO, "Reserved over allocated memory, at least 1."
     ] = 1.0
@@ -164,6 +170,19 @@ class Stack:
         "With fused accumulation: whether autograd is given one tensor of each shape of weight in place of gradients, "
         "which is never freed (Transformer Engine's `get_dummy_wgrad`).",
     ] = False
+    expert_rows: Annotated[
+        str,
+        Choice("sorted", "mapped"),
+        "How rows of tokens reach their experts: sorted by indices of rows (transformers, torchtitan), or moved by "
+        "maps of all tokens and experts, each device those of its own part of the sequence (Megatron-Core's all-to-all "
+        "dispatcher with Transformer Engine's permutation, `moe_permute_fusion`).",
+    ] = "sorted"
+    latent_rotary: Annotated[
+        str,
+        Choice("joined", "in_place"),
+        "What a fused rotation of latent attention writes: heads put together of both parts, or queries in place, and "
+        "keys and values apart (Megatron-Core's `fused_mla_yarn_rope_apply`).",
+    ] = "joined"
     head_buffer: Annotated[
         bool,
         "Tensor parallelism with `sequence: regather`: the head's input is gathered into a buffer that lasts "

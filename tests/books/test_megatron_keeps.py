@@ -10,7 +10,11 @@ import pytest
 import yaml
 
 from ledger.books import prices
+from ledger.books.compiled_roles import compile_roles
+from ledger.books.entries import Lifetime
+from ledger.books.memory.passing import standing
 from ledger.books.results import Compiled, KernelTime
+from ledger.model.schedule import roles
 from ledger.spec.kernel_classes import kernel_class
 from ledger.spec.library import default_library
 from ledger.spec.load import load_accelerator
@@ -97,6 +101,51 @@ def test_shapes_are_ordered() -> None:
     plain = {**KERNELS, "activation": "fused"}
     one = compiled({"accumulation": "fused", "dummy_gradients": True}, model=model, kernels=plain)
     assert list(stocks(one, ".dummy").values()).count(2 * D * F // TP) == 2
+
+
+# --- losses, latents, chunks ---------------------------------------------------------------------
+
+
+ROTATIONS = ("joined", "in_place")
+
+
+def saved(one: Compiled) -> int:
+    """Bytes that a layer saves on a device."""
+    book = compile_roles(one.plan, roles(one.plan))[0]
+    (layer,) = (unit for unit in book.program.units if unit.name == "decoder")
+    return int(sum(book.value(tensor.bytes()) for tensor in layer.kept.saved if not standing(tensor)))
+
+
+def test_latent_heads_rotated_in_place_keep_no_parts_of_keys_beside_them() -> None:
+    """Values alone are saved where they were beside parts of keys, and the latent without what is rotated."""
+    alone: plans.Mapped = {"model": plans.LATENT, "cluster": {"base": "h100-400g", "devices": 1, "devices_per_node": 1}}
+    run = {"seq_len": S, "micro_batch": B, "global_batch": B}
+    kernels = {**KERNELS, "attention": "cudnn"}  # needs no values as wide as queries
+    parts = {**alone, "parallelism": {}, "run": run, "kernels": kernels}
+    joined, apart = (saved(compiled({"latent_rotary": way}, **parts)) for way in ROTATIONS)
+    attention = plans.LATENT["layers"][0]["attention"]
+    heads, straight, turned = (attention[name] for name in ("heads", "nope_head_dim", "rope_head_dim"))
+    assert joined - apart == 2 * B * S * (heads * straight + turned)
+
+
+def test_other_chunks_wait_while_the_ends_of_a_model_run() -> None:
+    """Of five passes of two layers in flight, one is the embedding's own: the others wait, as near the first layer."""
+    one = compiled(
+        model=plans.layer(MODEL, repeat=8),
+        cluster={"base": "h100-400g", "devices": 2, "devices_per_node": 2},
+        parallelism={"pipeline": 2, "interleave": 2},
+        run={"seq_len": S, "micro_batch": 1, "global_batch": 8},
+    )
+    book = compile_roles(one.plan, roles(one.plan))[0]
+
+    def waiting(moment: str) -> int:
+        place = book.line.names.index(moment)
+        found = [entry for entry in book.entries if entry.cause.name == "mlp_norm/norm" and entry.cause.state != "now"]
+        mine = [(entry.when, entry.times) for entry in found]
+        alive = [times for when, times in mine if isinstance(when, Lifetime) and when.first <= place <= when.last]
+        return int(sum(book.value(times) for times in alive))
+
+    assert [waiting(name) for name in ("forward/input", "backward/decoder/end", "backward/input")] == [8, 8, 8]
 
 
 def measured_cost(name: str) -> float:

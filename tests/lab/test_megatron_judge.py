@@ -15,6 +15,7 @@ import yaml
 from ledger.evidence.verification_records import every, folder
 from ledger.lab.judges.megatron.calls import filled
 from ledger.lab.judges.megatron.configuration import recipe_name, refusal, transformer
+from ledger.lab.judges.megatron.interleaved import visits
 from ledger.lab.judges.megatron.judge import MEGATRON
 from ledger.lab.judges.protocol import REQUIREMENTS
 from ledger.lab.judges.rank_figures import RankFigures
@@ -22,6 +23,7 @@ from ledger.lab.judges.table import FRAMEWORKS, framework_of
 from ledger.lab.observed.fresh_process import run_in_fresh_process
 from ledger.lab.verification.frameworks import verdicts
 from ledger.lab.verification.verification import Depth, verify
+from ledger.model.pipelines import PIPELINES, Place
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
 from tests.model import plans
@@ -326,3 +328,11 @@ def test_a_bucket_is_full_once_it_holds_enough() -> None:
     assert filled([50, 10, 20, 15, 3], least=40) == 3
     assert filled([50, 10, 20, 15], least=40) == 2
     assert filled([], least=40) == 0
+
+
+@pytest.mark.parametrize(("stages", "chunks", "count"), [(2, 4, 8), (4, 2, 8), (4, 3, 4), (4, 5, 8)])
+def test_the_replayed_schedule_has_as_many_in_flight_as_the_ledger(stages: int, chunks: int, count: int) -> None:
+    """What Megatron-Core's lists hold is counted in passes that the rule of the interleaved schedule knows."""
+    for place in range(stages):
+        fullest = max(visit.flying for visit in visits(place, stages, chunks, count))
+        assert fullest == sum(PIPELINES["interleaved"].held(Place(place, stages, chunks, count)))

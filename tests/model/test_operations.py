@@ -46,6 +46,8 @@ EIGHTS = {
 }
 NARROW = {"accelerator": "b200", "run": {"seq_len": 48, "micro_batch": 2, "global_batch": 2}}
 EVEN = {"run": {"seq_len": 64, "micro_batch": 3, "global_batch": 3}}
+# Moves rows by maps, and rotates latent queries in place.
+MEGATRON = {"base": "megatron-core-2025", "accumulation": "add", "dummy_gradients": False}
 PLANS: tuple[plans.Mapped, ...] = (
     {"model": plans.GPT2, "kernels": {"attention": "eager", "norm": "eager", "activation": "eager"}},
     {"model": plans.GPT2, "kernels": {"residual": "fused", "attention": "math"}},
@@ -114,6 +116,14 @@ PLANS: tuple[plans.Mapped, ...] = (
         "parallelism": {"data": 3, "context": 3, "expert": 3},
         "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
     },
+    {
+        "model": plans.layer(SPLIT_MIXTRAL, mlp={"bias": False, "shared": {"d_ff": 87}}),
+        **NINE,
+        "parallelism": {"data": 3, "tensor": 3, "expert": 3, "sequence": "regather"},
+        "run": {"seq_len": 39, "micro_batch": 3, "global_batch": 9},
+        "stack": MEGATRON,
+    },
+    {"model": plans.LATENT, "stack": MEGATRON},
     *(
         {
             "model": {**plans.layer(plans.LATENT, mlp={"d_ff": 273}), "vocab": 213},

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import sympy
 
+from ledger.books.bindings import model_sizes
 from ledger.books.entries import Entry
 from ledger.books.memory.moments import Moments
 from ledger.books.memory.reduction_buffer import ReductionBuffer
@@ -17,6 +18,7 @@ from ledger.model.fsdp_units import ENDS, INPUT, OUTPUT
 from ledger.model.gradients import copied_to_buckets, drains, fuses, stays, waits
 from ledger.model.offloading import updates_on_host, weights_on_host
 from ledger.model.operations import ONE, ZERO
+from ledger.model.projections import ALONE
 from ledger.model.tensors import Tensor, product, sized
 from ledger.model.units import Unit
 
@@ -42,6 +44,7 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
     whose weight is all of theirs.
     """
     seen: set[tuple[sympy.Expr, sympy.Expr]] = set()
+    sizes = model_sizes(moments.plan.model)
     for unit in moments.program.units:
         weights = {weight.gradient.name: weight for weight in unit.weights if not weight.frozen}
         modules: dict[tuple[str, sympy.Expr], sympy.Expr] = {}
@@ -50,11 +53,13 @@ def _dummies(moments: Moments) -> Iterator[Entry]:
                 source, weight = operation.inputs[0], weights[operation.output.name]
                 alike = matrices(weight)
                 read = product(*(weight.local(dim) for dim in weight.dims if dim in source.dims)) / alike
-                key = source.name, read
+                alone = operation.forward if operation.forward in ALONE else ""
+                key = f"{source.name}{alone}", read
                 modules[key] = modules.get(key, ZERO) + weight.elements() / alike
         for (name, read), elements in modules.items():
-            if (elements, read) not in seen:
-                seen.add((elements, read))
+            shape = elements.subs(sizes), read.subs(sizes)
+            if shape not in seen:
+                seen.add(shape)
                 amount, cause = sized(trained_dtype(moments.plan), elements), Cause(unit.name, name, state="dummy")
                 why = "stands for the gradient that a matmul has added, and is never freed"
                 yield from posted(moments.line, cause, "gradients", amount, always(ONE), why)

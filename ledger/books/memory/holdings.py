@@ -30,6 +30,7 @@ from ledger.books.resources import stock
 from ledger.model import multi_token
 from ledger.model.causes import Cause
 from ledger.model.collectives import Collective
+from ledger.model.contraction import Grouped
 from ledger.model.dims import symbol
 from ledger.model.formats import stored_bytes
 from ledger.model.fsdp_units import INPUT, LOSS, OUTPUT, wrapped
@@ -38,7 +39,7 @@ from ledger.model.operations import ONE, ZERO
 from ledger.model.program import Program
 from ledger.model.quantised import STAYING
 from ledger.model.schedule import schedule
-from ledger.model.tensors import BUFFER, CeilDiv
+from ledger.model.tensors import BUFFER, REMEMBERED, CeilDiv
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
@@ -80,10 +81,11 @@ def of_weights(program: Program, plan: Plan, line: Timeline, value: Value) -> It
     """Of these stocks, weights, their optimizer states, and what the update holds."""
     yield from _weights(program, plan, line)
     if plan.stack.workspace and not plan.model.bare:
-        why = "what matmuls keep for themselves"
-        yield Entry(
-            Cause("", "matmul workspace"), stock("workspace"), line.whole, sympy.Integer(plan.stack.workspace), ONE, why
-        )
+        why, amount = "what matmuls keep for themselves", sympy.Integer(plan.stack.workspace)
+        yield Entry(Cause("", "matmul workspace"), stock("workspace"), line.whole, amount, ONE, why)
+        if plan.stack.streams and any(isinstance(op, Grouped) for unit in program.units for op in unit.forward):
+            count = sympy.Integer(plan.stack.streams)
+            yield Entry(Cause("", "workspaces of experts"), stock("workspace"), line.whole, amount, count, why)
     if by_module(plan):
         yield from small_weights(program, plan, line, value)
     yield from optimizer.kept(program, plan, line.whole, value)
@@ -131,9 +133,11 @@ def _buffers(program: Program, line: Timeline) -> Iterator[Entry]:
 
 
 def _tables(program: Program, line: Timeline) -> Iterator[Entry]:
-    """Tables that each layer keeps for itself."""
+    """Tables that each layer keeps for itself, and what it keeps of its last pass."""
     for unit in program.units:
-        for tensor in {t.name: t for op in unit.forward for t in op.inputs if t.role == BUFFER}.values():
+        inputs = (t for op in unit.forward for t in op.inputs if t.role == BUFFER)
+        results = (t for op in unit.forward for t in op.outputs if t.role == REMEMBERED)
+        for tensor in {t.name: t for t in (*inputs, *results)}.values():
             cause = Cause(unit.name, tensor.name)
             yield Entry(cause, stock("activations"), line.whole, tensor.bytes(), unit.count, "kept by each layer")
 
@@ -146,7 +150,7 @@ def _inputs(program: Program, line: Timeline) -> Iterator[Entry]:
     why = "input of the step, or shared by layers"
     inputs = (t for unit in program.units for op in unit.forward for t in op.inputs)
     again = {t.name for unit in program.units for op in (*unit.kept.again, *unit.backward) for t in op.inputs}
-    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in (STAYING, BUFFER)}.values():
+    for tensor in {t.name: t for t in inputs if standing(t) and t.role not in (STAYING, BUFFER, REMEMBERED)}.values():
         alive = always(ONE) if tensor.name == TOKENS else _with_layers if tensor.name in again else _in_forward
         yield from posted(line, Cause("", tensor.name), "activations", tensor.bytes(), alive, why)
 
@@ -171,6 +175,10 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
             flying = until_update(others)
             cause = Cause("", TOKENS, state="in_flight")
             yield from posted(line, cause, "activations", tensor.bytes(), flying, "micro-batches in flight")
+        flying = line.flying(unit, others)
+        if tensor.role == REMEMBERED:  # of this micro-batch it is what the layer keeps
+            cause, amount = Cause(unit.name, tensor.name, state="in_flight"), tensor.bytes()
+            yield from posted(line, cause, category(tensor), amount, flying, "micro-batches in flight")
         if standing(tensor):
             continue
         if tensor in gone:
@@ -180,7 +188,6 @@ def _saved(unit: Unit, line: Timeline, plan: Plan) -> Iterator[Entry]:
             continue
         held, amount = category(tensor), tensor.bytes()
         yield from posted(line, Cause(unit.name, tensor.name), held, amount, line.saved(unit), why)
-        flying = until_update(others)
         cause = Cause(unit.name, tensor.name, state="in_flight")
         yield from posted(line, cause, held, amount, flying, "micro-batches in flight")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ledger.books.memory.liveness import LiveTensors, backward, forward, storages
 from ledger.model.quantised import STAYING
-from ledger.model.tensors import BUFFER, Tensor
+from ledger.model.tensors import BUFFER, REMEMBERED, Tensor
 from ledger.model.units import Unit
 
 TOKENS = "embedding/tokens.index"
@@ -42,5 +42,5 @@ def scores(tensor: Tensor) -> bool:
 
 
 def standing(tensor: Tensor) -> bool:
-    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay."""
-    return tensor.role in ("table", BUFFER, STAYING) or tensor.name == TOKENS
+    """Whether a tensor outlives a unit: the batch, tables, copies of weights that stay, what layers keep of a pass."""
+    return tensor.role in ("table", BUFFER, REMEMBERED, STAYING) or tensor.name == TOKENS

@@ -11,7 +11,11 @@ from ledger.books.entries import Entry, Lifetime
 from ledger.books.module_fetches import Profile
 from ledger.books.resources import stock
 from ledger.model.causes import Cause
-from ledger.model.operations import ZERO
+from ledger.model.dims import symbol
+from ledger.model.fsdp_units import ENDS
+from ledger.model.multi_token import UNIT
+from ledger.model.operations import ONE, ZERO
+from ledger.model.tensors import CeilDiv
 from ledger.model.units import Unit
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -51,10 +55,14 @@ AliveCount = Callable[[Point], sympy.Expr]  # how many of a thing are alive at a
 
 @dataclass(frozen=True)
 class Timeline:
-    """The moments of a step in order; `counts` has the layers of each unit that this device holds."""
+    """The moments of a step in order; `counts` has the layers of each unit that this device holds.
+
+    `chunked`: they may lie in several chunks, which micro-batches pass one after the other.
+    """
 
     points: tuple[Point, ...]
     counts: Mapping[str, sympy.Expr]
+    chunked: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,10 +92,43 @@ class Timeline:
                 return ZERO
             left = point.left[unit.name]
             if point.phase == FORWARD:
-                return left
-            return self.counts[unit.name] - left - (1 if point.unit == unit.name else 0)
+                return left + self._elsewhere(unit, point)
+            return self.counts[unit.name] - left - (1 if point.unit == unit.name else 0) + self._elsewhere(unit, point)
 
         return waiting
+
+    def flying(self, unit: Unit, others: sympy.Expr) -> AliveCount:
+        """Layers that hold other micro-batches in both passes, so many where most are in flight.
+
+        Where a step has no more micro-batches than stages, all chunks but the first are through before that one runs
+        backward.
+        """
+
+        def alive(point: Point) -> sympy.Expr:
+            if point.phase == OPTIMIZER:
+                return ZERO
+            if not self.chunked or point.phase == FORWARD or not self._first_chunk(unit, point):
+                return others
+            return others * (_steady() + (ONE - _steady()) / symbol("chunks"))
+
+        return alive
+
+    def _first_chunk(self, unit: Unit, point: Point) -> bool:
+        """Whether layers near the start of the model run, of which few are left behind forward, or wait in backward."""
+        left = point.left[unit.name]
+        if point.phase == BACKWARD:
+            left = self.counts[unit.name] - left - (1 if point.unit == unit.name else 0)
+        return bool(left.is_Integer) and unit.name not in (*ENDS, UNIT)
+
+    def _elsewhere(self, unit: Unit, point: Point) -> sympy.Expr:
+        """While the first chunk runs, layers of other chunks in which as many micro-batches wait as ever.
+
+        A micro-batch comes to a chunk when the one before it has passed others (Narayanan et al. 2021, figure 4), so
+        that a device holds nearly as much while the first layers run as while the last ones do.
+        """
+        if not self.chunked or not self._first_chunk(unit, point):
+            return ZERO
+        return self.counts[unit.name] * (ONE - ONE / symbol("chunks")) * _steady()
 
     def through(self, unit: str) -> AliveCount:
         """Layers of a unit whose backward pass is over."""
@@ -98,6 +139,12 @@ class Timeline:
             return ZERO if point.phase == FORWARD else point.left[unit]
 
         return done
+
+
+def _steady() -> sympy.Expr:
+    """1 where chunks take turns in several rounds, of one micro-batch for each stage; 0 where there is one round."""
+    rounds = CeilDiv(symbol("micro_batches"), symbol("pipeline"))
+    return CeilDiv(rounds - 1, symbol("micro_batches"))
 
 
 def always(count: sympy.Expr) -> AliveCount:

@@ -26,8 +26,8 @@ from ledger.model.schedule import Role, order
 from ledger.spec.plan import Plan
 
 
-def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline:
-    """Forward through the units, backward through them, then the optimizer."""
+def timeline(program: Program, plan: Plan, role: Role, value: Value, *, chunked: bool | None = None) -> Timeline:
+    """Forward through the units, backward through them, then the optimizer; `chunked`, if not as the plan, as there."""
     counts = {unit.name: unit.count for unit in program.units}
     moved = program.sharding.splits("weights") and plan.parallelism.wrap != MODEL
     alone = ends_apart(plan, program.units) if moved else ()
@@ -48,7 +48,7 @@ def timeline(program: Program, plan: Plan, role: Role, value: Value) -> Timeline
     if INPUT in ends:
         points.append(passing.end(BACKWARD, INPUT))
     points.append(Point(OPTIMIZER, "optimizer update", OPTIMIZER))
-    return Timeline(tuple(points), counts)
+    return Timeline(tuple(points), counts, plan.parallelism.interleave > 1 if chunked is None else chunked)
 
 
 def sequence(program: Program, plan: Plan, layers: Sequence[int], value: Value) -> Iterator[str]:

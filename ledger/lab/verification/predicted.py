@@ -14,6 +14,7 @@ from ledger.model.fsdp_units import ENDS, LOSS, OUTPUT
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation
 from ledger.model.schedule import Role, roles
+from ledger.model.tensors import REMEMBERED, Tensor
 from ledger.model.units import Builder, units
 from ledger.spec.kernel_classes import ATTENTION, MATMUL
 from ledger.spec.plan import Plan
@@ -88,27 +89,55 @@ def parameters_held(book: CompiledRole, size: int) -> int:
 def saved_layers(book: CompiledRole) -> Figures:
     """Bytes that a layer of each group of a role saves in one micro-batch, under the plan's recomputation."""
     return {
-        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if not is_standing(tensor)))
+        unit.name: int(sum(book.value(tensor.bytes()) for tensor in unit.kept.saved if _is_saved(tensor)))
         for unit in book.program.units
         if unit.name not in ENDS
     }
 
 
+def _is_saved(tensor: Tensor) -> bool:
+    """Whether a layer saves a tensor of its own, though it may keep it until its next pass."""
+    return tensor.role == REMEMBERED or not is_standing(tensor)
+
+
 def moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
     """Bytes that a device of one role holds all the time, and at each moment."""
-    return {"static": _lasting(book, *book.line.names) - standing(book, "gradients"), **_moments(found)}
+    return {"static": _lasting(book, *book.line.names) - standing(book, "gradients"), **_moments(book, found)}
 
 
-def _moments(found: Sequence[Moment]) -> Figures:
+def _moments(book: CompiledRole, found: Sequence[Moment]) -> Figures:
     """The moments under the judge's names: in between, the fullest of several."""
     named: Figures = {}
+    mixed = _of_mixed_groups(book, [moment.name for moment in found])
     for moment in found:
         phase, *place = moment.name.split("/")
-        name = moment.name
-        if len(place) > 1 and place[1] != "end":
+        name = mixed.get(moment.name, moment.name)
+        if name == moment.name and len(place) > 1 and place[1] != "end":
             name = "/".join((phase, place[0], "start" if (phase, place[1]) == ("forward", "1") else "inner"))
         named[name] = max(named.get(name, 0), moment.total)
     return named
+
+
+def _of_mixed_groups(book: CompiledRole, names: Sequence[str]) -> dict[str, str]:
+    """Names of moments by their place among those of the whole group, where its layers are not all one unit.
+
+    Forward has one layer of each unit, the last, so that of those in between the fullest may not be there.
+    """
+    groups = {unit.name: unit.group for unit in book.program.units if unit.name not in ENDS}
+    several = {group for group in groups.values() if list(groups.values()).count(group) > 1}
+    visits: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        phase, *place = name.split("/")
+        if place and groups.get(place[0]) in several:
+            visits.setdefault((phase, groups[place[0]]), []).append(name)
+    renamed: dict[str, str] = {}
+    for (phase, group), visited in visits.items():
+        if phase == "forward":
+            renamed[visited[-1]] = f"{phase}/{group}"
+            continue
+        renamed |= dict.fromkeys(visited, f"{phase}/{group}/inner")
+        renamed |= {visited[-1]: f"{phase}/{group}/end", visited[0]: f"{phase}/{group}"}
+    return renamed
 
 
 def _lasting(book: CompiledRole, *moments: str) -> int:

@@ -5,29 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.books.compiled_roles import CompiledRole
+from ledger.books.memory.visits import sequence
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.attention import context_calls
 from ledger.lab.judges.megatron.scales import scale_gathers
 from ledger.model.causes import Purpose
+from ledger.model.fsdp_units import ENDS
 from ledger.model.modules import WEIGHT
 from ledger.model.schedule import micro_batches
+from ledger.model.sharding import EXPERT_DATA
 from ledger.model.units import Unit
 from ledger.spec.plan import Plan
 
 # Least parameters of a bucket: so many, or so many a replica (megatron/core/distributed/distributed_data_parallel.py).
 LEAST, A_REPLICA = 40_000_000, 1_000_000
-# A layer's modules in the order in which Megatron-Core registers them, each by the ledger's own that it is made of.
-LAYER = (
+# A layer's modules in the order in which Megatron-Core registers them, each by the ledger's own that it is made of: of
+# attention, of latent attention, of a dense feed-forward part, of one with experts. Norms are in the modules after them
+# (LayerNormLinear), but for that before latents and that before experts.
+ATTENTION = (
     ("attention/out",),
     ("attention_norm/norm", "attention/q", "attention/k", "attention/v", "attention/qkv"),
     ("attention/q_norm",),
     ("attention/k_norm",),
-    ("mlp_norm/norm", "mlp/gate", "mlp/up"),
-    ("mlp/down",),
 )
-NORMS = ("attention_norm/norm", "mlp_norm/norm", "attention/q_norm", "attention/k_norm")
-BUCKETED = ("comm.reduce_scatter.data.backward.count", "comm.all_reduce.data.backward.count")
-GATHERED = "comm.all_gather.data.optimizer.count"
+LATENT = (
+    ("attention_norm/norm",),
+    ("attention/out",),
+    ("attention/q_latent",),
+    ("attention/q_latent_norm", "attention/q"),
+    ("attention/kv_latent",),
+    ("attention/kv_latent_norm", "attention/kv"),
+)
+DENSE = (("mlp_norm/norm", "mlp/gate", "mlp/up"), ("mlp/down",))
+EXPERTS = (("mlp/gate_up",), ("mlp/down",))  # a weight an expert, in a buffer of their own where devices share experts
+SHARED = (("mlp/shared_gate", "mlp/shared_up"), ("mlp/shared_down",))
+SPARSE = (("mlp_norm/norm",), ("mlp/router",))
+NORMS = tuple(
+    f"{name}_norm" if name.startswith("attention/") else f"{name}_norm/norm"
+    for name in ("attention", "mlp", "attention/q", "attention/k", "attention/q_latent", "attention/kv_latent")
+)
+# By axis, the figures that count buckets.
+BUCKETED = {
+    axis: (
+        f"comm.reduce_scatter.{axis}.backward.count",
+        f"comm.all_reduce.{axis}.backward.count",
+        f"comm.all_gather.{axis}.optimizer.count",
+    )
+    for axis in ("data", EXPERT_DATA)
+}
 NORM_SUMS = "comm.all_reduce.tensor.backward.count"
 
 
@@ -40,10 +65,9 @@ def calls(plan: Plan, book: CompiledRole, mine: Mapping[str, int]) -> Mapping[st
     }
     if norms := sum(_norm_sums(book)):
         found[NORM_SUMS] = KnownDifference("gradients of norms are summed in one call", 1 - norms)
-    if buckets := _buckets(plan, book):
-        for name in (*BUCKETED, GATHERED):
-            if name in mine:
-                found[name] = KnownDifference("gradients move in buckets, and weights with them", buckets - mine[name])
+    why = "gradients move in buckets, and weights with them"
+    for axis, buckets in _buckets(plan, book).items():
+        found |= {name: KnownDifference(why, buckets - mine[name]) for name in BUCKETED[axis] if name in mine}
     return found
 
 
@@ -69,25 +93,48 @@ def _norm_sums(book: CompiledRole) -> Iterator[int]:
             yield int(book.value(entry.times))
 
 
-def _buckets(plan: Plan, book: CompiledRole) -> int:
-    """Buckets of a stage: of its first chunk of layers on the first stage, one for every other chunk.
+def _buckets(plan: Plan, book: CompiledRole) -> Mapping[str, int]:
+    """Buckets of a stage by axis: of its first chunk of layers on the first stage, one for every other chunk.
 
-    0 where the order of its parameters is not known here: experts have buffers of their own.
+    Nothing where the order of its parameters is not known here.
     """
     units = {unit.name: unit for unit in book.program.units}
-    layers = [unit for unit in units.values() if unit.name not in ("input", "output", "loss")]
-    if len({unit.group for unit in layers}) > 1 or any(not _known(unit) for unit in layers):
-        return 0
+    layers = [unit for unit in units.values() if unit.name not in ENDS]
+    if any(not _known(unit) for unit in layers):
+        return {}
     chunks = plan.parallelism.interleave
+    split = plan.parallelism.expert > 1
+    sparse = split and any(map(_is_sparse, layers))
     if not book.role.first:
-        return chunks
-    held = sum(int(book.value(unit.count)) for unit in layers) // chunks
-    sizes = [
-        *(_sizes(units["input"], book) if "input" in units else ()),
-        *(list(_layer(layers[0], book)) * held if layers else ()),
-        *(_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
-    ]
-    return filled(reversed(sizes), max(LEAST, A_REPLICA * plan.parallelism.data)) + chunks - 1
+        return {"data": chunks, **({EXPERT_DATA: chunks} if sparse else {})}
+    held = [units[name] for name in _first_chunk(plan, book)]
+    sizes = {
+        "data": [
+            *(_sizes(units["input"], book) if "input" in units else ()),
+            *(size for unit in held for size in _layer(unit, book, _modules(unit, split=split))),
+            *(_sizes(units["output"], book, units["input"]) if "output" in units and chunks == 1 else ()),
+        ],
+        EXPERT_DATA: [size for unit in held if split and _is_sparse(unit) for size in _layer(unit, book, EXPERTS)],
+    }
+    least = max(LEAST, A_REPLICA * plan.parallelism.data)
+    return {axis: filled(reversed(own), least) + chunks - 1 for axis, own in sizes.items() if own}
+
+
+def _first_chunk(plan: Plan, book: CompiledRole) -> Sequence[str]:
+    """The units of the layers of a stage's first chunk, in order."""
+    layers = tuple(sequence(book.program, plan, book.role.layers, book.value))
+    return layers[: len(layers) // plan.parallelism.interleave]
+
+
+def _is_sparse(unit: Unit) -> bool:
+    return any(weight.parameter and str(weight.parameter.module) == "mlp/router" for weight in unit.weights)
+
+
+def _modules(unit: Unit, *, split: bool) -> Sequence[tuple[str, ...]]:
+    """A layer's modules whose gradients lie in one buffer, without experts where devices share them (`split`)."""
+    latent = any(weight.parameter and str(weight.parameter.module) == "attention/kv" for weight in unit.weights)
+    sparse = (*SPARSE, *(() if split else EXPERTS), *SHARED)
+    return (*(LATENT if latent else ATTENTION), *(sparse if _is_sparse(unit) else DENSE))
 
 
 def filled(sizes: Iterator[int] | Sequence[int], least: int) -> int:
@@ -101,7 +148,7 @@ def filled(sizes: Iterator[int] | Sequence[int], least: int) -> int:
 
 
 def _known(unit: Unit) -> bool:
-    names = {name for module in LAYER for name in module}
+    names = {name for module in _modules(unit, split=False) for name in module}
     return all(weight.parameter is not None and str(weight.parameter.module) in names for weight in unit.weights)
 
 
@@ -111,15 +158,21 @@ def _sizes(unit: Unit, book: CompiledRole, before: Unit | None = None) -> list[i
     return [int(book.value(weight.elements())) for weight in unit.weights if weight.name not in tied]
 
 
-def _layer(unit: Unit, book: CompiledRole) -> Iterator[int]:
-    """Parameters of a layer, those of one module's products as one matrix, and their biases as one."""
-    for module in LAYER:
+def _layer(unit: Unit, book: CompiledRole, modules: Sequence[tuple[str, ...]]) -> Iterator[int]:
+    """Parameters of some modules of a layer, those of one module's products as one matrix, and their biases as one.
+
+    Of experts, those of each.
+    """
+    for module in modules:
         joined = {WEIGHT: 0, "": 0}
         for weight in unit.weights:
             if weight.parameter is None or str(weight.parameter.module) not in module:
                 continue
             size = int(book.value(weight.elements()))
-            if str(weight.parameter.module) in NORMS:
+            if weight.dims[0].name == "experts":
+                count = int(book.value(weight.local(weight.dims[0])))
+                yield from [size // count] * count
+            elif str(weight.parameter.module) in NORMS:
                 yield size
             else:
                 joined[WEIGHT if weight.parameter.kind == WEIGHT else ""] += size

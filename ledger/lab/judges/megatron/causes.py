@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
+from ledger.lab.judges.megatron import interleaved
 from ledger.lab.judges.megatron.attention import beside_a_core
+from ledger.lab.judges.megatron.experts import expert_choice, sorted_places
+from ledger.lab.judges.megatron.interleaved import AFTER, BACKWARD, FORWARD
 from ledger.lab.judges.megatron.scales import (
     norm_gradient,
     padded_scales,
@@ -50,6 +53,8 @@ def _mask(at: RoleInstant) -> int:
 
 def _tables(at: RoleInstant) -> int:
     """The table of rotations is made once by each chunk and kept; the ledger has one while layers run."""
+    if at.plan.model.groups[0].attention.expanded:  # each layer has its own, in the ledger too
+        return 0
     kept = at.moment in BETWEEN or at.moment in ("forward/input", "backward/input")
     return WIDE * at.length * at.rotated * (at.plan.parallelism.interleave - 1 + kept)
 
@@ -57,12 +62,35 @@ def _tables(at: RoleInstant) -> int:
 def _lists(at: RoleInstant) -> int:
     """A rotary embedding keeps a list of frequencies, attention where each sequence begins, if there are several.
 
-    Context parallelism keeps which two parts of the sequence each rank has.
+    That of latent attention is one of each layer, and keeps three lists (yarn_rotary_pos_embedding.py). Context
+    parallelism keeps which two parts of the sequence each rank has.
     """
     sequences, ranks = at.plan.run.micro_batch, at.plan.parallelism.context
     begins = WIDE * (sequences + 1) if sequences > 1 else 0
     parts = 2 * INDEX * ranks if ranks > 1 and at.plan.parallelism.context_exchange != "ring" else 0
-    return WIDE * (at.rotated // 2) * at.plan.parallelism.interleave + begins + parts
+    latent = at.plan.model.groups[0].attention.expanded
+    lists = 3 * sum(at.role.layers) if latent else at.plan.parallelism.interleave
+    return WIDE * (at.rotated // 2) * lists + begins + parts
+
+
+def _joined_loss(at: RoleInstant) -> int:
+    """What a loss with joined sums has of a token beside its softmax, and saves: fused_cross_entropy.py.
+
+    A mask and the target within a part of the vocabulary wait for backward, the latter where the ledger has labels.
+    Forward has the largest logit, two sums and the loss as well, and labels; the mean over all is a single number.
+    Backward's frame holds the target and the gradient of the loss while that of the logits is made.
+    """
+    flying = at.moment == "after forward" or at.moment.endswith("/loss")
+    if at.plan.stack.loss_sums != "joined" or not at.role.last or not flying:
+        return 0
+    if at.forward:
+        return at.tokens * (1 + INDEX + 4 * WIDE) - WIDE
+    return at.tokens * (1 + (INDEX + WIDE) * (at.moment == "backward/loss"))
+
+
+def _workspace(at: RoleInstant) -> int:
+    """The judge's Transformer Engine has a workspace of its own size: cpp_extensions/gemm.py."""
+    return WORKSPACE - at.plan.stack.workspace
 
 
 def _loss(at: RoleInstant) -> int:
@@ -90,8 +118,10 @@ def _frames(at: RoleInstant) -> int:
     whose graph the stage's input is there, `output_tensor_grad` and `input_tensor_grad`.
     """
     layout = at.plan.parallelism
-    if layout.pipeline == 1 or _interleaved(at) or at.moment in BETWEEN:
+    if layout.pipeline == 1 or at.moment in BETWEEN:
         return 0
+    if layout.interleave > 1:
+        return _lists_of_chunks(at)
     received, gave = not at.role.last, not at.role.first
     if at.forward:
         ahead = layout.pipeline - 1 - at.role.stages[0]
@@ -101,8 +131,27 @@ def _frames(at: RoleInstant) -> int:
     return ((received and later) + gave) * _stream(at)
 
 
-def _interleaved(at: RoleInstant) -> bool:
-    return at.plan.parallelism.interleave > 1
+def _lists_of_chunks(at: RoleInstant) -> int:
+    """Where chunks take turns, what the schedule replayed holds in the passes of those that a moment is of."""
+    layout, chunks = at.plan.parallelism, at.plan.parallelism.interleave
+    found = interleaved.visits(at.role.stages[0], layout.pipeline, chunks, int(micro_batches(at.plan)))
+    phase, several = FORWARD if at.forward else BACKWARD, sum(at.role.layers) > chunks
+    if at.moment == "backward/input":
+        return interleaved.beside(found, AFTER, {0}) * _stream(at)
+    if at.moment.endswith("/inner"):
+        return interleaved.beside(found, phase, range(0 if several else 1, chunks - 1)) * _stream(at)
+    if at.moment == "forward/input" or at.moment.endswith(("/start", "/end")):
+        framed = several and not at.forward  # the gradient that came, while the chunk's first layer runs
+        return (interleaved.beside(found, phase, {0}) + framed) * _stream(at)
+    return interleaved.beside(found, phase, {chunks - 1}) * _stream(at) + _after_loss(at)
+
+
+def _after_loss(at: RoleInstant) -> int:
+    """The next input comes once the loss is done, when its statistics and labels are gone."""
+    if at.moment != "forward/loss" or at.plan.kernels.loss != "fused":
+        return 0
+    gone = at.tokens * (4 * WIDE + INDEX + 3 * WIDE * at.plan.parallelism.tensor)
+    return max(0, _stream(at) - gone)
 
 
 def _stream(at: RoleInstant) -> int:
@@ -162,6 +211,25 @@ def _tied(at: RoleInstant) -> int:
     return -_stream(at) - INDEX * at.tokens if alone and at.moment == "backward/input" else 0
 
 
+def _rebuilt_graphs(at: RoleInstant) -> int:
+    """Where layers with experts are rebuilt, each keeps its input and the gradient of that until its next forward.
+
+    Scores that a dispatcher keeps (`self.probs`) are of the rebuilt graph, whose leaf is the checkpoint's input
+    (megatron/core/tensor_parallel/random.py, CheckpointFunction.backward). The gradient of the layer that ran last is
+    in the ledger, as the next one reads it, and so are inputs of all layers while the first runs forward.
+    """
+    if at.plan.recompute.policy != "full" or at.plan.stack.expert_rows != "mapped":
+        return 0
+    groups = zip(at.plan.model.groups, at.role.layers, strict=True)
+    layers = sum(count for group, count in groups if group.mlp.experts)
+    kept = 2 * layers if at.moment in (*BETWEEN, "forward/input") else 0
+    kept += (layers - 1) * (at.forward and at.moment.endswith("/start"))
+    kept += (2 * layers - 1) * (at.moment == "backward/input")
+    kept += max(0, 2 * layers - 3) * (not at.forward and at.moment.endswith("/end"))
+    return kept * _stream(at) if layers else 0
+
+
+WORKSPACE = 33_555_456  # bytes, since Hopper
 BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "token ids, which come with a micro-batch": _token_ids,
@@ -170,6 +238,8 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "the table of rotations, which is kept": _tables,
     "frequencies of rotations, lengths and parts of sequences": _lists,
     "statistics of each token's loss": _loss,
+    "what a loss with joined sums has of each token": _joined_loss,
+    "the workspace of this Transformer Engine": _workspace,
     "what a stage received last, and its gradient": _last_input,
     "what the schedule's frame holds of the last backward pass": _frames,
     "the embedding's copy, sequence first": _embedding,
@@ -177,6 +247,9 @@ CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
     "what the embedding's backward read, when gradients of a tied weight are summed": _tied,
     "a result and its sum with a bias, before dropout": _biased,
     "what attention saves in Transformer Engine": _attention,
+    "places of experts' rows, and of where they came from": sorted_places,
+    "inputs of rebuilt layers and their gradients, to which kept scores lead": _rebuilt_graphs,
+    "what corrects the choice of experts, and their counts": expert_choice,
     "scales of whole tensors, which are single numbers": single_scales,
     "scales and histories that a layer's second run starts from": stashed_scales,
     "scales of blocks, padded together": padded_scales,

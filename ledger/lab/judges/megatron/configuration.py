@@ -178,10 +178,10 @@ def _experts(plan: Plan) -> Fields:
         "moe_permute_fusion": True,
         "moe_router_load_balancing_type": "aux_loss" if mlp.router.auxiliary_loss else "none",
         "moe_aux_loss_coeff": 0.01 if mlp.router.auxiliary_loss else 0.0,
-        "moe_router_pre_softmax": scores == "softmax",
+        "moe_router_pre_softmax": scores == "softmax" and not mlp.router.normalize,
         "moe_router_score_function": "sigmoid" if scores.startswith("sigmoid") else "softmax",
         "moe_router_dtype": "fp32" if mlp.router.dtype == "fp32" else None,
-        "moe_router_enable_expert_bias": mlp.router.bias,
+        "moe_router_enable_expert_bias": scores == "sigmoid",  # what corrects which experts are chosen
         "moe_shared_expert_intermediate_size": mlp.shared_d_ff or None,
         **({"moe_router_num_groups": mlp.router.groups, "moe_router_group_topk": 1} if mlp.router.groups > 1 else {}),
     }
@@ -320,6 +320,8 @@ def _foreign_layers(group: Group) -> Iterator[str]:
         yield f"model.layers.{group.name}.mlp: no feed-forward part of Megatron-Core's"
     if mlp.bias != attention.out_bias:
         yield f"model.layers.{group.name}: Megatron-Core has biases in all projections or in none"
+    if mlp.router.bias:
+        yield f"model.layers.{group.name}.mlp.router.bias: Megatron-Core's router is built without it"
     if mlp.capacity_factor or (mlp.shared and mlp.shared.gated) or mlp.router.scales == "input":
         yield f"model.layers.{group.name}.mlp: the judge's experts take all rows that come"
 

@@ -48,6 +48,7 @@ GROUPS: Sequence[tuple[str, str, Mapping[str, bool]]] = (
     ("get_data_parallel_group", "data", {}),
     ("get_data_parallel_group", "data", {"with_context_parallel": True}),
     ("get_context_parallel_group", "context", {}),
+    ("get_expert_tensor_and_model_parallel_group", "expert", {}),
     ("get_expert_tensor_parallel_group", "tensor", {}),
     ("get_expert_model_parallel_group", "expert", {}),
     ("get_tensor_model_parallel_group", "tensor", {}),

@@ -1,7 +1,8 @@
 """Scales and histories of fp8 as Transformer Engine keeps them, where the ledger's formula has others.
 
-Causes of differences are worked out for layers of attention and a dense MLP, whose modules are linear_qkv, linear_proj,
-linear_fc1 and linear_fc2, and core_attention, which has tensors for three products of its own.
+Causes of differences are worked out for layers of attention, whose modules are linear_qkv, linear_proj and
+core_attention, which has tensors for three products of its own, and of an MLP with linear_fc1 and linear_fc2, or as
+many of both as a device has experts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 
-MODULES, OWN = 4, 3  # products with weights of a layer, and those that core_attention has tensors for
+OWN = 3  # products that core_attention has tensors for
 FORWARD = 3  # slots of a product in forward: input, weight, result
 BETWEEN = ("static", "optimizer")
 BLOCK = 128  # rows and columns of a block of a weight
@@ -33,7 +34,7 @@ def lasting(plan: Plan, book: CompiledRole) -> Mapping[str, KnownDifference]:
     recipe = _scaled_whole(plan)
     if recipe is None:
         return {}
-    layer = WIDE * (MODULES - 2 * _products(plan)) + _histories(plan, recipe)
+    layer = WIDE * (_modules(plan) - 2 * _products(plan)) + _histories(plan, recipe)
     return {"standing.weights": KnownDifference("scales of one matrix are one", layer * sum(book.role.layers))}
 
 
@@ -45,7 +46,7 @@ def single_scales(at: RoleInstant) -> int:
     recipe = _scaled_whole(at.plan)
     if recipe is None:
         return 0
-    pairs = 2 * WIDE * MODULES if recipe.history else 0  # scales of a module's gradients: two numbers
+    pairs = 2 * WIDE * _modules(at.plan) if recipe.history else 0  # scales of a module's gradients: two numbers
     layer = _histories(at.plan, recipe) - 2 * WIDE * _products(at.plan) - pairs
     saved = 0 if at.moment in BETWEEN or at.plan.recompute.policy == "full" else WIDE * (4 if recipe.history else 3)
     return sum(at.role.layers) * (layer - saved * int(at.role.in_flight))
@@ -61,7 +62,7 @@ def stashed_scales(at: RoleInstant) -> int:
     if recipe is None or not recipe.history or at.plan.recompute.policy != "full":
         return 0
     copies = 2 if at.moment in BETWEEN else 3
-    return copies * sum(at.role.layers) * (MODULES + OWN) * FORWARD * WIDE * (recipe.history + 1)
+    return copies * sum(at.role.layers) * (_modules(at.plan) + OWN) * FORWARD * WIDE * (recipe.history + 1)
 
 
 def padded_scales(at: RoleInstant) -> int:
@@ -135,17 +136,23 @@ def _histories(plan: Plan, recipe: Recipe) -> int:
     """Of a layer, one number a slot less than the ledger's; core_attention has slots, and gate and up are one."""
     if not recipe.history:
         return 0
-    theirs, mine = (MODULES + OWN) * (recipe.history + 1), _products(plan) * (recipe.history + 2)
+    theirs, mine = (_modules(plan) + OWN) * (recipe.history + 1), _products(plan) * (recipe.history + 2)
     return WIDE * SLOTS * (theirs - mine)
 
 
 def _scaled_whole(plan: Plan) -> Recipe | None:
-    """The recipe of a dense model that has one scale a tensor; None of others."""
-    recipe = plan.precision.matmul
-    dense = all(group.mlp.experts <= 1 and group.attention.kind != "latent" for group in plan.model.groups)
-    return recipe if recipe is not None and dense and recipe.activation_block == WHOLE_TENSOR else None
+    """The recipe of a model with layers of one kind that has one scale a tensor; None of others."""
+    recipe, group = plan.precision.matmul, plan.model.groups[0]
+    alike = len(plan.model.groups) == 1 and group.attention.kind != "latent" and not group.mlp.shared
+    return recipe if recipe is not None and alike and recipe.activation_block == WHOLE_TENSOR else None
+
+
+def _modules(plan: Plan) -> int:
+    """Products with weights of a layer in Transformer Engine, those of each expert apart."""
+    return 2 + 2 * max(1, plan.model.groups[0].mlp.experts // plan.parallelism.expert)
 
 
 def _products(plan: Plan) -> int:
-    """Products with weights of a layer in the ledger: q, k, v and out, and those of the MLP."""
-    return 4 + (3 if plan.model.groups[0].mlp.kind != "plain" else 2)
+    """Products with weights of a layer in the ledger: q, k, v and out, and those of the MLP or of all experts."""
+    mlp = plan.model.groups[0].mlp
+    return 4 + (3 if mlp.kind == "gated" else 2)

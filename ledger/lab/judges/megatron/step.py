@@ -146,9 +146,9 @@ class MeteredRank:
         """Within, the moments know which pass of the schedule runs."""
         forward, backward = schedules.forward_step, schedules.backward_step
 
-        def forward_step(*args: Any, **kwargs: Any) -> Any:
-            moments.begin_forward()
-            result = forward(*args, **kwargs)
+        def forward_step(step: Any, iterator: Any, replica: Any, *args: Any, **kwargs: Any) -> Any:
+            moments.begin_forward(embeds=replica.module.module.pre_process)
+            result = forward(step, iterator, replica, *args, **kwargs)
             self.after = self.meter.allocated
             return result
 
@@ -231,7 +231,12 @@ def _filled_share(buffer: Any) -> int:
 
 
 def _phased(log: RankCollectives) -> Iterator[CollectiveCalls]:
-    """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them."""
+    """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them.
+
+    Of two stages one sends through the group of all ranks, so that transfers overlap
+    (megatron/core/pipeline_parallel/p2p_communication.py, _p2p_ops).
+    """
     for calls in log.collectives():
         gathers = calls.kind == "all_gather" and calls.axis in GATHERED
-        yield replace(calls, phase="optimizer") if gathers else calls
+        sends = calls.kind == "send" and calls.axis == "other"
+        yield replace(calls, phase="optimizer") if gathers else replace(calls, axis="pipeline") if sends else calls
