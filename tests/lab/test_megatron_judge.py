@@ -26,23 +26,12 @@ from ledger.lab.verification.verification import Depth, verify
 from ledger.model.pipelines import PIPELINES, Place
 from ledger.spec.plan import Plan
 from ledger.spec.stack import Stack
+from tests.lab.small_llama import LAYER, MODEL, D, E, F, H, K, L, S, V
 from tests.model import plans
 
 installed = pytest.mark.skipif(bool(MEGATRON.missing), reason=MEGATRON.unavailable())
 ROOT = Path(__file__).resolve().parents[2]
 
-D, F, V, H, K, E, S, L = 96, 160, 208, 8, 4, 12, 64, 3
-MODEL = {
-    **plans.layer(
-        plans.LLAMA,
-        repeat=L,
-        attention={"heads": H, "kv_heads": K, "head_dim": E},
-        mlp={"d_ff": F},
-    ),
-    "d_model": D,
-    "vocab": V,
-}
-LAYER = 2 * D * E * (H + K) + 3 * D * F + 2 * D  # q and out, k and v; gate, up and down; two norms
 EXPERTS, ACTIVE = 4, 2
 
 

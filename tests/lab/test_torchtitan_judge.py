@@ -16,22 +16,11 @@ from ledger.lab.judges.torchtitan.judge import TORCHTITAN
 from ledger.lab.verification.frameworks import verdicts
 from ledger.lab.verification.verification import Depth, verify
 from ledger.spec.plan import Plan
+from tests.lab.small_llama import LAYER, MODEL, D, E, F, H, K, L, S, V
 from tests.model import plans
 
 installed = pytest.mark.skipif(bool(TORCHTITAN.missing), reason=TORCHTITAN.unavailable())
 
-D, F, V, H, K, E, S, L = 96, 160, 208, 8, 4, 12, 64, 3
-MODEL = {
-    **plans.layer(
-        plans.LLAMA,
-        repeat=L,
-        attention={"heads": H, "kv_heads": K, "head_dim": E},
-        mlp={"d_ff": F},
-    ),
-    "d_model": D,
-    "vocab": V,
-}
-LAYER = 2 * D * E * (H + K) + 3 * D * F + 2 * D  # q and out, k and v; gate, up and down; two norms
 ENDS = 2 * V * D + D
 FULL = {"recompute": "full"}
 SPLIT = {"parallelism": {"data": 2, "tensor": 2, "sequence": "save_gathered"}}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ledger.lab.verification.causes import Instant
+from ledger.lab.verification.causes import INDEX, OPTIMIZER, Instant
 from ledger.model.schedule import Role
+
+BETWEEN = ("static", OPTIMIZER)  # moments at which no micro-batch is there
 
 
 @dataclass(frozen=True)
@@ -24,3 +26,8 @@ class RoleInstant(Instant):
         """Width of what attention rotates of a head."""
         attention = self.plan.model.groups[0].attention
         return attention.rope_head_dim or attention.rotary_dim
+
+
+def token_ids(at: RoleInstant) -> int:
+    """The ledger has them all the time; each micro-batch brings its own."""
+    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0

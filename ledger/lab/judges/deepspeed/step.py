@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,13 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ledger.lab.judges.deepspeed import rank as ranks
 from ledger.lab.judges.deepspeed.rank import BuiltRank
 from ledger.lab.judges.fake_values import FakeValues
+from ledger.lab.judges.metered_rank import MeteredRank
 from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer
-from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
-from ledger.lab.reference.storages import storage_of
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
 
@@ -32,34 +30,21 @@ def judge_rank(plan: Plan) -> RankFigures:
     with ranks.alike():
         with fake, meter.resizes_seen(), meter, FakeValues():
             rank = ranks.build(plan)
-        stepper = MeteredRank(rank, meter, fake)
-        saved = stepper.saved()
+        stepper = EngineRank(rank, meter, fake, defaultdict(lambda: "data"))
+        saved, batches = stepper.saved(), int(micro_batches(plan))
         for _ in range(WARM_UP):
-            stepper.step()
-        step, agreements = stepper.step()
-    return RankFigures(
-        parameters=sum(tensor.numel() for tensor in _weights(rank)),
-        standing=stepper.standing(),
-        padding={},
-        saved=by_group(rank.groups, by_layer(saved)),
-        step=step,
-        agreements=agreements,
-    )
+            stepper.step(batches)
+        step = stepper.step(batches)
+    return stepper.figures(_weights(rank), saved, step)
 
 
-@dataclass
-class MeteredRank:
-    """A rank that takes steps under a meter; `after`: what was held when the last forward pass was over."""
-
-    rank: BuiltRank
-    meter: RankMeter
-    fake: FakeTensorMode
-    after: AllocatedBytes = field(default=AllocatedBytes())
+class EngineRank(MeteredRank[BuiltRank]):
+    """A rank of DeepSpeed's engine."""
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch, in a step of its own; gathered weights are no part of it."""
         found = SavedStorages(self.rank.layers, self.rank.ends, self.rank.parameters)
-        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues():
+        with self.metered():
             with found.observed():
                 loss = self.rank.loss()
                 storages = found.storages()
@@ -70,20 +55,10 @@ class MeteredRank:
                 self._micro_batch()
         return storages
 
-    def step(self) -> tuple[DeviceStep, int]:
-        """One step, and how often ranks agreed on numbers in it."""
-        self.meter.moments.clear()
-        moments = RankMoments(self.meter, self.rank.layers, self.rank.groups)
-        log = RankCollectives(defaultdict(lambda: "data"), lambda: moments.phase)
-        static = self.meter.allocated
-        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed():
-            left = int(micro_batches(self.rank.plan))
-            while left:
-                left -= 1
-                self._micro_batch(moments, last=not left)
-        self.meter.enter("")
-        held = {"static": static, "after forward": self.after, **self.meter.moments}
-        return DeviceStep(held, log.collectives()), log.agreements
+    def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
+        """Every micro-batch; the engine updates after the last one."""
+        for left in reversed(range(micro_batches)):
+            self._micro_batch(moments, last=not left)
 
     def _micro_batch(self, moments: RankMoments | None = None, *, last: bool = False) -> None:
         """Forward, backward and what DeepSpeed's engine does after it: of the last one, the update."""
@@ -99,8 +74,8 @@ class MeteredRank:
             moments.begin_optimizer()
         self.rank.engine.step()
 
-    def standing(self) -> dict[str, int]:
-        """Bytes of the storages that the rank holds from step to step, by what they are."""
+    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+        """Weights or their shares, and what the optimizer has on the device."""
         optimizer = self.rank.engine.optimizer
         grouped = {
             "weights": _weights(self.rank),
@@ -108,12 +83,7 @@ class MeteredRank:
             "gradients": _gradients(optimizer),
             "optimizer": _states(optimizer.optimizer),
         }
-        return {name: sum(_sizes(tensors).values()) for name, tensors in grouped.items()}
-
-
-def _sizes(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Bytes of the storages on the device."""
-    return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors if tensor.is_cuda}
+        return {name: [tensor for tensor in tensors if tensor.is_cuda] for name, tensors in grouped.items()}
 
 
 def _weights(rank: BuiltRank) -> list[Tensor]:

@@ -16,7 +16,7 @@ from ledger.lab.judges.megatron.scales import (
     stashed_scales,
     turned_columns,
 )
-from ledger.lab.judges.role_instant import RoleInstant
+from ledger.lab.judges.role_instant import BETWEEN, RoleInstant, token_ids
 from ledger.lab.verification.causes import INDEX, WIDE
 from ledger.model.schedule import Role, micro_batches
 from ledger.spec.plan import Plan
@@ -27,11 +27,6 @@ def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
     at = RoleInstant(plan, moment, role)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
-
-
-def _token_ids(at: RoleInstant) -> int:
-    """The ledger has them all the time; each micro-batch brings its own."""
-    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
 
 
 def _inputs(at: RoleInstant) -> int:
@@ -230,9 +225,8 @@ def _rebuilt_graphs(at: RoleInstant) -> int:
 
 
 WORKSPACE = 33_555_456  # bytes, since Hopper
-BETWEEN = ("static", "optimizer")
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
-    "token ids, which come with a micro-batch": _token_ids,
+    "token ids, which come with a micro-batch": token_ids,
     "positions, labels and ids of a part of the vocabulary": _inputs,
     "which tokens another part of the vocabulary has": _mask,
     "the table of rotations, which is kept": _tables,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ledger.books.compiled_roles import CompiledRole
 from ledger.evidence.verdicts import KnownDifference
 from ledger.lab.judges.megatron.configuration import recipe_name
-from ledger.lab.judges.role_instant import RoleInstant
+from ledger.lab.judges.role_instant import BETWEEN, RoleInstant
 from ledger.lab.verification.causes import WIDE
 from ledger.model.quantised import SLOTS
 from ledger.model.schedule import micro_batches
@@ -21,7 +21,6 @@ from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 
 OWN = 3  # products that core_attention has tensors for
 FORWARD = 3  # slots of a product in forward: input, weight, result
-BETWEEN = ("static", "optimizer")
 BLOCK = 128  # rows and columns of a block of a weight
 BLOCKS, MICRO = "blockwise", "mxfp8"
 

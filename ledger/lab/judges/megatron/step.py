@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 from unittest import mock
@@ -19,12 +19,13 @@ from ledger.lab.judges.fake_values import FakeValues
 from ledger.lab.judges.megatron import rank as ranks
 from ledger.lab.judges.megatron.dealt_tokens import dealt_evenly
 from ledger.lab.judges.megatron.rank import BuiltRank
+from ledger.lab.judges.metered_rank import MeteredRank
 from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer, sizes
-from ledger.lab.observed.device_step import AllocatedBytes, CollectiveCalls, DeviceStep
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages
+from ledger.lab.observed.device_step import CollectiveCalls
 from ledger.spec.plan import Plan
 
 GATHERED = ("data", "expert_data")  # axes over which updated weights are gathered
@@ -40,31 +41,17 @@ def judge_rank(plan: Plan) -> RankFigures:
         replicas = ranks.replicate(plan, config, chunks)
         optimizer = ranks.optimize(plan, replicas)
     rank = BuiltRank(plan, config, chunks, replicas, optimizer)
-    stepper = MeteredRank(rank, meter, fake, axes)
+    stepper = StageRank(rank, meter, fake, axes)
     arriving = plan.assumptions.expert_imbalance if plan.parallelism.expert > 1 else Fraction(1)
     with ranks.plain_random_numbers(), dealt_evenly(arriving):
         saved = stepper.saved()
         stepper.warm_up()
-        step, agreements = stepper.step(ranks.passes(plan))
-    return RankFigures(
-        parameters=sum(parameter.numel() for parameter in rank.parameters),
-        standing={name: sum(sizes) for name, sizes in stepper.standing().items()},
-        padding=_padding(rank),
-        saved=by_group(rank.groups, by_layer(saved)),
-        step=step,
-        agreements=agreements,
-    )
+        step = stepper.step(ranks.passes(plan))
+    return stepper.figures(rank.parameters, saved, step, _padding(rank))
 
 
-@dataclass
-class MeteredRank:
-    """A rank that takes steps under a meter; `after`: what was held when the last forward pass was over."""
-
-    rank: BuiltRank
-    meter: RankMeter
-    fake: FakeTensorMode
-    axes: Mapping[str, str]
-    after: AllocatedBytes = field(default=AllocatedBytes())
+class StageRank(MeteredRank[BuiltRank]):
+    """A rank of a stage of Megatron-Core's pipeline."""
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch, in a forward pass of its own.
@@ -72,7 +59,7 @@ class MeteredRank:
         Hooks hand back tensors that are no parameters, so no backward pass of Megatron-Core can follow them.
         """
         found = SavedStorages(self.rank.layers, self.rank.ends)
-        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed():
+        with self.metered(), found.observed():
             ends = [self._forward_alone(index) for index in range(len(self.rank.chunks))]
             storages = found.storages()
             del ends
@@ -84,7 +71,7 @@ class MeteredRank:
         The shortest step that an interleaved schedule takes is a round of all stages, which makes nothing else.
         """
         rank = self.rank
-        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues():
+        with self.metered():
             for index in range(len(rank.chunks)):
                 result = self._forward_alone(index)
                 torch.autograd.backward(result, torch.empty_like(result))
@@ -102,24 +89,24 @@ class MeteredRank:
             result: Tensor = replica(tokens, positions, None, labels=labels)
         return result.float().mean() if chunk.post_process else result
 
-    def step(self, micro_batches: int) -> tuple[DeviceStep, int]:
-        """One step of so many micro-batches by Megatron-Core's own schedule, and how often ranks agreed on numbers."""
-        self.meter.moments.clear()
-        moments = RankMoments(self.meter, self.rank.layers, self.rank.groups)
-        log = RankCollectives(self.axes, lambda: moments.phase)
-        with self.fake, self.meter:
-            for replica in self.rank.replicas:
-                replica.zero_grad_buffer()
-            self.rank.optimizer.zero_grad()
-        static = self.meter.allocated
-        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed():
-            with self._told(moments):
-                self._passes(micro_batches)
-            moments.begin_optimizer()
-            self.rank.optimizer.step()
-        self.meter.enter("")
-        held = {"static": static, "after forward": self.after, **self.meter.moments}
-        return DeviceStep(held, tuple(_phased(log))), log.agreements
+    def clear(self) -> None:
+        """Gradients, in their buffers and beside them."""
+        for replica in self.rank.replicas:
+            replica.zero_grad_buffer()
+        self.rank.optimizer.zero_grad()
+
+    def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:  # noqa: ARG002
+        """Megatron-Core's own schedule, then the update."""
+        with self._told(moments):
+            self._passes(micro_batches)
+        moments.begin_optimizer()
+        self.rank.optimizer.step()
+
+    def calls(self, log: RankCollectives) -> Iterable[CollectiveCalls]:
+        """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them."""
+        for calls in log.collectives():
+            gathers = calls.kind == "all_gather" and calls.axis in GATHERED
+            yield replace(calls, phase="optimizer") if gathers else calls
 
     def _passes(self, micro_batches: int) -> None:
         """Every micro-batch forward and backward, and what follows the last one."""
@@ -161,15 +148,14 @@ class MeteredRank:
                 patched.enter_context(mock.patch.object(schedules, told.__name__, told))
             yield
 
-    def standing(self) -> dict[str, list[int]]:
-        """Bytes of the storages that the rank holds from step to step, by what they are."""
-        grouped = {
+    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+        """Weights with quantised copies, buffers of gradients with what autograd is given, the optimizer's own."""
+        return {
             "weights": (*(parameter.data for parameter in self.rank.parameters), *_quantised(self.rank)),
             "gradients": (*(buffer.grad_data for buffer in _buffers(self.rank)), *_dummy_wgrads.values()),
             "master": _masters(self.rank.optimizer),
             "optimizer": _states(self.rank.optimizer),
         }
-        return {name: list(sizes(tensors).values()) for name, tensors in grouped.items()}
 
 
 def _buffers(rank: BuiltRank) -> Iterator[Any]:
@@ -228,15 +214,3 @@ def _filled_share(buffer: Any) -> int:
         for index, bucket in enumerate(buffer.buckets)
     }
     return sum(max(0, min(end, ends[bucket]) - start) for start, end, bucket in buffer.param_index_map.values())
-
-
-def _phased(log: RankCollectives) -> Iterator[CollectiveCalls]:
-    """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them.
-
-    Of two stages one sends through the group of all ranks, so that transfers overlap
-    (megatron/core/pipeline_parallel/p2p_communication.py, _p2p_ops).
-    """
-    for calls in log.collectives():
-        gathers = calls.kind == "all_gather" and calls.axis in GATHERED
-        sends = calls.kind == "send" and calls.axis == "other"
-        yield replace(calls, phase="optimizer") if gathers else replace(calls, axis="pipeline") if sends else calls

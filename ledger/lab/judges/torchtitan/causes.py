@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ledger.evidence.verdicts import KnownDifference
-from ledger.lab.judges.role_instant import RoleInstant
+from ledger.lab.judges.role_instant import BETWEEN, RoleInstant, token_ids
 from ledger.lab.verification.causes import INDEX, LOSS, SCALAR, WIDE
 from ledger.model import dtypes
 from ledger.model.projections import JOINED
@@ -13,19 +13,12 @@ from ledger.model.schedule import Role
 from ledger.model.units import compute_precision
 from ledger.spec.plan import Plan
 
-BETWEEN = ("static", "optimizer")
-
 
 def causes(plan: Plan, role: Role, moment: str) -> Iterator[KnownDifference]:
     """What explains part of found minus predicted at one moment."""
     at = RoleInstant(plan, moment, role)
     for name, amount in CAUSES.items():
         yield KnownDifference(name, amount(at))
-
-
-def _token_ids(at: RoleInstant) -> int:
-    """The ledger has them all the time; each micro-batch brings its own."""
-    return -INDEX * at.tokens if at.first and at.moment in BETWEEN else 0
 
 
 def _positions(at: RoleInstant) -> int:
@@ -90,7 +83,7 @@ def _split_loss(at: RoleInstant) -> int:
 
 
 CAUSES: Mapping[str, Callable[[RoleInstant], int]] = {
-    "token ids, which come with a micro-batch": _token_ids,
+    "token ids, which come with a micro-batch": token_ids,
     "positions of tokens": _positions,
     "labels, which come with a micro-batch": _labels,
     "where documents begin": _documents,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -15,15 +14,15 @@ from torchtitan.distributed.utils import clip_grad_norm_, get_spmd_context
 from torchtitan.trainer import Trainer
 
 from ledger.lab.judges.fake_values import FakeValues
+from ledger.lab.judges.metered_rank import MeteredRank
 from ledger.lab.judges.rank_collectives import RankCollectives
 from ledger.lab.judges.rank_figures import RankFigures
 from ledger.lab.judges.rank_meter import RankMeter
 from ledger.lab.judges.rank_moments import RankMoments
 from ledger.lab.judges.real_meshes import real_meshes
-from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages, by_group, by_layer, sizes
+from ledger.lab.judges.saved_storages import SavedStorage, SavedStorages
 from ledger.lab.judges.torchtitan import rank as ranks
 from ledger.lab.judges.torchtitan.rank import BuiltRank
-from ledger.lab.observed.device_step import AllocatedBytes, DeviceStep
 from ledger.lab.observed.stand_ins import isolated_propagation
 from ledger.model.schedule import micro_batches
 from ledger.spec.plan import Plan
@@ -38,56 +37,40 @@ def judge_rank(plan: Plan) -> RankFigures:
         optimizers = job.optimizer.build(model_parts=[model])
     rank = BuiltRank(plan, job, dims, model, loss, optimizers)
     meter.watch([*rank.parameters, *rank.buffers])
-    stepper = MeteredRank(rank, meter, fake, axes)
+    stepper = TrainerRank(rank, meter, fake, axes)
     with isolated_propagation(), real_meshes():
         stepper.step(1)  # makes the states of the optimizer, and what lasts
         saved = stepper.saved()
-        step, agreements = stepper.step(int(micro_batches(plan)))
-    return RankFigures(
-        parameters=sum(tensor.numel() for tensor in rank.parameters),
-        standing={name: sum(found) for name, found in stepper.standing().items()},
-        padding={},
-        saved={} if plan.recompute.policy == "keep" else by_group(rank.groups, by_layer(saved)),  # not in its hooks
-        step=step,
-        agreements=agreements,
-    )
+        step = stepper.step(int(micro_batches(plan)))
+    hooked = plan.recompute.policy != "keep"  # what a policy keeps of operators is not in hooks
+    return stepper.figures(rank.parameters, saved if hooked else None, step)
 
 
-@dataclass
-class MeteredRank:
-    """A rank that takes steps under a meter; `after`: what was held when the last forward pass was over."""
-
-    rank: BuiltRank
-    meter: RankMeter
-    fake: FakeTensorMode
-    axes: Mapping[str, str]
-    after: AllocatedBytes = field(default=AllocatedBytes())
+class TrainerRank(MeteredRank[BuiltRank]):
+    """A rank of torchtitan's trainer."""
 
     def saved(self) -> list[SavedStorage]:
         """What autograd keeps of one micro-batch that runs forward and backward."""
         found = SavedStorages(self.rank.layers, self.rank.ends)
         storages: list[SavedStorage] = []
         begun = self._before_backward(lambda: storages.extend(found.storages()))
-        with self.fake, self.meter.resizes_seen(), self.meter, FakeValues(), found.observed(), begun:
+        with self.metered(), found.observed(), begun:
             self._micro_batch()
         return storages
 
-    def step(self, passes: int) -> tuple[DeviceStep, int]:
-        """One step of so many micro-batches, and how often ranks agreed on numbers."""
-        self.meter.moments.clear()
-        moments = RankMoments(self.meter, self.rank.layers, self.rank.groups)
-        log = RankCollectives(self.axes, lambda: moments.phase)
-        with self.fake, self.meter:
-            self.rank.optimizers.zero_grad()
-        static = self.meter.allocated
+    def clear(self) -> None:
+        """Gradients."""
+        self.rank.optimizers.zero_grad()
+
+    def run(self, micro_batches: int, moments: RankMoments, log: RankCollectives) -> None:
+        """Every micro-batch, the norm of all gradients, and the update."""
 
         def begin_backward() -> None:
             self.after = self.meter.allocated
             moments.begin_backward()
 
-        told = self._told_of_the_end()
-        with self.fake, self.meter.resizes_seen(), self.meter, log, FakeValues(), moments.followed(), told:
-            for _ in range(passes):
+        with self._told_of_the_end():
+            for _ in range(micro_batches):
                 moments.begin_forward()
                 with self._before_backward(begin_backward):
                     self._micro_batch()
@@ -95,9 +78,6 @@ class MeteredRank:
             with log.agreement():
                 self._clip()
             self.rank.optimizers.step()
-        self.meter.enter("")
-        held = {"static": static, "after forward": self.after, **self.meter.moments}
-        return DeviceStep(held, log.collectives()), log.agreements
 
     def _micro_batch(self) -> None:
         """Forward, loss and backward, as torchtitan's trainer runs them."""
@@ -139,12 +119,7 @@ class MeteredRank:
         with mock.patch.object(Tensor, "backward", backward):
             yield
 
-    def standing(self) -> dict[str, list[int]]:
-        """Bytes of the storages that the rank holds from step to step, by what they are."""
-        grouped = {
-            "weights": self.rank.parameters,
-            "gradients": [],
-            "master": [],
-            "optimizer": ranks.states(self.rank.optimizers),
-        }
-        return {name: list(sizes(tensors).values()) for name, tensors in grouped.items()}
+    def standing(self) -> Mapping[str, Iterable[Tensor]]:
+        """Shares of weights, and states of the optimizer."""
+        states = ranks.states(self.rank.optimizers)
+        return {"weights": self.rank.parameters, "gradients": (), "master": (), "optimizer": states}
