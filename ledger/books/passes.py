@@ -130,7 +130,7 @@ class StageTime:
         shown["pipeline"] += self.count * self.sends
         for unit_pass in self.passes.values():
             for kind, seconds in unit_pass.shown.items():
-                shown[kind] += self.count * seconds
+                shown[kind] = shown[kind] + self.count * seconds
         return {kind: minimum(1.0, share(shown[kind], seconds)) for kind, seconds in everything.items()}
 
 
