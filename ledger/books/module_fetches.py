@@ -237,7 +237,7 @@ class ModuleFetches:
             if visit.phase == FORWARD:
                 last = ModuleSpan("", after, after)
         found = {key: Profile(tuple(again), tuple(others)) for key, (again, others) in spans.items()}
-        for phase in (FORWARD, BACKWARD):
+        for phase in (FORWARD, BACKWARD) if LOSS in self.units else ():
             found[phase, LOSS, END] = Profile(modules=(last,))
         return {key: self._with_gradients(key, profile) for key, profile in found.items()}
 

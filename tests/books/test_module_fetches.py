@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ledger.books.results import Compiled
 from ledger.lab.verification.predicted import collectives
 from tests.model import plans
@@ -15,16 +17,21 @@ NORMS = 2 * LAYERS + 1
 WINDOWS = {"prefetch": 0, "live_parameters": 0, "reuse_distance": 0, "persistent": D}
 
 
-def compiled(batches: int = 1, **stack: Any) -> Compiled:
+PARTS = ("model", "cluster", "parallelism", "recompute")
+
+
+def compiled(batches: int = 1, **changes: Any) -> Compiled:
     """A small Llama on four ranks, whose norms alone are small."""
-    return plans.compiled(
-        model=LLAMA,
-        precision="bf16-mixed",
-        cluster={"base": "h100-400g", "devices": RANKS, "devices_per_node": RANKS},
-        parallelism={"data": RANKS, "zero": 3},
-        run={"seq_len": 37, "micro_batch": 1, "global_batch": batches * RANKS},
-        stack={"base": "deepspeed-zero3-transformers-2026", "reduction_buffer": 10_000, **WINDOWS, **stack},
-    )
+    parts = {
+        "model": LLAMA,
+        "precision": "bf16-mixed",
+        "cluster": {"base": "h100-400g", "devices": RANKS, "devices_per_node": RANKS},
+        "parallelism": {"data": RANKS, "zero": 3},
+        "run": {"seq_len": 37, "micro_batch": 1, "global_batch": batches * RANKS},
+        **{name: changes.pop(name) for name in PARTS if name in changes},
+    }
+    stack = {"base": "deepspeed-zero3-transformers-2026", "reduction_buffer": 10_000, **WINDOWS, **changes}
+    return plans.compiled(**parts, stack=stack)
 
 
 def sizes(one: Compiled) -> list[int]:
@@ -97,6 +104,22 @@ def test_gradients_are_reduced_when_the_next_finds_no_room() -> None:
             filled, calls = 0, calls + 1
         filled += elements[f"{name}.weight"]
     assert collectives(one)["comm.reduce_scatter.data.backward.count"] == 2 * (calls + 1)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_stage_runs_through_its_own_modules(recompute: str) -> None:
+    """Of two stages of two layers each, the first gathers the embedding, the second the head, both in each pass."""
+    one = compiled(
+        batches=2,
+        model=plans.layer(LLAMA, repeat=4),
+        cluster={"base": "h100-400g", "devices": 2 * RANKS, "devices_per_node": 2 * RANKS},
+        parallelism={"data": RANKS, "pipeline": 2, "zero": 3},
+        recompute=recompute,
+    )
+    for role, unit in (("first", "input"), ("last", "output")):
+        gathered = [a.account for a in one.accounts if a.role == role and a.resource.collective == "all_gather"]
+        assert any(name.startswith(f"{unit}/") for name in gathered)
+        assert not any(name.startswith(("input/", "output/")) and not name.startswith(unit) for name in gathered)
 
 
 def test_shares_are_of_elements_whatever_the_rows() -> None:
