@@ -100,14 +100,14 @@ class Timeline:
     def flying(self, unit: Unit, others: sympy.Expr) -> AliveCount:
         """Layers that hold other micro-batches in both passes, so many where most are in flight.
 
-        Where a step has no more micro-batches than stages, all chunks but the first are through before that one runs
-        backward.
+        Where a step has no more micro-batches than stages, the first chunk runs before all others forward, and after
+        them backward.
         """
 
         def alive(point: Point) -> sympy.Expr:
             if point.phase == OPTIMIZER:
                 return ZERO
-            if not self.chunked or point.phase == FORWARD or not self._first_chunk(unit, point):
+            if not self.chunked or not self._first_chunk(unit, point):
                 return others
             return others * (_steady() + (ONE - _steady()) / symbol("chunks"))
 
