@@ -19,6 +19,10 @@ METHODS = {"split", "rsplit", "partition", "rpartition", "startswith", "endswith
 NAMES = {"name", "account"}
 # The functions that read a text, each with whose text it is; `module: re` where a module has patterns for it.
 READ: dict[str, str] = {
+    "books/memory/module_gathering.py: _of": "paths of modules, whose hooks gather weights",
+    "books/module_fetches.py: _reversed": "paths of modules, whose hooks gather weights",
+    "books/module_fetches.py: module_of": "paths of modules, whose hooks gather weights",
+    "books/module_fetches.py: modules": "paths of modules, whose hooks gather weights",
     "model/dims.py: listed": "einsums and lists of dims, as models and authors of components write them",
     "model/contraction.py: terms": "einsums, as models and authors of components write them",
     "books/names.py: under": "accounts and totals as users type them, whole or their beginning",
