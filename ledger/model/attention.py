@@ -26,6 +26,8 @@ def attention(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
 def _grouped_query(tape: Tape, x: Tensor, spec: Attention, norms: Norm) -> Tensor:
     """Multi-head, grouped-query or multi-query causal attention with its projections; result (batch seq d_model)."""
     query, key, value = _fused_projection(tape, x, spec) if spec.fused_qkv else _projections(tape, x, spec)
+    if spec.fused_qkv and spec.rotary and tape.stack.split_values:
+        value = tape.pointwise("attention/v.copy", value, kernel=COPY, add=True)
     return _out(tape, _attended(tape, query, key, value, spec, norms), spec)
 
 

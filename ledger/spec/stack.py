@@ -165,6 +165,11 @@ class Stack:
     main_gradients: Annotated[
         bool, "Whether gradients are added up in one buffer that is never freed (Megatron-LM's `main_grad`)."
     ] = False
+    split_values: Annotated[
+        bool,
+        "Whether values are copied out of a joint projection whose queries and keys were rotated into tensors of their "
+        "own, so that it is freed (Transformer Engine's `get_qkv_layout` makes all three contiguous).",
+    ] = False
     dummy_gradients: Annotated[
         bool,
         "With fused accumulation: whether autograd is given one tensor of each shape of weight in place of gradients, "

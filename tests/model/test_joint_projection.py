@@ -33,3 +33,18 @@ def test_shared_heads_save_what_they_are() -> None:
         compiled = plans.compiled(model=plans.layer(plans.LLAMA, attention=given), kernels={"attention": "flash"})
         saved[joint] = compiled.totals["saved.per_layer.decoder"]
     assert saved[False] == saved[True]
+
+
+def test_values_that_are_copied_free_the_joint_projection() -> None:
+    """Transformer Engine makes queries, keys and values contiguous: rotated ones and a copy of values are what stays."""
+    kept = {}
+    for copied in (False, True):
+        model = plans.layer(plans.LLAMA, attention={"heads": 6, "kv_heads": 3, "head_dim": 24, "fused_qkv": True})
+        stack = {"base": "megatron-lm-2022", "split_values": copied}
+        compiled = plans.compiled(model=model, stack=stack, kernels={"attention": "flash", "rotary": "fused"})
+        stocks = [row for row in compiled.accounts if row.resource.name == "memory.activations" and ".." in row.when]
+        kept[copied] = {row.account.removeprefix("decoder/attention/"): int(row.amount) for row in stocks}
+    of_head = 2 * 3 * 37 * 24  # bytes in bf16
+    assert kept[False]["qkv"] == (6 + 3 + 3) * of_head
+    assert "qkv" not in kept[True]
+    assert kept[True]["v.copy"] == 3 * of_head

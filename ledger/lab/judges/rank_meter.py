@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -64,17 +64,29 @@ def parts(tensor: Any) -> tuple[torch.Tensor, ...]:
 
 
 def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as a compiler fuses it: nothing that it makes for itself alone is allocated."""
+    """`function` as a compiler fuses it: what it makes for itself alone is not allocated, what autograd keeps is."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         meters = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, RankMeter)]
+        kept: list[torch.Tensor] = []
         with ExitStack() as paused:
+            if not torch._C._autograd._top_saved_tensors_default_hooks(False):  # noqa: SLF001  # others' hooks
+                paused.enter_context(torch.autograd.graph.saved_tensors_hooks(partial(_kept, kept), _as_it_is))
             for meter in meters:
                 paused.enter_context(meter.paused())
             result = function(*args, **kwargs)
         for meter in meters:
-            meter.watch(leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+            meter.watch(leaf for leaf in (*tree_leaves(result), *kept) if isinstance(leaf, torch.Tensor))
         return result
 
     return run
+
+
+def _kept(kept: list[torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    kept.append(tensor)
+    return tensor.detach()  # a node that holds its own result would never be freed
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor

@@ -21,7 +21,7 @@ BUILT = {
     "experts": ("grouped_mm",),
 }
 EXCHANGES = {"all_gather": "all_gather", "ring": "p2p", "all_to_all": "a2a"}
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh", "relu2")
 # Parts that a plan's `components` name, as `recompute_modules` has them.
 MODULES = {
     "core": "core_attn",
@@ -57,7 +57,7 @@ def transformer(plan: Plan) -> Fields:
         "add_bias_linear": group.attention.out_bias,
         "add_qkv_bias": group.attention.qkv_bias,
         "gated_linear_unit": group.mlp.kind != "plain",
-        "bias_activation_fusion": True,
+        "bias_activation_fusion": group.mlp.activation != "relu2",  # which is compiled by itself
         "bias_dropout_fusion": kernels.residual == "fused",
         "apply_rope_fusion": kernels.rotary == "fused",
         "masked_softmax_fusion": False,  # of attention that is not one kernel

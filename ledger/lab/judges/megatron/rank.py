@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 from megatron.core import parallel_state, tensor_parallel
+from megatron.core.activations import squared_relu
 from megatron.core.distributed import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -39,6 +40,7 @@ ACTIVATIONS = {
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": torch.nn.functional.gelu,
+    "relu2": squared_relu,
 }
 # Function of parallel_state -> the axis that its group is of, in the ledger's words; the last one of a group counts.
 GROUPS: Sequence[tuple[str, str, Mapping[str, bool]]] = (
