@@ -36,7 +36,7 @@ def test_shared_heads_save_what_they_are() -> None:
 
 
 def test_values_that_are_copied_free_the_joint_projection() -> None:
-    """Transformer Engine makes queries, keys and values contiguous: rotated ones and a copy of values are what stays."""
+    """Transformer Engine makes all three contiguous: rotated queries and keys, and a copy of values, are what stays."""
     kept = {}
     for copied in (False, True):
         model = plans.layer(plans.LLAMA, attention={"heads": 6, "kv_heads": 3, "head_dim": 24, "fused_qkv": True})
