@@ -103,10 +103,15 @@ class StageRank(MeteredRank[BuiltRank]):
         self.rank.optimizer.step()
 
     def calls(self, log: RankCollectives) -> Iterable[CollectiveCalls]:
-        """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them."""
+        """Updated weights are gathered for the update, though Megatron-Core begins it when forward needs them.
+
+        Of two stages one sends through the group of all ranks, so that transfers overlap
+        (megatron/core/pipeline_parallel/p2p_communication.py, _p2p_ops).
+        """
         for calls in log.collectives():
             gathers = calls.kind == "all_gather" and calls.axis in GATHERED
-            yield replace(calls, phase="optimizer") if gathers else calls
+            sends = calls.kind == "send" and calls.axis == "other"
+            yield replace(calls, phase="optimizer") if gathers else replace(calls, axis="pipeline") if sends else calls
 
     def _passes(self, micro_batches: int) -> None:
         """Every micro-batch forward and backward, and what follows the last one."""
