@@ -15,6 +15,7 @@ from ledger.books import totals
 from ledger.books.compiled_roles import whole
 from ledger.books.compiler import compile_plan
 from ledger.books.counts import PER_DEVICE, counters, flops, napkin, of_model
+from ledger.books.intervals import MEMORY, known_as
 from ledger.books.price_changes import PRICES, shares
 from ledger.books.spending import HELD
 from ledger.books.time import bounded
@@ -246,10 +247,13 @@ class _Front(dict[str, Array]):
 
     def __init__(self, rows: Rows) -> None:
         super().__init__()
+        ends = MEMORY[known_as(rows.plan)]
         self.asked: Mapping[str, Callable[[], Array]] = {
             "time.step": lambda: rows.step,
             "memory.peak": lambda: rows.memory.peak,
             "memory.reserved": lambda: rows.memory.reserved,
+            "memory.reserved.low": lambda: rows.memory.reserved * ends.low,
+            "memory.reserved.high": lambda: rows.memory.reserved * ends.high,
             "memory.capacity": lambda: rows.plan.accelerator.memory,
         }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ledger.books import compile_plan
+from ledger.books.compiled_roles import compile_roles
 from ledger.evidence import verification_records as records
 from ledger.evidence.verdicts import (
     EXACT,
@@ -20,8 +21,9 @@ from ledger.evidence.verdicts import (
     unchecked,
 )
 from ledger.evidence.verification import JudgeOrigin, Verification
+from ledger.lab.judges.rank_figures import STANDING
 from ledger.lab.observed.device_step import AllocatedBytes
-from ledger.lab.verification import predicted
+from ledger.lab.verification import frameworks, predicted
 from ledger.lab.verification.accuracy import rewritten
 from ledger.lab.verification.causes import causes
 from ledger.lab.verification.checks import compared, judges
@@ -29,6 +31,7 @@ from ledger.lab.verification.depth import samples, weighted, with_counts
 from ledger.lab.verification.peaks import HEAD
 from ledger.lab.verification.stages import told
 from ledger.lab.verification.verification import Depth, judged, verify
+from ledger.model.schedule import roles
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Model, Plan
 from ledger.spec.suite import SuiteCase, load_suite
@@ -38,6 +41,8 @@ from tests.sampling import sampled
 ACCURACY = Path(__file__).parents[2] / "docs" / "accuracy.md"
 RECORDS = {found.name: found for found in records.every(records.folder())}
 CASES = {case.name: case for case in load_suite("pytorch").cases}
+FRAMEWORKS = ("megatron", "deepspeed", "torchtitan")
+BY_FRAMEWORKS = {case.name: case for suite in FRAMEWORKS for case in load_suite(suite).cases}
 
 
 # --- few layers for many ------------------------------------------------------------------------
@@ -209,8 +214,8 @@ def test_the_nearest_record_is_the_plans_own_then_its_models(tmp_path: Path) -> 
 
 
 def test_every_case_of_the_suite_is_on_record() -> None:
-    """What is claimed was run, and what was run is still part of the suite."""
-    assert RECORDS.keys() == CASES.keys()
+    """What is claimed was run, and what was run is still part of a suite."""
+    assert RECORDS.keys() == CASES.keys() | BY_FRAMEWORKS.keys()
 
 
 def asked(case: SuiteCase) -> set[str]:
@@ -239,6 +244,25 @@ def test_a_record_holds_what_the_compiler_says_today(case: SuiteCase) -> None:
     if "memory.backward" in kept:
         assert kept["memory.backward"] == max(size for key, size in said.items() if key.startswith("backward/"))
         assert kept["memory.static"] == said["static"]
+
+
+@pytest.mark.parametrize("case", sampled(BY_FRAMEWORKS.values(), asked, lambda case: case.name))
+def test_a_framework_s_record_holds_what_the_compiler_says_today(case: SuiteCase) -> None:
+    """Bytes between steps, saved bytes and collectives of every role that was asked."""
+    compiled = compile_plan(load_plan(case.plan, case.overrides))
+    plan, books = compiled.plan, compile_roles(compiled.plan, roles(compiled.plan))
+    said: dict[str, int] = {}
+    for book in books:
+        suffix = f"/{book.role.name}" if len(books) > 1 else ""
+        held = {f"standing.{name}": predicted.standing(book, name) for name in STANDING}
+        held["standing.gradients"] = frameworks._lasting_gradients(plan, book)
+        saved = {f"saved.{group}": size for group, size in predicted.saved_layers(book).items()}
+        figures = {**held, **saved, **predicted.collectives(compiled, book.role.name)}
+        said |= {f"{name}{suffix}": amount for name, amount in figures.items()}
+    kinds = ("standing.", "saved.", "comm.")
+    kept = {v.account: v.predicted for v in RECORDS[case.name].verdicts if v.account.startswith(kinds)}
+    assert kept
+    assert kept == {key: said.get(key, 0) for key in kept}
 
 
 def test_the_table_in_the_docs_is_made_from_the_records() -> None:
