@@ -60,5 +60,5 @@ def _product(factors: tuple[sympy.Expr, ...], value: Value) -> Exact:
         elif isinstance(factor, sympy.Rational):
             above, below = above * int(factor.p), below * int(factor.q)
         else:
-            above *= value(factor)
+            above = above * value(factor)  # not in place: it may be the array of another
     return divide(above, below)

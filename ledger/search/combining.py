@@ -291,7 +291,7 @@ class Rows:
         place = min(variant, len(slot.variants) - 1)
 
         def value() -> Array:
-            found = exact(place_values(slot.variants[place], self.plan, shape.mesh))(times)
+            found = exact(place_values(slot.variants[place], self.plan, shape.mesh, self.world.counts))(times)
             return np.broadcast_to(np.asarray(found, dtype=float), len(self.world.counts))
 
         return self.world.once(("times", times, id(slot), place), value)

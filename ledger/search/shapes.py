@@ -85,12 +85,10 @@ def slots(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Iterator[Slot
     dealt, rule = dealt_layers(plan.model, mesh), PIPELINES[mesh.scheduled]
     if rule.ways == 2 and mesh.pipeline % 2:
         return
-    batches: Array = np.asarray(counts, dtype=np.int64) * rule.ways
-    run = replace(plan.run, micro_batch=1, global_batch=batches)
-    batched = replace(plan, parallelism=replace(mesh, data=1), run=run)
+    placed = batched(plan, mesh, counts)
     alike: dict[tuple[Any, ...], list[Role]] = {}
     for device in range(mesh.pipeline):
-        role = described(batched, device, dealt)
+        role = described(placed, device, dealt)
         key = role.layers, role.first, role.last, role.sends, role.returns
         alike.setdefault(key, []).append(role)
     for found in alike.values():
@@ -160,6 +158,13 @@ def _signature(line: Timeline, role: Role) -> Any:
     return points, role.first, role.last, tuple(bool(count) for count in role.layers)
 
 
-def place_values(role: Role, plan: Plan, mesh: Parallelism) -> Mapping[Any, Any]:
-    """The symbols of formulas that count layers and micro-batches in flight."""
-    return bindings(replace(plan, parallelism=replace(mesh, data=1)), role)
+def place_values(role: Role, plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Mapping[Any, Any]:
+    """The symbols of formulas that count layers and micro-batches in flight, over these counts of micro-batches."""
+    return bindings(batched(plan, mesh, counts), role)
+
+
+def batched(plan: Plan, mesh: Parallelism, counts: Sequence[int]) -> Plan:
+    """A plan without data parallelism that has so many micro-batches a step, as one array."""
+    batches: Array = np.asarray(counts, dtype=np.int64) * PIPELINES[mesh.scheduled].ways
+    run = replace(plan.run, micro_batch=1, global_batch=batches)
+    return replace(plan, parallelism=replace(mesh, data=1), run=run)
