@@ -96,12 +96,12 @@ class ModuleFetches:
 
     @cached_property
     def units(self) -> Mapping[str, Unit]:
-        """Units by name."""
+        """The units of the device by the names that layers have in `layers`."""
         return {unit.name: unit for unit in self.program.units}
 
     @cached_property
     def weights(self) -> Mapping[Key, ModuleWeight]:
-        """Every weight once."""
+        """Sizes of every weight of every layer; a tied one is there once."""
         sharding, found = self.program.sharding, dict[Key, ModuleWeight]()
         for unit in self.program.units:
             for layer in self.places(unit.name):
@@ -352,7 +352,7 @@ class FilledBuckets:
         self.seen[key] = None
 
     def finish(self) -> None:
-        """Backward is over."""
+        """What the buffer still has when backward is over is reduced."""
         if self.bucket:
             self.rest = self.bucket[-1]
             self._reduce(self.rest)

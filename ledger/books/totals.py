@@ -74,8 +74,8 @@ def memory(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak]) -> 
     needed = of_item(worst, pairs, lambda pair: reserved(plan, *pair))
     yield "memory.reserved", needed
     ends = MEMORY[known_as(plan)]
-    yield "memory.reserved.low", needed * ends.low
-    yield "memory.reserved.high", needed * ends.high
+    yield "memory.reserved.low", truncate(needed * ends.low)
+    yield "memory.reserved.high", truncate(needed * ends.high)
     yield "memory.capacity", plan.accelerator.memory
     yield "kv_cache", kv_cache(plan)
 

@@ -252,8 +252,8 @@ class _Front(dict[str, Array]):
             "time.step": lambda: rows.step,
             "memory.peak": lambda: rows.memory.peak,
             "memory.reserved": lambda: rows.memory.reserved,
-            "memory.reserved.low": lambda: rows.memory.reserved * ends.low,
-            "memory.reserved.high": lambda: rows.memory.reserved * ends.high,
+            "memory.reserved.low": lambda: np.trunc(rows.memory.reserved * ends.low),
+            "memory.reserved.high": lambda: np.trunc(rows.memory.reserved * ends.high),
             "memory.capacity": lambda: rows.plan.accelerator.memory,
         }
 

@@ -104,6 +104,18 @@ def test_what_a_job_says_of_its_software_is_carried(tmp_path: Path) -> None:
     assert (plan.kernels.optimizer, plan.parallelism.reshard) == ("loop", "none")
 
 
+@pytest.mark.parametrize(("gathered", "weights"), [("true", "gathered"), ("false", "anew")])
+def test_gathers_in_fp8_are_carried_over(tmp_path: Path, gathered: str, weights: str) -> None:
+    """`enable_fsdp_float8_all_gather`: shares are quantised before FSDP gathers them."""
+    text = JOB + (
+        "[parallelism]\ndata_parallel_shard_degree = -1\n"
+        f"[float8]\nenable_float8_linear = true\nenable_fsdp_float8_all_gather = {gathered}\n"
+    )
+    matmul = load_plan(made(tmp_path, text).text).precision.matmul
+    assert matmul is not None
+    assert matmul.weights == weights
+
+
 def test_every_setting_that_is_left_out_is_told_in_its_line(tmp_path: Path) -> None:
     """What changes a figure and is in no plan has a note each; what is switched off or only written down has none."""
     text = JOB + (

@@ -31,7 +31,7 @@ class FlatInstant(Instant):
 
     @cached_property
     def flat(self) -> FlatWeights:
-        """All weights."""
+        """All weights in one stretch, as a rank of ZeRO 1 and 2 cuts it."""
         return flat_weights(self.plan)
 
     @property
