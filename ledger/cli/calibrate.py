@@ -63,7 +63,7 @@ def _found(text: str) -> list[Path]:
         return [path]
     known = library.names("evidence")
     if text in known:
-        return [library.folder("evidence") / f"{text}.yaml"]
+        return [library.path("evidence", text)]
     raise SpecError([Problem(Location(text), "there is no such file, nor evidence of that name", nearest(text, known))])
 
 

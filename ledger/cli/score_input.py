@@ -147,7 +147,7 @@ def _find(name: str) -> Path:
         return Path(name)
     table = library.folder("evidence") / f"{name}.csv"
     if name in library.names("evidence"):
-        return library.folder("evidence") / f"{name}.yaml"
+        return library.path("evidence", name)
     if name.isprintable() and "/" not in name and table.exists():
         return table
     help_text = nearest(name, library.names("evidence"))

@@ -107,7 +107,7 @@ def load_lecture(path: str | Path) -> Lecture:
 
 def _opened(path: str, library: Library) -> Source:
     if path in library.names("lecture") and not exists(path):
-        return read_once(library.folder("lecture") / f"{path}.yaml").source
+        return read_once(library.path("lecture", path)).source
     return open_source(path)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ledger.evidence.documents import LIBRARY_FOLDER, read_document
-from ledger.spec.library import default_library
+from ledger.spec.library import FOLDERS, default_library
 from ledger.spec.plan import Accelerator, Curve, Plan
 from ledger.spec.problems import SpecError
 from ledger.spec.sources import exists
@@ -25,12 +25,13 @@ def find_cited(name: str, plan: Plan) -> Path | None:
     """Where a cited file is: in the library, beside the spec of the prices, or here; None where it is nowhere."""
     if not name:
         return None
+    library = default_library()
     if name.startswith(LIBRARY_FOLDER):
-        places = [default_library().folder("evidence")]
+        places = [root / FOLDERS["evidence"] for root in library.roots]
         name = name.removeprefix(LIBRARY_FOLDER)
     else:
-        places = [price_list_folder(plan), Path()]
-    return next((path for place in places if exists(str(path := place / name))), None)
+        places = [price_list_folder(plan), library.at("")]
+    return next((path for place in places if exists(str(path := place / name)) and library.may_read(path)), None)
 
 
 def is_same_file(first: str, second: str, plan: Plan) -> bool:
@@ -42,7 +43,7 @@ def is_same_file(first: str, second: str, plan: Plan) -> bool:
 def price_list_folder(plan: Plan) -> Path:
     """The folder of the spec that says the plan's prices."""
     stated = plan.origins.get("accelerator.calibration") or plan.origins.get("accelerator")
-    return Path(stated.where.file).parent if stated else Path()
+    return default_library().at(stated.where.file).parent if stated else Path()
 
 
 def device_of(path: Path) -> str:
@@ -70,7 +71,7 @@ def evidence_files(plan: Plan) -> tuple[Path, ...]:
 
 def _evidence_files(plan: Plan) -> Iterator[Path]:
     names = _names(plan.accelerator)
-    for path in sorted(default_library().folder("evidence").glob("*.yaml")):
+    for path in default_library().files("evidence"):
         text = path.read_text(encoding="utf-8", errors="replace")  # most files name another device, and are not read
         if any(name in text for name in names) and is_about(device_of(path), plan.accelerator):
             yield path

@@ -17,7 +17,7 @@ from ledger.evidence.microbenchmarks.records import PlacedRecord, Record, series
 from ledger.evidence.run_records import FIT, STEP, MeasuredRun, measured_run, plan_of_runs, run_problems
 from ledger.evidence.verdict_records import DERIVATION, verdict, verdict_problems
 from ledger.evidence.verdicts import ComparedFigure
-from ledger.spec.library import default_library, display_path
+from ledger.spec.library import FOLDERS, default_library, display_path
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
@@ -101,7 +101,7 @@ class Evidence:
 
 def citation(path: Path) -> str:
     """A file as prices and reports cite it: one of the library by its place in the repository."""
-    carried = path.resolve().parent == default_library().folder("evidence").resolve()
+    carried = path.resolve().parent in {(root / FOLDERS["evidence"]).resolve() for root in default_library().roots}
     return f"{LIBRARY_FOLDER}{path.name}" if carried else display_path(path)
 
 

@@ -165,7 +165,7 @@ def _nearby(match: Match, plan: Plan) -> NearMeasurement | None:
 
 def _library_device(name: str) -> Accelerator | None:
     """The price list of another device, whose measurements price the plan's; None where the library has none."""
-    path = default_library().folder("accelerator") / f"{name}.yaml"
+    path = default_library().path("accelerator", name)
     return _price_list(path, path.stat().st_mtime_ns) if path.is_file() else None
 
 

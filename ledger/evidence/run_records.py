@@ -96,4 +96,4 @@ def plan_of_runs(plan: Node | None, folder: Path) -> str:
         return yaml.safe_dump(plan.plain(), sort_keys=False, allow_unicode=True)
     library = default_library()
     named = plan.value in library.names("plan")
-    return str(library.folder("plan") / f"{plan.value}.yaml" if named else folder / plan.value)
+    return str(library.path("plan", plan.value) if named else folder / plan.value)

@@ -13,6 +13,7 @@ from ledger.evidence.writing import head_text, record_line
 from ledger.spec.library import default_library
 from ledger.spec.plan import Plan
 
+FOLDER, PATTERN = "derivations", "*.yaml"  # within the library's evidence
 JUDGING_SOURCE = (
     "PyTorch's own training step on fake tensors (torch {torch}, transformers {transformers}), by `ledger verify`"
 )
@@ -24,7 +25,7 @@ JUDGING_METHOD = (
 
 def folder() -> Path:
     """Where the library keeps records."""
-    return default_library().folder("evidence") / "derivations"
+    return default_library().folder("evidence") / FOLDER
 
 
 def write(verification: Verification, where: Path) -> Path:
@@ -79,15 +80,24 @@ def _verification(evidence: Evidence) -> Verification:
     )
 
 
-def nearest(plan: Plan, where: Path) -> Verification | None:
-    """The record of this very plan, else the first of its model; None where there is neither."""
+def nearest(plan: Plan, where: Path | None = None) -> Verification | None:
+    """The record of this very plan, else the first of its model; None where there is neither.
+
+    It is looked for in a folder, or in those of the library.
+    """
+    path = nearest_file(plan, where)
+    return read(path) if path else None
+
+
+def nearest_file(plan: Plan, where: Path | None = None) -> Path | None:
+    """The file of the nearest record."""
     same_model = None
-    for path in sorted(where.glob("*.yaml")):
+    for path in sorted(where.glob(PATTERN)) if where else default_library().files("evidence", f"{FOLDER}/{PATTERN}"):
         text = path.read_text(encoding="utf-8")  # most files name neither, and need not be read as YAML
         if plan.digest and plan.digest in text:
-            return read(path)
-        if same_model is None and plan.model.title in text and (record := read(path)).model == plan.model.title:
-            same_model = record
+            return path
+        if same_model is None and plan.model.title in text and read(path).model == plan.model.title:
+            same_model = path
     return same_model
 
 

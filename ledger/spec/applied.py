@@ -9,7 +9,7 @@ from typing import Any
 from ledger.spec.edit import edited
 from ledger.spec.expand import expand
 from ledger.spec.inputs import changes
-from ledger.spec.library import Library, default_library
+from ledger.spec.library import Library, default_library, library_of
 from ledger.spec.load import plan_of, plan_source
 from ledger.spec.overrides import Override, apply, assignments, read_overrides
 from ledger.spec.problems import Location, Problem, SpecError
@@ -23,8 +23,13 @@ def applied_text(spec: str, values: Mapping[str, Any]) -> str:
     Comments and everything that is not changed stay. Raises SpecError where the values make no plan, or where no text
     of this form says the same.
     """
-    library = default_library()
-    source = plan_source(spec, None, library)
+    shelf = default_library()
+    source = plan_source(spec, None, shelf)
+    return text_with(source, values, library_of(source, shelf))
+
+
+def text_with(source: Source, values: Mapping[str, Any], library: Library) -> str:
+    """The text of a source with these values, as `applied_text` has it of a spec."""
     wanted = plan_of(source, assignments(values), library)
     text = edited(source.text, dict(_whole_lists(source, values, library)))
     made = plan_of(replace(source, text=text), (), library)

@@ -144,5 +144,5 @@ def _cluster_warnings(whole: Expanded, library: Library) -> Iterator[Problem]:
 
 def _describes(name: str, whole: Expanded, library: Library) -> bool:
     """Whether a cluster of the library is one of nodes of the plan's accelerator."""
-    described = read_once(library.folder("cluster") / f"{name}.yaml").plain_field(DEVICE)
+    described = read_once(library.path("cluster", name)).plain_field(DEVICE)
     return isinstance(described, str) and is_device(described, whole, library)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
-from ledger.spec.sources import Source, from_file, from_revision
+from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, from_file, from_revision
 
+OWN_FOLDER = "specs"  # a library of one's own, in the working directory or beside a plan
 FOLDERS: Mapping[str, str] = {
     "plan": ".",
     "accelerator": "accelerators",
@@ -41,23 +45,53 @@ class LibraryEntry:
 
 @dataclass(frozen=True)
 class Library:
-    """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself."""
+    """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself.
+
+    `own` are libraries that are searched before it, in order. `home`: the folder that names of files are relative to,
+    and that no file is read outside of; None: the working directory, and files anywhere. `references`: the files within
+    `home` that stand for paths, by the file that names one and the path as it is written there.
+    """
 
     root: Path
+    own: tuple[Path, ...] = ()
+    home: Path | None = None
+    references: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Every folder that is searched, in order."""
+        return (*self.own, self.root)
 
     def folder(self, kind: str) -> Path:
-        """Where the specs of a kind are kept."""
+        """Where the library itself keeps the specs of a kind; those of one's own are elsewhere."""
         return self.root / FOLDERS[kind]
+
+    def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
+        """The files of a kind, sorted by name; of two with one name that which is found first."""
+        every = (path for root in reversed(self.roots) for path in (root / FOLDERS[kind]).glob(pattern))
+        return tuple(path for _, path in sorted({path.name: path for path in every}.items()))
+
+    def path(self, kind: str, name: str) -> Path:
+        """The file of a name: the first that there is, else where the library itself would keep it."""
+        places = [root / FOLDERS[kind] / f"{name}.yaml" for root in self.roots]
+        return next((path for path in places if path.exists()), places[-1])
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
-        return tuple(sorted(path.stem for path in self.folder(kind).glob("*.yaml")))
+        return tuple(sorted(path.stem for path in self.files(kind)))
+
+    def beside(self, folder: Path) -> Library:
+        """The library as a spec in a folder finds it: `specs/` there, or the folder itself if it is called so, first."""
+        places = (folder / OWN_FOLDER, folder if folder.resolve().name == OWN_FOLDER else None, *self.own)
+        own = _distinct((place for place in places if place and place.is_dir()), self.root)
+        return self if self.home or own == self.own else replace(self, own=own)
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
-        paths = (self.folder(kind) / f"{name}.yaml" for name in self.names(kind))
         return tuple(
-            LibraryEntry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path) for path in paths
+            LibraryEntry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path)
+            for path in self.files(kind)
+            if path.is_relative_to(self.root) or _is_spec(path)
         )
 
     def spelt(self, kind: str, name: str) -> tuple[str, ...]:
@@ -71,7 +105,7 @@ class Library:
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
         """The other spellings of a name; a file that cannot be read has none."""
         try:
-            node = read_once(self.folder(kind) / f"{name}.yaml").node
+            node = read_once(self.path(kind, name)).node
         except SpecError:
             return frozenset()
         aliases = node.fields.get("aliases")
@@ -81,23 +115,49 @@ class Library:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
         spelt = self.spelt(kind, name)
         if len(spelt) == 1:
-            return self._at_revision(self.folder(kind) / f"{spelt[0]}.yaml", beside.revision)
+            return self._at_revision(self.path(kind, spelt[0]), beside.revision)
         if spelt:
             message = f"`{name}` may be {' or '.join(f'`{one}`' for one in spelt)}"
             raise SpecError([Problem(where, message, "name one of them")])
         if name.endswith((".yaml", ".yml")):
-            return _relative(name, where, beside)
+            return self._relative(name, where, beside)
         help_text = nearest(name, list(self.names(kind)))
         raise SpecError([Problem(where, f"no {kind} is named `{name}`", help_text)])
 
     def _at_revision(self, path: Path, revision: str) -> Source:
         """A library file as it was at a revision; as it is now where that revision has no such file."""
-        if revision and (top := _checkout(self.root)):
+        if revision and (top := checkout(path)):
             try:
                 return from_revision(revision, path.resolve().relative_to(top).as_posix())
             except SpecError:
                 return read_once(path).source
         return read_once(path).source
+
+    def _relative(self, name: str, where: Location, beside: Source) -> Source:
+        """The spec at a path that is relative to the folder of the file that names it."""
+        path = name if beside.folder == "." or name.startswith("/") else f"{beside.folder}/{name}"
+        try:
+            if self.home:
+                return self.sealed(self.references.get((beside.file, name), path))
+            return from_revision(beside.revision, path) if beside.revision else from_file(Path(path))
+        except SpecError as error:
+            found = error.problems[0]
+            raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
+
+    def at(self, name: str) -> Path:
+        """The path of a file by the name that places have of it."""
+        return Path(self.home or "", name)
+
+    def may_read(self, path: Path) -> bool:
+        """Whether a file lies where those of this library may."""
+        return self.home is None or path.resolve().is_relative_to(self.home)
+
+    def sealed(self, name: str) -> Source:
+        """A file of a library with a home, by its path or by its name there; SpecError for any file outside."""
+        path = Path(os.path.normpath(self.at(name)))
+        if self.home is None or not path.is_relative_to(self.home):
+            raise SpecError([Problem(Location(name), "not among the files of the seal")])
+        return from_file(path, path.relative_to(self.home).as_posix())
 
 
 @dataclass(frozen=True)
@@ -113,16 +173,42 @@ class Read:
         return found.plain() if found else None
 
 
+_IN_USE: ContextVar[Library | None] = ContextVar("library in use", default=None)
+
+
+@contextmanager
+def using(library: Library) -> Iterator[None]:
+    """Within it, the default library is this one: a sealed report is made from the files that it carries."""
+    before = _IN_USE.set(library)
+    try:
+        yield
+    finally:
+        _IN_USE.reset(before)
+
+
 def default_library() -> Library:
+    """The library in use: that which comes with the package, and `specs/` of the working directory before it."""
+    in_use = _IN_USE.get()
+    return in_use or Library(installed_specs()).beside(Path.cwd())
+
+
+def installed_specs() -> Path:
     """`specs/` beside the package in a checkout, the packaged data in an installation."""
     package = Path(__file__).resolve().parent.parent
-    packaged = package / "_data" / "specs"
-    return Library(packaged if packaged.is_dir() else package.parent / "specs")
+    packaged = package / "_data" / OWN_FOLDER
+    return packaged if packaged.is_dir() else package.parent / OWN_FOLDER
+
+
+def library_of(source: Source, library: Library) -> Library:
+    """The library as the spec of a source finds it; texts and specs of another revision lie in no folder."""
+    in_folder = source.file not in {STANDARD_INPUT, GIVEN_TEXT} and not source.revision
+    return library.beside(Path(source.folder)) if in_folder else library
 
 
 def display_path(path: Path) -> str:
-    """A path as a user in this folder would type it."""
-    resolved, here = path.resolve(), Path.cwd().resolve()
+    """A path as a user in this folder would type it; one of a library in use, relative to its home."""
+    in_use = _IN_USE.get()
+    resolved, here = path.resolve(), (in_use and in_use.home) or Path.cwd().resolve()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)
 
 
@@ -141,19 +227,27 @@ def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
     return Read(source, read(source.text, source.file))
 
 
+def _is_spec(path: Path) -> bool:
+    """Whether a file says that it is a spec: `specs/` of a working directory may hold what is none."""
+    try:
+        return "spec" in read_once(path).node.fields
+    except SpecError:
+        return False
+
+
 def _folded(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
 
-def _relative(name: str, where: Location, beside: Source) -> Source:
-    path = f"{beside.folder}/{name}" if beside.folder != "." and not name.startswith("/") else name
-    try:
-        return from_revision(beside.revision, path) if beside.revision else from_file(Path(path))
-    except SpecError as error:
-        found = error.problems[0]
-        raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
-
-
-def _checkout(folder: Path) -> Path | None:
-    here = folder.resolve()
+def checkout(path: Path) -> Path | None:
+    """The top of the git work tree that a path lies in; None where it lies in none."""
+    here = path.resolve()
     return next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
+
+
+def _distinct(folders: Iterator[Path], root: Path) -> tuple[Path, ...]:
+    """Folders in their order, each once, and none that is the root."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        found.setdefault(folder.resolve(), folder)
+    return tuple(folder for place, folder in found.items() if place != root.resolve())

@@ -14,7 +14,7 @@ from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, exp
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.kind_faults import another_kind
-from ledger.spec.library import Library, default_library, display_path, read_once
+from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of, read_once
 from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
@@ -58,7 +58,8 @@ def load_plan(
     `rules`: what it is held to beyond the types of its values (none: a plan whose layout is still to be chosen).
     """
     shelf = library or default_library()
-    return plan_of(plan_source(path_or_text, stdin, shelf), overrides, shelf, rules)
+    source = plan_source(path_or_text, stdin, shelf)
+    return plan_of(source, overrides, library_of(source, shelf), rules)
 
 
 def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tuple[Rule, ...] = RULES) -> Plan:
@@ -173,9 +174,8 @@ def load_spelling(given: str | Path, *, library: Library | None = None) -> Spell
 def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
     """The text of a plan and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
-        path = library.folder("plan") / f"{given}.yaml"
-        return read_once(path).source
-    return open_source(given, stdin)
+        return read_once(library.path("plan", given)).source
+    return library.sealed(str(given)) if library.home else open_source(given, stdin)
 
 
 def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:
@@ -221,8 +221,8 @@ def _dense_peaks(node: Node, accelerator: Accelerator | None, library: Library) 
     if "sparse_peak" in fields:
         sparse = PEAK_RATES.value(Written(fields["sparse_peak"]), [])
         yield replace(accelerator, peak={dtype: rate / 2 for dtype, rate in sparse.items()})
-    folder = Path(display_path(library.folder("accelerator")))
-    if all(Path(entry.where.file).parent == folder for entry in fields["peak"].fields.values()):
+    folders = [Path(display_path(root / FOLDERS["accelerator"])) for root in library.roots]
+    if all(Path(entry.where.file).parent in folders for entry in fields["peak"].fields.values()):
         return
     for name in library.names("accelerator"):
         with suppress(SpecError):

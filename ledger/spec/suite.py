@@ -105,7 +105,7 @@ def load_suite(path: str) -> Suite:
 
 def _opened(path: str, library: Library) -> Source:
     if path in library.names("suite") and not exists(path):
-        return read_once(library.folder("suite") / f"{path}.yaml").source
+        return read_once(library.path("suite", path)).source
     return open_source(path)
 
 

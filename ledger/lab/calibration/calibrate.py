@@ -72,7 +72,7 @@ def _shared_measurements(files: Sequence[Evidence]) -> Iterator[Problem]:
 def library_evidence() -> tuple[Evidence, ...]:
     """The evidence of the library's accelerators; a file of one's own device that lies beside it is left out."""
     library = default_library()
-    files = read_all(sorted(library.folder("evidence").glob("*.yaml")))
+    files = read_all(library.files("evidence"))
     return tuple(one for one in files if library.spelt("accelerator", one.device))
 
 

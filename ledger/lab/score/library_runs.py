@@ -107,7 +107,7 @@ def predictions() -> Iterator[PublishedRun]:
 
 def runs_of_files(library: Library, but: Collection[str] = ()) -> Iterator[PublishedRun]:
     """The runs that files of evidence describe, each by a plan, of devices of the library; those named are left out."""
-    for path in sorted(library.folder("evidence").glob("*.yaml")):
+    for path in library.files("evidence"):
         evidence = read_evidence(path)
         if library.spelt("accelerator", evidence.device):
             for run in (run for run in evidence.runs if run.id not in but):

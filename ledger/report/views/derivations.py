@@ -37,7 +37,7 @@ class DerivationsView:
 def derivations(report: Report) -> DerivationsView:
     """The record of this very plan, else of its model in another layout; a plan without one says so."""
     plan = report.compiled.plan
-    record = records.nearest(plan, records.folder())
+    record = records.nearest(plan)
     if record is None:
         reason = "No record in the library has PyTorch as the judge of this model's derivations"
         return DerivationsView(

@@ -50,4 +50,4 @@ def _with_rules(made: ImportedSpec, file: str, *, as_plan: bool) -> ImportedSpec
 
 
 def _library_text(name: str) -> str:
-    return (default_library().folder("model") / f"{name}.yaml").read_text(encoding="utf-8")
+    return default_library().path("model", name).read_text(encoding="utf-8")
