@@ -110,12 +110,17 @@ def write_report(
     from ledger.report.files import SEARCHED, valid_formats
 
     chosen = valid_formats(_texts(formats))
-    compiled = compile(spec, overrides)
+    plan = _plan(spec, overrides)
+    from ledger.books import compile_plan
     from ledger.report.assembly import assemble_report
+    from ledger.report.seals.opening import sealed, with_books
     from ledger.report.write import write_report as written
 
-    found = _searched(compiled.plan) if search and {*SEARCHED} & {*chosen} else None
-    return written(assemble_report(compiled, chosen, found), Path(out), chosen)
+    found = _searched(plan) if search and {*SEARCHED} & {*chosen} else None
+    with sealed(plan) as (same, seal):
+        compiled = compile_plan(same)
+        report = assemble_report(compiled, chosen, found, with_books(seal, compiled, found))
+        return written(report, Path(out), chosen)
 
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:

@@ -41,7 +41,6 @@ def command(
     A plan that does not fit is reported as such, with exit code 0. Every layout of the plan is searched for the best
     of them (ledger sweep), which takes seconds for few devices and minutes for thousands; what was found is kept.
     """
-    import ledger
     from ledger.cli.tables import print_json
     from ledger.course.lecture import is_lecture
     from ledger.report.files import require_writable
@@ -50,20 +49,34 @@ def command(
     if is_lecture(spec):
         paths = lecture_paths(spec, overrides, out, formats)
     else:
-        compiled = ledger.compile(spec, overrides)
-        typesets(formats)
-        from ledger.report.assembly import assemble_report
-        from ledger.report.write import write_report  # after the plan is known to compile: the page loads slowly
-
-        click.echo(compiled.verdict.headline, err=True)
-        wanted = search and bool({*SEARCHED} & {*formats})
-        found = searched(compiled.plan, whole=True) if wanted else None
-        paths = write_report(assemble_report(compiled, formats, found), out, formats)
+        paths = plan_paths(spec, overrides, out, formats, search=search)
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
     for path in paths:
         click.echo(path)
+
+
+def plan_paths(
+    spec: str, overrides: tuple[str, ...], out: Path, formats: tuple[str, ...], *, search: bool
+) -> list[Path]:
+    """The files of a plan, made from nothing but the files that they carry."""
+    from ledger.spec.load import load_plan
+
+    plan = load_plan(spec, overrides)
+    typesets(formats)
+    from ledger.books import compile_plan
+    from ledger.report.assembly import assemble_report
+    from ledger.report.seals.opening import sealed, with_books
+    from ledger.report.write import write_report  # after the plan is known to be one: the page loads slowly
+
+    with sealed(plan) as (same, seal):
+        compiled = compile_plan(same)
+        click.echo(compiled.verdict.headline, err=True)
+        wanted = search and bool({*SEARCHED} & {*formats})
+        found = searched(plan, whole=True) if wanted else None
+        report = assemble_report(compiled, formats, found, with_books(seal, compiled, found))
+        return write_report(report, out, formats)
 
 
 def typesets(formats: tuple[str, ...]) -> None:

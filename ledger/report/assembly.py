@@ -10,17 +10,19 @@ from ledger.report.views.parts import Report
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.report.recommendations import Recommendations
+    from ledger.report.seals.seal import Seal
 
 
 def assemble_report(
-    compiled: Compiled, formats: Iterable[str], recommendations: Recommendations | None = None
+    compiled: Compiled, formats: Iterable[str], recommendations: Recommendations | None = None, seal: Seal | None = None
 ) -> Report:
     """The report in these formats; those without charts show the plan and what is recommended, and nothing else.
 
     `recommendations` are those of a search of the plan's layouts; None: there was none, and the report says so.
+    `seal` is what the plan was read from, which the report carries.
     """
     if not {"html", "pdf"} & set(formats):
-        return Report(compiled, recommendations=recommendations)
+        return Report(compiled, recommendations=recommendations, seal=seal)
     from ledger.evidence.near_microbenchmarks import nearest_microbenchmarks
     from ledger.evidence.near_runs import nearest_runs
 
@@ -30,6 +32,7 @@ def assemble_report(
         recommendations=recommendations,
         microbenchmarks=nearest_microbenchmarks(compiled),
         runs=nearest_runs(compiled),
+        seal=seal,
     )
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
+from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
 from ledger.report.views import Section, filled_sections
 from ledger.report.views.live import LiveView
+from ledger.spec.version import short_digest
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 LETTER = re.compile(r'<symbol id="([^"]+)".*?</symbol>', re.DOTALL)
 LINE = re.compile(r'(<svg [^>]*class="formula [^>]*>)(.*?)</svg>', re.DOTALL)
+
+MARKUP = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}  # as JSON may write them too
 
 KEY = re.compile(r"`([^`]+)`")
 SEPARATOR = re.compile(r"([/.])(?=\w)(?!yaml)")
@@ -47,19 +52,21 @@ def render(report: Report, *, screen: bool = True) -> str:
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=content_policy(style, script),
+            seal=data_block(published_seal(report.seal)) if screen and report.seal else "",
         )
     )
     return share_letters(page) if screen else page
 
 
+def data_block(record: Mapping[str, Any]) -> Markup:
+    """JSON inside a page, as data: no letter in it can end the element that holds it or begin another."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.translate(MARKUP))  # noqa: S704 - without any of the letters of markup
+
+
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
     """What moves the panel of a page, where it has one."""
     return "".join(live.page_script(data.page) for _, data in sections if isinstance(data, LiveView))
-
-
-def short_digest(digest: str) -> str:
-    """As much of a digest as people compare."""
-    return digest.rpartition(":")[2][:12]
 
 
 @cache

@@ -7,43 +7,62 @@ of its content.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ledger.report.html import render
+from ledger.report.seals.seal import published_seal
 
 if TYPE_CHECKING:
     from ledger.report.views.parts import Report
 
 EPOCH = datetime(1980, 1, 1, tzinfo=UTC)  # a date for attachments, the earliest that every archive format knows
 VARIANT = "pdf/ua-1"
+SEAL, SEALED = "seal.json", "sealed/"  # names of attachments: the seal, and what the names of its files begin with
+
+
+@dataclass(frozen=True)
+class AttachedFile:
+    """A text file within a PDF."""
+
+    name: str
+    text: str
+    description: str
 
 
 def pdf(report: Report) -> bytes:
-    """The PDF with the plan as written attached."""
-    plan = report.compiled.plan
-    return render_pdf(render(report, screen=False), plan.name, plan.text)
+    """The PDF with the plan attached, and of a sealed report its seal and every file of it."""
+    plan, seal = report.compiled.plan, report.seal
+    page = render(report, screen=False)
+    if seal is None:
+        return render_pdf(page, plan.name, plan.text)
+    record = json.dumps(published_seal(seal, texts=False), indent=1, ensure_ascii=False, allow_nan=False)
+    files = [AttachedFile(SEAL, record, "what the report was made from")]
+    files += [AttachedFile(f"{SEALED}{one.name}", one.text, "a file that the report was made from") for one in seal.files]
+    return render_pdf(page, plan.name, seal.effective, files)
 
 
-def render_pdf(page: str, name: str, spec: str) -> bytes:
-    """A page set as a PDF, with the spec as written attached."""
+def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = ()) -> bytes:
+    """A page set as a PDF, with the spec attached as NAME.yaml, and files beside it."""
     import weasyprint
     from weasyprint.urls import URLFetcher
 
+    first = [AttachedFile(f"{name}.yaml", spec, "the spec that the report is about")] if spec else []
+    attached = (*first, *files)
     attachments = [
         weasyprint.Attachment(
-            string=spec.encode(),
-            name=f"{name}.yaml",
-            description="the spec as written",
-            created=EPOCH,
-            modified=EPOCH,
+            string=one.text.encode(), name=one.name, description=one.description, created=EPOCH, modified=EPOCH
         )
+        for one in attached
     ]
     fetcher = URLFetcher(allowed_protocols={"data"}, allow_redirects=False, fail_on_errors=True)
     document = weasyprint.HTML(string=page, url_fetcher=fetcher)
     content: bytes = document.write_pdf(
         pdf_variant=VARIANT,
-        pdf_identifier=hashlib.sha256(page.encode() + spec.encode()).digest()[:16],
-        attachments=attachments if spec else [],
+        pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
+        attachments=attachments,
     )
     return content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ledger import numbers
@@ -12,6 +12,7 @@ from ledger.spec.edit import flow
 
 SHORT = ("parallelism.", "run.", "cluster.")  # parts whose keys are clear without them
 OWN = "the plan as it is"
+LAYOUTS = ("smallest", "fastest", "cheapest", "nearest")  # fields that hold one
 LISTED = 8  # entries of a list that a line has room for
 
 
@@ -97,6 +98,35 @@ class Recommendations:
             elif one:
                 found.append((name, one))
         return dict(found)
+
+
+def as_record(found: Recommendations) -> dict[str, Any]:
+    """Recommendations as JSON has them."""
+    record = {field.name: getattr(found, field.name) for field in fields(found)}
+    record |= {name: _layout_record(record[name]) for name in LAYOUTS if record[name]}
+    return record | {"front": [_layout_record(one) for one in found.front], "fewer": list(found.fewer.items())}
+
+
+def from_record(record: Mapping[str, Any]) -> Recommendations:
+    """What `as_record` wrote; raises KeyError, TypeError or ValueError for anything else."""
+    return Recommendations(
+        **{
+            **record,
+            **{name: _layout(record[name]) for name in LAYOUTS if record[name]},
+            "front": tuple(map(_layout, record["front"])),
+            "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
+            "kept": tuple(record["kept"]),
+            "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
+        }
+    )
+
+
+def _layout_record(one: Recommendation) -> dict[str, Any]:
+    return {"changes": dict(one.changes), "totals": dict(one.totals)}
+
+
+def _layout(record: Mapping[str, Any]) -> Recommendation:
+    return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
 
 
 def _said(key: str, value: Any) -> str:

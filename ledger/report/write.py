@@ -8,11 +8,13 @@ from pathlib import Path
 
 from ledger.report.contract import show_record
 from ledger.report.files import replace_file
-from ledger.report.html import environment, render, short_digest
+from ledger.report.html import environment, render
 from ledger.report.pdf import pdf
+from ledger.report.seals.seal import published_seal
 from ledger.report.views import brief_tables
 from ledger.report.views.parts import Report
 from ledger.report.views.verdict import verdict
+from ledger.spec.version import short_digest
 
 
 def write_report(report: Report, out_dir: Path, formats: Iterable[str]) -> list[Path]:
@@ -49,9 +51,12 @@ def as_markdown(report: Report) -> bytes:
 
 
 def as_json(report: Report) -> bytes:
-    """The published form of the compiled plan, as `show --json` prints it."""
+    """The published form of the compiled plan, as `show --json` prints it, with the seal."""
     compiled = report.compiled
-    text = json.dumps(show_record(compiled, compiled.plan.name), indent=1, ensure_ascii=False, allow_nan=False)
+    record = show_record(compiled, compiled.plan.name)
+    if report.seal:
+        record |= {"seal": published_seal(report.seal)}
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode()
 
 

@@ -21,7 +21,7 @@ from ledger import numbers
 from ledger.report import assets
 from ledger.report.charts.density import LEVELS, DensityGrid, DensityPoint, chart
 from ledger.report.files import replace_file
-from ledger.report.html import content_policy, environment, short_digest, stylesheet
+from ledger.report.html import content_policy, environment, stylesheet
 from ledger.report.views.parts import draw_chart
 from ledger.search.batches import text_of
 from ledger.search.contract import totals
@@ -30,6 +30,7 @@ from ledger.search.found import Rows
 from ledger.search.question import MEMORY, TIME
 from ledger.search.sweep import Search, Swept
 from ledger.search.words import short_changes
+from ledger.spec.version import short_digest
 from ledger.units import unit_of
 
 ROWS_SHOWN = 400  # of the front and of the best

@@ -9,24 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ledger.report.files import replace_file
-from ledger.report.recommendations import Recommendation, Recommendations
-from ledger.search.program import program_digest
+from ledger.report.recommendations import Recommendations, as_record, from_record
+from ledger.spec.version import program_digest
 from ledger.search.recommend import recommend
 from ledger.search.workers import Run, in_this_process
 
 if TYPE_CHECKING:
     from ledger.search.sweep import Progress
     from ledger.spec.plan import Plan
-
-LAYOUTS = ("smallest", "fastest", "cheapest", "nearest")
 
 
 def recommendations(
@@ -77,35 +74,6 @@ def keep(plan: Plan, found: Recommendations, *, whole: bool, thorough: bool) -> 
 def cache_folder() -> Path:
     """Where recommendations are kept (XDG base directory specification)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ledger" / "recommendations"
-
-
-def as_record(found: Recommendations) -> dict[str, Any]:
-    """Recommendations as JSON has them."""
-    record = {field.name: getattr(found, field.name) for field in fields(found)}
-    record |= {name: _layout_record(record[name]) for name in LAYOUTS if record[name]}
-    return record | {"front": [_layout_record(one) for one in found.front], "fewer": list(found.fewer.items())}
-
-
-def from_record(record: Mapping[str, Any]) -> Recommendations:
-    """What `as_record` wrote; raises KeyError, TypeError or ValueError for anything else."""
-    return Recommendations(
-        **{
-            **record,
-            **{name: _layout(record[name]) for name in LAYOUTS if record[name]},
-            "front": tuple(map(_layout, record["front"])),
-            "points": tuple((float(memory), float(time)) for memory, time in record["points"]),
-            "kept": tuple(record["kept"]),
-            "fewer": {int(devices): int(count) for devices, count in record["fewer"]},
-        }
-    )
-
-
-def _layout_record(one: Recommendation) -> dict[str, Any]:
-    return {"changes": dict(one.changes), "totals": dict(one.totals)}
-
-
-def _layout(record: Mapping[str, Any]) -> Recommendation:
-    return Recommendation(dict(record["changes"]), {key: float(value) for key, value in record["totals"].items()})
 
 
 @cache

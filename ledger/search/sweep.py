@@ -24,7 +24,7 @@ from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
-from ledger.search.program import program_digest
+from ledger.spec.version import program_digest
 from ledger.search.question import RATE, TIME, Limit, Question, read_question
 from ledger.search.space import LAYOUT
 from ledger.search.tasks import Job, Task

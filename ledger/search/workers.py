@@ -176,7 +176,7 @@ def _first(error: Exception) -> str:
 
 def _require_same_program(client: Client, place: str, column: int) -> None:
     """Raises SpecError where a worker runs another version of this program."""
-    from ledger.search.program import program_digest
+    from ledger.spec.version import program_digest
 
     here = program_digest()
     for worker, there in client.run(_digest_or_reason).items():
@@ -187,7 +187,7 @@ def _require_same_program(client: Client, place: str, column: int) -> None:
 
 
 def _digest_or_reason() -> str:
-    from ledger.search.program import program_digest
+    from ledger.spec.version import program_digest
 
     return program_digest()
 

@@ -11,6 +11,7 @@ from ledger.spec.overrides import FLAG
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
+from ledger.spec.variants import CHANGED, changed_model, name_of_base
 
 NAMED_PARTS = ("accelerator", "cluster", "model", "precision", "optimizer", "stack")
 DEFAULT_PARTS: Mapping[str, str] = {"stack": "pytorch-fsdp2-2025", "optimizer": "adamw"}  # of parts left out
@@ -123,8 +124,22 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
         return part
     own = {key: inner for key, inner in given.fields.items() if key != "base" and inner is not named}
     merged = merge(part.node, Node(own, given.where, given.keys))
-    overridden = replace(part, node=with_measured_links(part.node, merged) if kind == "accelerator" else merged)
+    overridden = _overridden(part, merged, kind)
     return _with_inner(overridden, kind, beside, library, depth) if INNER_PARTS.get(kind) in own else overridden
+
+
+def _overridden(part: ResolvedPart, merged: Node, kind: str) -> ResolvedPart:
+    """A part with values over its own: rates of links that were measured go, and so does what a model is called."""
+    if kind == "accelerator":
+        return replace(part, node=with_measured_links(part.node, merged))
+    return of_changed_model(part, merged) if kind == "model" else replace(part, node=merged)
+
+
+def of_changed_model(part: ResolvedPart, merged: Node) -> ResolvedPart:
+    """A model that was `part`, under a name of its own where a value is another."""
+    base = name_of_base(part.name)
+    changed = changed_model(part.node, merged, base)
+    return replace(part, node=changed, name=part.name if changed is merged else f"{base}{CHANGED}")
 
 
 # The key of a part under which another of its kind is named.

@@ -96,10 +96,10 @@ def value(key: str, given: object) -> Fraction:
 
 
 def expectations(root: Node) -> tuple[Expectation, ...]:
-    """The plan's assertions, then its model's; an overridden model is another model, and owes nothing."""
+    """The plan's assertions, then its model's (what a base of the model asserts holds for that base alone)."""
     model = root.fields.get("model")
     own = _lines(root.fields.get("expect"))
-    if model is None or "expect" not in model.fields or not _unchanged(model):
+    if model is None or "expect" not in model.fields:
         return tuple(own)
     return (*own, *(replace(each, of_model=True) for each in _lines(model.fields["expect"])))
 
@@ -107,15 +107,3 @@ def expectations(root: Node) -> tuple[Expectation, ...]:
 def _lines(node: Node | None) -> Iterator[Expectation]:
     lines = () if node is None else EXPECT.type.read(Written(node), [])
     return (expectation for line in lines for expectation in line)
-
-
-def _unchanged(model: Node) -> bool:
-    """Whether every value of the model stands in the file that states what to expect of it."""
-    file = model.fields["expect"].where.file
-    return all(place == file for place in _files(model))
-
-
-def _files(node: Node) -> Iterator[str]:
-    yield node.where.file
-    for inner in (*node.fields.values(), *node.items):
-        yield from _files(inner)

@@ -17,6 +17,7 @@ from ledger.spec.precision import WeightFormats
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import write
 from ledger.spec.rules.table import RULES, check_rules
+from ledger.spec.variants import name_of_base
 
 NAMED = ("accelerator", "model", "precision", "optimizer", "stack")  # parts that a plan names as wholes
 DEFAULTS = "defaults"  # of a stack: what published runs are filled from, and no plan
@@ -27,7 +28,8 @@ LABELS = (
     JUDGE,
 )  # no inputs of a part's books
 ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats)  # one choice, whatever it is made of
-UNREAD_OF_CLUSTER = ("cluster.name", "cluster.accelerator")  # what it is called and described with
+# What a cluster is called and described with, and what a model is called that is another's with values changed.
+UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model", "model.name")
 UNREAD = (
     "name",
     "title",
@@ -76,11 +78,11 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         if field.name in UNREAD or one == other:
             continue
         leaves = [_change(old, new, path, a, b) for path, a, b in _leaves(field.name, one, other)]
-        if field.name in NAMED and one.name != other.name:
+        if field.name in NAMED and name_of_base(one.name) != name_of_base(other.name):
             found.append(_replaced(old, new, field.name, tuple(leaves)))
         elif field.name != "kernels" or not _follow_the_stack(old, new):
             found.extend(
-                leaf for leaf in leaves if leaf.path not in UNREAD_OF_CLUSTER and "stack.kernels" not in leaf.path
+                leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path
             )
     return tuple(found)
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO, TypeVar
 
 from ledger.spec import build
 from ledger.spec.device_parts import for_its_device
-from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, resolve
+from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, expand, of_changed_model, resolve
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.kind_faults import another_kind
@@ -109,7 +109,7 @@ def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
     changed = _applied(whole.node, late, texts)
     if late and (device := whole.node.fields.get("accelerator")):
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
-    whole = replace(whole, node=changed, texts={**whole.texts, **texts})
+    whole = _under_own_name(replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model"))
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
     return _checked(whole, reading, rules)
 
@@ -185,6 +185,17 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
     except SpecError as error:
         raise SpecError(error.problems, texts) from error
     return node
+
+
+def _under_own_name(whole: Expanded, before: Node | None) -> Expanded:
+    """The same, with the model called by a name of its own where overrides made it another."""
+    model = whole.node.fields.get("model")
+    if before is None or model is None or model is before or "model" not in whole.names:
+        return whole
+    part = of_changed_model(ResolvedPart(before, whole.names["model"], {}), model)
+    return replace(
+        whole, node=whole.node.within({"model": part.node}, {}), names={**whole.names, "model": part.name}
+    )
 
 
 def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:

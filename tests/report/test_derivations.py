@@ -15,6 +15,7 @@ from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, ComparedFigu
 from ledger.evidence.verification import JudgeOrigin, Verification
 from ledger.report.views.derivations import derivations
 from ledger.report.views.parts import Report
+from ledger.spec.library import Library
 from ledger.spec.load import load_plan
 
 ORIGIN = JudgeOrigin("2.13.0", "5.23.0", "2026-01-01", "ledger verify plan.yaml")
@@ -29,8 +30,10 @@ VERDICTS = (
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of records."""
-    monkeypatch.setattr(records, "folder", lambda: tmp_path)
-    return tmp_path
+    monkeypatch.setattr(records, "default_library", lambda: Library(tmp_path))
+    folder = records.folder()
+    folder.mkdir(parents=True)
+    return folder
 
 
 def test_a_plan_that_nobody_verified_says_so(compiled: Compiled, kept: Path) -> None:

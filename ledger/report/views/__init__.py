@@ -11,6 +11,7 @@ from ledger.report.views.evidence import assumptions, evidence
 from ledger.report.views.formulas import formulas, glossary
 from ledger.report.views.live import live
 from ledger.report.views.memory import memory
+from ledger.report.views.origin import files, origin
 from ledger.report.views.parts import Report, Table
 from ledger.report.views.plan import plan
 from ledger.report.views.serving import serving
@@ -50,6 +51,8 @@ SECTIONS = (
     Section("formulas", "Formulas", formulas),
     Section("assumptions", "Assumptions", assumptions),
     Section("glossary", "Symbols", glossary),
+    Section("origin", "Origin", origin, brief=lambda found: (found,)),
+    Section("files", "Files", files, brief=lambda found: (found,)),
 )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number, RoleResult
     from ledger.evidence.near_measurements import NearMeasurement
     from ledger.report.recommendations import Recommendations
+    from ledger.report.seals.seal import Seal
     from ledger.report.typesetting.pictures import TypesetFormula
 
 SPARE = 4  # rows that are printed rather than announced as missing
@@ -23,13 +24,17 @@ WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a report is made from; `recommendations` are None where no other layouts were searched."""
+    """Everything a report is made from; `recommendations` are None where no other layouts were searched.
+
+    `seal`: the files that it is made from; None of a plan that was not read from a spec.
+    """
 
     compiled: Compiled
     sensitivities: Sequence[tuple[str, str, float]] = ()
     recommendations: Recommendations | None = None
     microbenchmarks: Sequence[NearMeasurement] = ()
     runs: Sequence[NearMeasurement] = ()
+    seal: Seal | None = None
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,14 @@ ELSEWHERE = ("plan", "accelerator.calibration", "accelerator.aliases", "expect."
 
 @dataclass(frozen=True)
 class PlanView:
-    """The plan at a glance, every value with its source, the sources by number, and the text as written."""
+    """The plan at a glance, every value with its source, the sources by number, and the text with its overrides."""
 
     glance: tuple[tuple[str, str], ...]
     table: Table | None
     sources: tuple[str, ...]
     text: str
     digest: str
+    overrides: tuple[str, ...]
 
 
 def plan(report: Report) -> PlanView:
@@ -62,7 +63,9 @@ def plan(report: Report) -> PlanView:
         (*text_cells(path, value, str(origin.where)), source_cell(origin, sources)) for path, value, origin in values
     )
     table = Table("Every value, where it was written and who published it", headings, rows, PRINTED) if rows else None
-    return PlanView(glance(chosen), table, sources, chosen.text, chosen.digest)
+    text = report.seal.effective if report.seal else chosen.text
+    overrides = report.seal.overrides if report.seal else ()
+    return PlanView(glance(chosen), table, sources, text, chosen.digest, overrides)
 
 
 def part_rank(path: str) -> int:

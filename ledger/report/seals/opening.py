@@ -1,0 +1,90 @@
+"""A plan read from its seal alone: the files are unpacked to a temporary folder, and no other file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ledger.report.contract import show_record
+from ledger.report.recommendations import as_record
+from ledger.report.seals.gathering import seal_of
+from ledger.report.seals.seal import Seal, record_digest
+from ledger.spec.applied import text_with
+from ledger.spec.edit import NoPlaceError
+from ledger.spec.library import OWN_FOLDER, Library, using
+from ledger.spec.load import plan_of
+from ledger.spec.overrides import read_overrides
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Location, Problem, SpecError
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.report.recommendations import Recommendations
+
+
+@contextmanager
+def sealed(plan: Plan) -> Iterator[tuple[Plan, Seal | None]]:
+    """The plan as its own seal has it, so that its report says nothing of this machine; no seal where it has no spec."""
+    if plan.reading is None:
+        yield plan, None
+        return
+    seal = seal_of(plan)
+    with opened(seal) as same:
+        yield same, replace(seal, effective=effective_text(same))
+
+
+@contextmanager
+def opened(seal: Seal) -> Iterator[Plan]:
+    """The plan of a seal; what is read within it is read from the seal. SpecError for what is no plan."""
+    with TemporaryDirectory(prefix="ledger-") as folder:
+        home = Path(folder).resolve()
+        for file in seal.files:
+            _unpack(home, file.name, file.text)
+        library = Library(
+            home / OWN_FOLDER,
+            tuple(home / name for name in seal.libraries if name != OWN_FOLDER),
+            home=home,
+            references=seal.references,
+        )
+        source = replace(library.sealed(seal.plan), name=seal.name)
+        with using(library):
+            yield plan_of(source, seal.overrides, library)
+
+
+def with_books(seal: Seal | None, compiled: Compiled, search: Recommendations | None) -> Seal | None:
+    """The seal with what was found of its plan."""
+    if seal is None:
+        return None
+    record = show_record(compiled, seal.name)
+    found = None if search is None else as_record(search)
+    return replace(seal, search=found, totals=record["totals"], books=record_digest(record))
+
+
+def effective_text(plan: Plan) -> str:
+    """The text of a plan with its overrides in it; above it, as comments, where the text has no place for them."""
+    if plan.reading is None or not plan.reading.overrides:
+        return plan.text
+    overrides = plan.reading.overrides
+    values = {".".join(one.steps): one.value.plain() for one in read_overrides(overrides)}
+    try:
+        return text_with(plan.reading.source, values, plan.reading.library)
+    except (SpecError, NoPlaceError):
+        return "".join(f"# compiled with --set {one}\n" for one in overrides) + plan.text
+
+
+def _unpack(home: Path, name: str, text: str) -> None:
+    """Writes a file below a folder; SpecError for a name that leads elsewhere or that another file stands in the way of."""
+    path = home / name
+    try:
+        if not path.resolve().is_relative_to(home):
+            raise SpecError([Problem(Location(name), "leads out of the seal")])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    except (OSError, ValueError) as error:
+        raise SpecError([Problem(Location(name), f"cannot be unpacked: {error}")]) from error
+
+

@@ -1,0 +1,49 @@
+"""What a report was made from: the plan's file and who wrote it, the compiler, and every file with its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ledger.report.seals.seal import NOT_VERSIONED
+from ledger.report.views.parts import Report, Table, columns, text_cells
+from ledger.spec.version import short_digest
+
+if TYPE_CHECKING:
+    from ledger.report.seals.seal import Seal
+
+PRINTED = 60  # files on paper
+
+
+def origin(report: Report) -> Table | None:
+    """The seal in a few rows; None of a report without one."""
+    if report.seal is None:
+        return None
+    rows = tuple(text_cells(*row) for row in _rows(report.seal))
+    return Table("What this report was made from", columns("text", "what", "which"), rows, sortable=False)
+
+
+def files(report: Report) -> Table | None:
+    """Every file that decides what the report says, with the digest of its text."""
+    if report.seal is None:
+        return None
+    rows = tuple(text_cells(one.name, short_digest(one.digest)) for one in report.seal.files)
+    return Table("Files within this report", columns("code", "file", "sha256 begins with"), rows, PRINTED)
+
+
+def _rows(seal: Seal) -> Iterator[tuple[str, str]]:
+    yield "plan", seal.plan
+    for override in seal.overrides:
+        yield "set over it", override
+    yield "authors", ", ".join(seal.revision.authors) if seal.revision else NOT_VERSIONED
+    yield "revision", _revision(seal)
+    yield "compiler", f"ledger {seal.compiler.version}, program {short_digest(seal.compiler.program)}"
+    yield "library", short_digest(seal.compiler.library)
+    yield "seal", short_digest(seal.digest)
+
+
+def _revision(seal: Seal) -> str:
+    if seal.revision is None:
+        return NOT_VERSIONED
+    changed = ", with changes that are not committed" if seal.revision.changed else ""
+    return f"{short_digest(seal.revision.commit)} of {seal.revision.date}{changed}"

@@ -1,0 +1,39 @@
+"""Which program and which library these are: what they say may differ where their files do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from ledger.spec.library import installed_specs
+
+PACKAGE = Path(__file__).resolve().parents[1]
+SHORT = 12  # digits of a digest that people compare
+
+
+@cache
+def program_digest() -> str:
+    """The sha256 of every Python file of the package, of which one states the version."""
+    return files_digest(PACKAGE, PACKAGE.rglob("*.py"))
+
+
+@cache
+def library_digest() -> str:
+    """The sha256 of every file of the library that comes with the package."""
+    root = installed_specs()
+    return files_digest(root, (path for path in root.rglob("*") if path.is_file()))
+
+
+def files_digest(folder: Path, files: Iterable[Path]) -> str:
+    """The sha256 of files with their names within a folder."""
+    content = hashlib.sha256()
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        content.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return content.hexdigest()
+
+
+def short_digest(digest: str) -> str:
+    """As much of a digest as people compare."""
+    return digest.rpartition(":")[2][:SHORT]
