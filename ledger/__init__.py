@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Plan
 
 __version__ = "0.1.0"
-__all__ = ["SpecError", "check", "compile", "diff", "explain", "show", "solve", "verify", "write_report"]
+__all__ = ["SpecError", "check", "compile", "diff", "explain", "reproduce", "show", "solve", "verify", "write_report"]
 
 Texts = str | Iterable[str]  # one or several
 
@@ -121,6 +121,14 @@ def write_report(
         compiled = compile_plan(same)
         report = assemble_report(compiled, chosen, found, with_books(seal, compiled, found))
         return written(report, Path(out), chosen)
+
+
+def reproduce(file: str | Path) -> dict[str, Any]:
+    """A report (HTML, PDF or JSON) made again from what it carries, and whether it says the same, `ledger-reproduce/1`."""
+    from ledger.report.seals.reproduction import published_reproduction
+    from ledger.report.seals.reproduction import reproduce as made_again
+
+    return published_reproduction(made_again(Path(file)), str(file))
 
 
 def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:

@@ -28,6 +28,7 @@ AT_HOME = {
     "megatron": ("lab/judges/megatron",),
     "transformer_engine": ("lab/judges/megatron",),
     "weasyprint": ("report/pdf.py",),
+    "pypdf": ("report/seals",),
     "jinja2": ("report",),
     "click": ("cli",),
     "rich": ("cli",),

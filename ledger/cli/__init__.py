@@ -10,6 +10,7 @@ from ledger.cli.verbs import Verbs
 # verb -> module that holds its `command`, in the order of the help
 VERBS = {
     "report": "ledger.cli.report",
+    "reproduce": "ledger.cli.reproduce",
     "check": "ledger.cli.check",
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
@@ -28,8 +29,20 @@ VERBS = {
 }
 
 
+VERSION_HELP = "The version, and the digest of the library that comes with it."
+
+
+def tell_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    """Prints what `--version` prints, and leaves."""
+    if asked:
+        from ledger.spec.version import library_digest, short_digest
+
+        click.echo(f"ledger {__version__}, library {short_digest(library_digest())}")
+        ctx.exit()
+
+
 @click.group(cls=Verbs, table=VERBS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=tell_version, help=VERSION_HELP)
 def main() -> None:
     """Compile a training plan: what it computes, holds, sends, takes and costs.
 

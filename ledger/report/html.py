@@ -47,6 +47,7 @@ def render(report: Report, *, screen: bool = True) -> str:
             title=plan.title,
             name=plan.name,
             digest=short_digest(plan.digest),
+            author=", ".join(report.seal.revision.authors) if report.seal and report.seal.revision else "ledger",
             headline=report.compiled.verdict.headline,
             sections=sections,
             style=Markup(style),  # noqa: S704 - the project's own file

@@ -41,7 +41,9 @@ def pdf(report: Report) -> bytes:
         return render_pdf(page, plan.name, plan.text)
     record = json.dumps(published_seal(seal, texts=False), indent=1, ensure_ascii=False, allow_nan=False)
     files = [AttachedFile(SEAL, record, "what the report was made from")]
-    files += [AttachedFile(f"{SEALED}{one.name}", one.text, "a file that the report was made from") for one in seal.files]
+    files += [
+        AttachedFile(f"{SEALED}{one.name}", one.text, "a file that the report was made from") for one in seal.files
+    ]
     return render_pdf(page, plan.name, seal.effective, files)
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from ledger.report.files import replace_file
 from ledger.report.recommendations import Recommendations, as_record, from_record
-from ledger.spec.version import program_digest
 from ledger.search.recommend import recommend
 from ledger.search.workers import Run, in_this_process
+from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
     from ledger.search.sweep import Progress

@@ -24,7 +24,6 @@ from ledger.search.headroom import headroom_bytes, headroom_words
 from ledger.search.outputs import Output, form_of
 from ledger.search.parts import Parts
 from ledger.search.pricing import pieces
-from ledger.spec.version import program_digest
 from ledger.search.question import RATE, TIME, Limit, Question, read_question
 from ledger.search.space import LAYOUT
 from ledger.search.tasks import Job, Task
@@ -33,6 +32,7 @@ from ledger.spec.device_parts import cluster_warnings
 from ledger.spec.load import load_plan
 from ledger.spec.overrides import assignments
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.version import program_digest
 
 if TYPE_CHECKING:
     from ledger.books.results import Number

@@ -81,9 +81,7 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         if field.name in NAMED and name_of_base(one.name) != name_of_base(other.name):
             found.append(_replaced(old, new, field.name, tuple(leaves)))
         elif field.name != "kernels" or not _follow_the_stack(old, new):
-            found.extend(
-                leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path
-            )
+            found.extend(leaf for leaf in leaves if leaf.path not in UNREAD_LABELS and "stack.kernels" not in leaf.path)
     return tuple(found)
 
 

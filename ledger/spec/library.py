@@ -81,7 +81,7 @@ class Library:
         return tuple(sorted(path.stem for path in self.files(kind)))
 
     def beside(self, folder: Path) -> Library:
-        """The library as a spec in a folder finds it: `specs/` there, or the folder itself if it is called so, first."""
+        """The library as a spec in a folder finds it: first `specs/` there, or the folder itself if it has that name."""
         places = (folder / OWN_FOLDER, folder if folder.resolve().name == OWN_FOLDER else None, *self.own)
         own = _distinct((place for place in places if place and place.is_dir()), self.root)
         return self if self.home or own == self.own else replace(self, own=own)

@@ -109,7 +109,9 @@ def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
     changed = _applied(whole.node, late, texts)
     if late and (device := whole.node.fields.get("accelerator")):
         changed = changed.within({"accelerator": with_measured_links(device, changed.fields["accelerator"])}, {})
-    whole = _under_own_name(replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model"))
+    whole = _under_own_name(
+        replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model")
+    )
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
     return _checked(whole, reading, rules)
 
@@ -193,9 +195,7 @@ def _under_own_name(whole: Expanded, before: Node | None) -> Expanded:
     if before is None or model is None or model is before or "model" not in whole.names:
         return whole
     part = of_changed_model(ResolvedPart(before, whole.names["model"], {}), model)
-    return replace(
-        whole, node=whole.node.within({"model": part.node}, {}), names={**whole.names, "model": part.name}
-    )
+    return replace(whole, node=whole.node.within({"model": part.node}, {}), names={**whole.names, "model": part.name})
 
 
 def _checked(whole: Expanded, reading: Reading, rules: tuple[Rule, ...]) -> Draft:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ class NotingLibrary(Library):
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders that names of files begin at: a library's, under `specs/`, and the repository or the plan's folder."""
+    """Where names of files begin: at the library, as `specs/`, and at the repository or else the plan's folder."""
 
     library: Library
     base: Path
@@ -63,10 +64,11 @@ class Folders:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of texts: files of one name and different texts get numbers."""
+    """Names of texts, and which are of the library: files of one name and different texts get numbers."""
 
     folders: Folders
     texts: dict[str, str] = field(default_factory=dict)
+    of_library: set[str] = field(default_factory=set)
 
     def of_source(self, source: Source) -> str:
         """The name of a text that was read, under which it is kept."""
@@ -74,11 +76,17 @@ class Names:
             return self._kept(TYPED, source.text)
         if source.revision:
             return self._kept(_safe(os.path.normpath(source.file.partition(":")[2])), source.text)
-        return self._kept(self.folders.name(Path(source.file)), source.text)
+        return self._file(Path(source.file), source.text)
 
     def of_path(self, path: Path) -> str:
         """The same of a file."""
-        return self._kept(self.folders.name(path), decode(path.read_bytes(), str(path)))
+        return self._file(path, decode(path.read_bytes(), str(path)))
+
+    def _file(self, path: Path, text: str) -> str:
+        name = self._kept(self.folders.name(path), text)
+        if path.resolve().is_relative_to(self.folders.library.root.resolve()):
+            self.of_library.add(name)
+        return name
 
     def _kept(self, name: str, text: str) -> str:
         stem, dot, suffix = name.rpartition(".")
@@ -99,19 +107,22 @@ def seal_of(plan: Plan) -> Seal:
     name = names.of_source(source)
     noting = NotingLibrary(library.root, library.own)
     with using(noting):
-        evidence = tuple(files_of_evidence(plan_of(source, plan.reading.overrides, noting)))
-    references = dict(_references(names, noting))
-    for path in evidence:
-        names.of_path(path)
-    overrides = tuple(_portable(text, references) for text in plan.reading.overrides)
-    files = tuple(SealedFile(file, text) for file, text in sorted(names.texts.items()))
+        again = plan_of(source, plan.reading.overrides, noting)
+        paths = dict(_paths(names, noting))
+        for path in files_of_evidence(again):
+            names.of_path(path)
+    for _, _, found in noting.noted:  # of plans that ran, too
+        names.of_source(found)
+    typed = {path: name for (file, path), name in paths.items() if not file}
+    overrides = tuple(_portable(text, typed) for text in plan.reading.overrides)
+    files = tuple(SealedFile(file, text, file in names.of_library) for file, text in sorted(names.texts.items()))
     return Seal(
         name=plan.name,
         plan=name,
         overrides=overrides,
         effective=source.text,
         files=files,
-        references=references,
+        references={key: name for key, name in paths.items() if key[0]},
         libraries=folders.libraries(),
         compiler=installed_compiler(),
         revision=_revision(folders, source, name, files),
@@ -125,7 +136,7 @@ def base_of(source: Source) -> Path:
     return checkout(folder) or folder
 
 
-def _references(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, str], str]]:
+def _paths(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[str, str], str]]:
     """Each path that names a file, with the file that it is written in (none: typed with the command), and its name."""
     for beside, word, found in library.noted:
         name = names.of_source(found)
@@ -133,11 +144,12 @@ def _references(names: Names, library: NotingLibrary) -> Iterator[tuple[tuple[st
             yield (names.of_source(beside) if beside.file else "", word), name
 
 
-def _portable(override: str, references: Mapping[tuple[str, str], str]) -> str:
-    """A `key=value` in which a path is the name of the file in the seal."""
-    for (file, word), name in references.items():
-        override = override if file else override.replace(word, name)
-    return override
+def _portable(override: str, typed: Mapping[str, str]) -> str:
+    """A `key=value` in which each path is the name of its file in the seal."""
+    if not typed:
+        return override
+    paths = "|".join(map(re.escape, sorted(typed, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w./-])({paths})(?![\w./-])", lambda match: typed[match[1]], override)
 
 
 def _revision(folders: Folders, source: Source, plan: str, files: tuple[SealedFile, ...]) -> Revision | None:
@@ -159,5 +171,3 @@ def _safe(name: str) -> str:
     """A name that a seal may have."""
     printable = "".join(letter if letter.isprintable() and letter != "\\" else "_" for letter in name)
     return "/".join(part for part in printable.split("/") if part not in {"", ".", ".."})
-
-

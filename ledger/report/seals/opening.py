@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sealed(plan: Plan) -> Iterator[tuple[Plan, Seal | None]]:
-    """The plan as its own seal has it, so that its report says nothing of this machine; no seal where it has no spec."""
+    """The plan as its own seal has it, so that its report says nothing of this machine; no seal without a spec."""
     if plan.reading is None:
         yield plan, None
         return
@@ -77,7 +77,7 @@ def effective_text(plan: Plan) -> str:
 
 
 def _unpack(home: Path, name: str, text: str) -> None:
-    """Writes a file below a folder; SpecError for a name that leads elsewhere or that another file stands in the way of."""
+    """Writes a file below a folder; SpecError for a name that leads elsewhere, or where another file is in the way."""
     path = home / name
     try:
         if not path.resolve().is_relative_to(home):
@@ -86,5 +86,3 @@ def _unpack(home: Path, name: str, text: str) -> None:
         path.write_bytes(text.encode())
     except (OSError, ValueError) as error:
         raise SpecError([Problem(Location(name), f"cannot be unpacked: {error}")]) from error
-
-

@@ -69,7 +69,7 @@ def _files(listed: Any) -> Iterator[SealedFile]:
     if not isinstance(listed, list) or len(listed) > MOST_FILES:
         raise BrokenSealError(f"its files are no list of at most {MOST_FILES}")
     for one in listed:
-        made = SealedFile(_name(one["name"]), _text(one["text"]))
+        made = SealedFile(_name(one["name"]), _text(one["text"]), one["of_library"] is True)
         size += len(made.text)
         if len(made.text) > LARGEST_FILE or size > LARGEST_SEAL:
             raise BrokenSealError(f"`{made.name}` is larger than a seal may be")

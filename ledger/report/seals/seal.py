@@ -21,10 +21,11 @@ NOT_VERSIONED = "not in version control"
 
 @dataclass(frozen=True)
 class SealedFile:
-    """A file by its place in the repository, or beside the plan; files of the library are under `specs/`."""
+    """A file by its place in the repository, or beside the plan; `of_library`: it came with the package."""
 
     name: str
     text: str
+    of_library: bool = False
 
     @property
     def digest(self) -> str:
@@ -107,7 +108,9 @@ def seal_record(seal: Seal, *, texts: bool = True) -> dict[str, Any]:
         "totals": dict(seal.totals),
         "books": seal.books,
         "files": [
-            {"name": one.name, "sha256": one.digest} | ({"text": one.text} if texts else {}) for one in seal.files
+            {"name": one.name, "of_library": one.of_library, "sha256": one.digest}
+            | ({"text": one.text} if texts else {})
+            for one in seal.files
         ],
     }
 

@@ -36,13 +36,14 @@ def _rows(seal: Seal) -> Iterator[tuple[str, str]]:
     for override in seal.overrides:
         yield "set over it", override
     yield "authors", ", ".join(seal.revision.authors) if seal.revision else NOT_VERSIONED
-    yield "revision", _revision(seal)
+    yield "revision", revision_text(seal)
     yield "compiler", f"ledger {seal.compiler.version}, program {short_digest(seal.compiler.program)}"
     yield "library", short_digest(seal.compiler.library)
     yield "seal", short_digest(seal.digest)
 
 
-def _revision(seal: Seal) -> str:
+def revision_text(seal: Seal) -> str:
+    """The commit that the plan is of, with its date, or that there is none."""
     if seal.revision is None:
         return NOT_VERSIONED
     changed = ", with changes that are not committed" if seal.revision.changed else ""

@@ -1,0 +1,92 @@
+"""The seal that the file of a report carries: HTML as a block of data, PDF as attachments, JSON under a key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ledger.report.pdf import SEAL, SEALED
+from ledger.report.seals.reading import HELP, read_seal
+from ledger.report.seals.seal import Seal
+from ledger.spec.problems import Location, Problem, SpecError
+
+LARGEST_REPORT = 256_000_000  # bytes
+OPENING, CLOSING = b'<script type="application/json" id="seal">', b"</script>"
+CARRIERS = "the HTML, PDF and JSON of a report carry what it was made from; Markdown names the files only"
+
+
+class NoSealError(ValueError):
+    """Why a file carries no seal."""
+
+
+def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
+    """The format of a report (html, pdf or json) and its seal; SpecError for what carries none, or a damaged one."""
+    kind = kind_of(content)
+    try:
+        record = READERS[kind](content)
+    except NoSealError as error:
+        raise SpecError([Problem(Location(str(path)), f"no sealed report: {error}", CARRIERS)]) from error
+    except (ValueError, RecursionError) as error:
+        raise SpecError([Problem(Location(str(path)), f"the seal cannot be read: {error}", HELP)]) from error
+    return kind, read_seal(record, str(path))
+
+
+def report_bytes(path: Path) -> bytes:
+    """The file of a report; SpecError where it is too large for one, OSError where it cannot be read."""
+    with path.open("rb") as stream:
+        content = stream.read(LARGEST_REPORT + 1)
+    if len(content) > LARGEST_REPORT:
+        raise SpecError([Problem(Location(str(path)), f"larger than {LARGEST_REPORT} bytes: no report is")])
+    return content
+
+
+def kind_of(content: bytes) -> str:
+    """Which of the formats that carry a seal a file begins like; html for any other text."""
+    start = content[:1024].lstrip()
+    return "pdf" if start.startswith(b"%PDF-") else "json" if start.startswith(b"{") else "html"
+
+
+def _of_html(content: bytes) -> Any:
+    before, opening, rest = content.partition(OPENING)
+    block, closing, after = rest.partition(CLOSING)
+    if not opening or not closing:
+        raise NoSealError("it has no seal")
+    if OPENING in after or not before.lstrip().lower().startswith(b"<!doctype html"):
+        raise NoSealError("it is not as a report is written")
+    return json.loads(block)
+
+
+def _of_json(content: bytes) -> Any:
+    record = json.loads(content)
+    if not isinstance(record, Mapping) or "seal" not in record:
+        raise NoSealError("it has no seal")
+    return record["seal"]
+
+
+def _of_pdf(content: bytes) -> Any:
+    attached = pdf_attachments(content)
+    if SEAL not in attached:
+        raise NoSealError("it has no seal attached")
+    record = json.loads(attached[SEAL])
+    for one in record["files"]:
+        one["text"] = attached[f"{SEALED}{one['name']}"].decode()
+    return record
+
+
+def pdf_attachments(content: bytes) -> dict[str, bytes]:
+    """The attachments of a PDF by name; ValueError where it cannot be read, or has two of a name."""
+    from pypdf import PdfReader
+
+    try:
+        found = {name: list(texts) for name, texts in PdfReader(BytesIO(content)).attachments.items()}
+    except Exception as error:  # whatever a damaged file makes the library raise
+        raise ValueError(str(error) or type(error).__name__) from error
+    if twice := [name for name, texts in found.items() if len(texts) > 1]:
+        raise NoSealError(f"two attachments are called {twice[0]}")
+    return {name: texts[0] for name, texts in found.items()}
+
+
+READERS: Mapping[str, Callable[[bytes], Any]] = {"html": _of_html, "pdf": _of_pdf, "json": _of_json}

@@ -1,0 +1,190 @@
+"""A report made again from what it carries, and whether it says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import isclose
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ledger.books import compile_plan
+from ledger.report.assembly import assemble_report
+from ledger.report.contract import show_record
+from ledger.report.recommendations import Recommendation, Recommendations, from_record
+from ledger.report.seals.alike import TOLERANCE, same_page
+from ledger.report.seals.carried import carried_seal, kind_of, report_bytes
+from ledger.report.seals.opening import opened
+from ledger.report.seals.reading import HELP
+from ledger.report.seals.seal import Compiler, Seal, SealedFile, installed_compiler, record_digest
+from ledger.report.write import FORMATS
+from ledger.spec.library import OWN_FOLDER, installed_specs
+from ledger.spec.load import revised
+from ledger.spec.overrides import assignments
+from ledger.spec.problems import Location, Problem, SpecError
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.spec.plan import Plan
+
+SCHEMA = "ledger-reproduce/1"
+SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
+Totals = Mapping[str, int | float]
+
+
+@dataclass(frozen=True)
+class TotalChange:
+    """A total of the report and the same total compiled again; None where one of them has none."""
+
+    key: str
+    sealed: int | float | None
+    now: int | float | None
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A report beside what the installed compiler says of what it carries.
+
+    `totals` are those that differ, `layouts` recommended layouts of which one does. `books`: accounts and verdict too.
+    `page`: whether the report says what is printed now; it is compared where this is the compiler that printed it, and
+    the totals are the same. `files`: those of the library that are others here; `with_library`: totals that the plan
+    has with the installed library and that its report does not; `refused`: why that does not take the plan.
+    """
+
+    kind: str
+    seal: Seal
+    installed: Compiler
+    totals: tuple[TotalChange, ...]
+    layouts: tuple[str, ...]
+    books: str
+    page: str
+    files: tuple[str, ...]
+    with_library: tuple[TotalChange, ...] = ()
+    refused: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether the report says what is compiled from it."""
+        return not self.totals and not self.layouts and DIFFERS not in {self.page, self.books}
+
+
+def reproduce(path: Path) -> Reproduction:
+    """The report of a file, made again from nothing but that file; SpecError where it carries no sound seal."""
+    content = report_bytes(path)
+    kind, seal = carried_seal(path, content)
+    with opened(seal) as plan:
+        compiled = compile_plan(plan)
+        found = _recommendations(seal, path)
+        record = show_record(compiled, seal.name)
+        totals = tuple(total_changes(seal.totals, record["totals"]))
+        page = UNCOMPARED if totals else _page(path, content, compiled, seal, found)
+        layouts = tuple(_other_layouts(plan, found)) if found else ()
+    here = installed_compiler()
+    books = SAME if record_digest(record) == seal.books or page == SAME else DIFFERS
+    if page == DIFFERS and here.program != seal.compiler.program:
+        page = UNCOMPARED
+    again = Reproduction(kind, seal, here, totals, layouts, books, page, tuple(_other_files(seal)))
+    return _with_library(again) if again.files else again
+
+
+def total_changes(sealed: Totals, now: Totals) -> Iterator[TotalChange]:
+    """Totals that differ by more than the last digits, in the order of the report."""
+    for key in dict.fromkeys((*sealed, *now)):
+        before, after = sealed.get(key), now.get(key)
+        if before is None or after is None or not _alike(before, after):
+            yield TotalChange(key, before, after)
+
+
+def published_reproduction(again: Reproduction, file: str) -> dict[str, Any]:
+    """The object that `reproduce --json` prints."""
+    return {
+        "schema": SCHEMA,
+        "file": file,
+        "format": again.kind,
+        "same": again.same,
+        "seal": again.seal.digest,
+        "plan": again.seal.plan,
+        "overrides": list(again.seal.overrides),
+        "compiler": {"sealed": vars(again.seal.compiler), "installed": vars(again.installed)},
+        "totals": [vars(one) for one in again.totals],
+        "layouts": list(again.layouts),
+        "books": again.books,
+        "page": again.page,
+        "library": {
+            "files": list(again.files),
+            "totals": [vars(one) for one in again.with_library],
+            "refused": again.refused,
+        },
+    }
+
+
+def _alike(before: float, after: float) -> bool:
+    """Integers are equal; of other numbers the last digits are the machine's."""
+    whole = isinstance(before, int) and isinstance(after, int)
+    return before == after or (not whole and isclose(before, after, rel_tol=TOLERANCE))
+
+
+def _recommendations(seal: Seal, path: Path) -> Recommendations | None:
+    if seal.search is None:
+        return None
+    try:
+        return from_record(seal.search)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> SpecError:
+    return SpecError([Problem(Location(str(path)), "the seal is damaged: it holds no result of a search", HELP)])
+
+
+def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Recommendations | None) -> str:
+    """Whether the file is what is printed now; SpecError where nothing can be printed from its seal."""
+    kind = kind_of(content)
+    try:
+        now = FORMATS[kind](assemble_report(compiled, (kind,), found, seal))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if found is None:
+            raise
+        raise _damaged(path) from error  # recommendations that lack what a page prints of them
+    return SAME if same_page(kind, content, now) else DIFFERS
+
+
+def _other_layouts(plan: Plan, found: Recommendations) -> Iterator[str]:
+    """Recommended layouts that have other totals, or are refused, when they are compiled by themselves."""
+    named = {**found.named(), **({"nearest": found.nearest} if found.nearest else {})}
+    for name, one in named.items():
+        if not _holds(plan, one):
+            yield name
+
+
+def _holds(plan: Plan, layout: Recommendation) -> bool:
+    draft = revised(plan, assignments(layout.changes))
+    if draft.plan is None or draft.problems:
+        return False
+    now = {key: float(value) for key, value in compile_plan(draft.plan).totals.items()}
+    return all(key in now and _alike(float(value), now[key]) for key, value in layout.totals.items())
+
+
+def _other_files(seal: Seal) -> Iterator[str]:
+    """Files of the library that are not as they are here."""
+    return (one.name for one in seal.files if one.of_library and _installed_text(one) != one.text)
+
+
+def _installed_text(file: SealedFile) -> str | None:
+    path = installed_specs() / file.name.removeprefix(f"{OWN_FOLDER}/")
+    return path.read_bytes().decode("utf-8-sig") if path.is_file() else None
+
+
+def _with_library(again: Reproduction) -> Reproduction:
+    """The same, with what the plan says where the library is the installed one."""
+    root = installed_specs()
+    texts = {one.name: one for one in again.seal.files if not one.of_library or one.name == again.seal.plan}
+    for path in (one for one in root.rglob("*") if one.suffix in {".yaml", ".csv"}):
+        name = f"{OWN_FOLDER}/{path.relative_to(root).as_posix()}"
+        texts.setdefault(name, SealedFile(name, path.read_bytes().decode("utf-8-sig"), of_library=True))
+    try:
+        with opened(replace(again.seal, files=tuple(texts.values()))) as plan:
+            now = show_record(compile_plan(plan), again.seal.name)["totals"]
+    except SpecError as error:
+        return replace(again, refused=str(error.problems[0]))
+    return replace(again, with_library=tuple(total_changes(again.seal.totals, now)))
