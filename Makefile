@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock wheel wheel-test gallery version clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,18 @@ pages: $(browser)/node_modules ## open PAGES=reports/*.html in Chromium, wide an
 
 house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; AGAINST=DIR beside another
 	@$(python) benchmarks/house.py $(AGAINST) .
+
+wheel: $(python) ## build dist/training_plan_ledger-*.whl, which works outside a checkout
+	@scripts/wheel $(python) dist
+
+wheel-test: wheel ## install that wheel in an empty environment and run every verb that needs no PyTorch in an empty folder
+	@scripts/try-wheel dist
+
+gallery: $(runnable) $(VENV)/.pango ## write the report of every plan of specs/ to dist/gallery and its archive; SEARCH=1 with other layouts (hours)
+	@scripts/gallery $(bin)/ledger dist $(SEARCH)
+
+version: $(runnable) ## say whether TAG=v1.2.3 is the package's version
+	@$(bin)/ledger --version | grep -q "^ledger $(patsubst v%,%,$(TAG))," || { echo "the tag $(TAG) is not the version of the package" >&2; exit 1; }
 
 lock: ## resolve the dependencies anew and pin them in requirements/
 	@scripts/lock requirements

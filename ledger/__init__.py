@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ledger.spec.problems import Problem, SpecError
+from ledger.spec.version import VERSION
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["SpecError", "check", "compile", "diff", "explain", "reproduce", "show", "solve", "verify", "write_report"]
 
 Texts = str | Iterable[str]  # one or several
@@ -124,7 +125,7 @@ def write_report(
 
 
 def reproduce(file: str | Path) -> dict[str, Any]:
-    """A report (HTML, PDF or JSON) made again from what it carries, and whether it says the same, `ledger-reproduce/1`."""
+    """A report (HTML, PDF, JSON) made again from what it carries, and whether it says the same: `ledger-reproduce/1`."""
     from ledger.report.seals.reproduction import published_reproduction
     from ledger.report.seals.reproduction import reproduce as made_again
 

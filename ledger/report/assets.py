@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1]
+from ledger.spec.installed import data_folder
+
 FONTS = (  # family, weight, style, file
     ("Ledger Sans", 400, "normal", "sans-regular.woff2"),
     ("Ledger Sans", 400, "italic", "sans-italic.woff2"),
@@ -21,8 +22,7 @@ FONTS = (  # family, weight, style, file
 @cache
 def templates() -> Path:
     """The folder of templates."""
-    installed = PACKAGE / "_data" / "templates"
-    return installed if installed.is_dir() else PACKAGE.parent / "templates"
+    return data_folder("templates")
 
 
 @cache

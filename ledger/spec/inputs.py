@@ -29,7 +29,7 @@ LABELS = (
 )  # no inputs of a part's books
 ATOMIC = (Recompute, Offload, KernelClass, Price, WeightFormats)  # one choice, whatever it is made of
 # What a cluster is called and described with, and what a model is called that is another's with values changed.
-UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model", "model.name")
+UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model.title", "model.name")
 UNREAD = (
     "name",
     "title",

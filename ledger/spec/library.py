@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from ledger.spec.installed import data_folder
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
@@ -81,7 +82,7 @@ class Library:
         return tuple(sorted(path.stem for path in self.files(kind)))
 
     def beside(self, folder: Path) -> Library:
-        """The library as a spec in a folder finds it: first `specs/` there, or the folder itself if it has that name."""
+        """The library as a spec in a folder finds it: first `specs/` there, or the folder itself if that is its name."""
         places = (folder / OWN_FOLDER, folder if folder.resolve().name == OWN_FOLDER else None, *self.own)
         own = _distinct((place for place in places if place and place.is_dir()), self.root)
         return self if self.home or own == self.own else replace(self, own=own)
@@ -193,10 +194,8 @@ def default_library() -> Library:
 
 
 def installed_specs() -> Path:
-    """`specs/` beside the package in a checkout, the packaged data in an installation."""
-    package = Path(__file__).resolve().parent.parent
-    packaged = package / "_data" / OWN_FOLDER
-    return packaged if packaged.is_dir() else package.parent / OWN_FOLDER
+    """The library that comes with the package."""
+    return data_folder(OWN_FOLDER)
 
 
 def library_of(source: Source, library: Library) -> Library:

@@ -7,22 +7,25 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from ledger.spec.library import installed_specs
+from ledger.spec.installed import DATA, PACKAGE, data_folder
 
-PACKAGE = Path(__file__).resolve().parents[1]
+VERSION = "0.1.0"  # of the package and of its distribution
 SHORT = 12  # digits of a digest that people compare
 
 
 @cache
 def program_digest() -> str:
-    """The sha256 of every Python file of the package, of which one states the version."""
-    return files_digest(PACKAGE, PACKAGE.rglob("*.py"))
+    """The sha256 of every Python file of the package, of which one states the version, and of every template."""
+    code = (path for path in PACKAGE.rglob("*.py") if DATA not in path.relative_to(PACKAGE).parts)
+    templates = data_folder("templates")
+    printed = (path for path in templates.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"})
+    return hashlib.sha256(f"{files_digest(PACKAGE, code)}{files_digest(templates, printed)}".encode()).hexdigest()
 
 
 @cache
 def library_digest() -> str:
     """The sha256 of every file of the library that comes with the package."""
-    root = installed_specs()
+    root = data_folder("specs")
     return files_digest(root, (path for path in root.rglob("*") if path.is_file()))
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ledger import __version__
-from ledger.spec.version import library_digest, program_digest
+from ledger.spec.version import VERSION, library_digest, program_digest
 
 SCHEMA = "ledger-seal/1"
 NOT_VERSIONED = "not in version control"
@@ -87,7 +86,7 @@ class Seal:
 
 def installed_compiler() -> Compiler:
     """This program with its library."""
-    return Compiler(__version__, program_digest(), library_digest())
+    return Compiler(VERSION, program_digest(), library_digest())
 
 
 def seal_record(seal: Seal, *, texts: bool = True) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_another_total_is_told(record: Record, with_seal: Callable[[Record], Pat
     result = reproduce(with_seal({**record, "totals": {**record["totals"], "time.step": 2 * step}}))
     assert result.exit_code == 1
     assert f"differs: 1 of {len(record['totals'])} totals" in result.stdout
-    assert re.search(r"time\.step .* −50\.0 %", result.stdout)
+    assert re.search(r"time\.step .*−50\.00\s%", result.stdout)
 
 
 def test_a_number_changed_on_the_page_is_found(written: dict[str, Path], tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_number_changed_on_the_page_is_found(written: dict[str, Path], tmp_pat
 def test_a_changed_library_is_named_with_what_it_moves(
     written: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The report still says what its own files make; the file that is another here, and the totals with it, are said."""
+    """The report still says what its own files make; files that are others here, and the totals with them, are said."""
     library = tmp_path / "specs"
     for path in installed_specs().rglob("*.yaml"):
         copy = library / path.relative_to(installed_specs())
@@ -121,7 +121,9 @@ def test_a_changed_library_is_named_with_what_it_moves(
     price = library / "prices" / "h100-sxm.yaml"
     cluster.write_text(cluster.read_text("utf-8") + "# reviewed\n", "utf-8")
     # twice the price of an hour: twice the cost of the run, and no other total
-    price.write_text(re.sub(r"per_device_hour: [\d.]+ USD", "per_device_hour: 4 USD", price.read_text("utf-8")), "utf-8")
+    price.write_text(
+        re.sub(r"per_device_hour: [\d.]+ USD", "per_device_hour: 4 USD", price.read_text("utf-8")), "utf-8"
+    )
     monkeypatch.setattr(reproduction, "installed_specs", lambda: library)
     found = ledger.reproduce(written["html"])
     assert found["same"]
@@ -182,7 +184,9 @@ def test_a_seal_that_was_tampered_with_is_refused(
     assert message in result.stderr
 
 
-@pytest.mark.parametrize("name", ["../x.yaml", "/etc/x.yaml", "a/../../x.yaml", "a\\x.yaml", "./x.yaml", "", "a//x", "x\n"])
+@pytest.mark.parametrize(
+    "name", ["../x.yaml", "/etc/x.yaml", "a/../../x.yaml", "a\\x.yaml", "./x.yaml", "", "a//x", "x\n"]
+)
 def test_no_name_leads_out_of_a_seal(record: Record, with_seal: Callable[[Record], Path], name: str) -> None:
     """A name is relative and within the folder that it is unpacked to, whatever digest the seal has."""
     record["files"][0]["name"] = name
@@ -198,13 +202,16 @@ def test_a_sealed_plan_reads_no_other_file(record: Record, tmp_path: Path, refer
     outside.write_text((installed_specs() / "models" / "gpt2.yaml").read_text("utf-8"), "utf-8")
     seal = read_seal(record, "report")
     setting = f"model={json.dumps(reference.format(outside=outside))}"
-    with pytest.raises(SpecError, match="not among the files of the seal|no such file"), opening.opened(
-        replace(seal, overrides=(setting,))
+    with (
+        pytest.raises(SpecError, match=r"not among the files of the seal|no such file"),
+        opening.opened(replace(seal, overrides=(setting,))),
     ):
         pass
 
 
-@pytest.mark.parametrize("content", [b"", b"%PDF-1.7\n", b"{", b'{"seal": 1}', b"<!doctype html>", b"\xff\xfe", b"[" * 9])
+@pytest.mark.parametrize(
+    "content", [b"", b"%PDF-1.7\n", b"{", b'{"seal": 1}', b"<!doctype html>", b"\xff\xfe", b"[" * 9]
+)
 def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes) -> None:
     """Exit code 2, and no traceback."""
     path = tmp_path / "file"

@@ -1,0 +1,14 @@
+"""Where the files that come with the package lie: inside it where it is installed, at the top of a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+DATA = "_data"  # the folder of the package that an installation has them in
+
+
+def data_folder(name: str) -> Path:
+    """The folder `specs` or `templates`."""
+    installed = PACKAGE / DATA / name
+    return installed if installed.is_dir() else PACKAGE.parent / name

@@ -1,0 +1,60 @@
+"""Models that are made of others: what they are called, where their values are from, what is expected of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ledger.spec.inputs import changes
+from ledger.spec.load import load_plan
+from tests.spec.shelf import LIBRARY, SMALL, loaded
+
+LAYER = (
+    "{group: decoder, repeat: 2, attention: {heads: 8, head_dim: 64}, mlp: {kind: plain, d_ff: 2048, activation: gelu}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "keys"),
+    [
+        (f"model={{base: tiny, layers: [{LAYER}]}}", "layers"),
+        ("model={base: tiny, vocab: 64000}", "vocab"),
+        ("model.vocab=64000", "vocab"),
+        ("model.layers.decoder.repeat=2", "layers"),
+    ],
+)
+def test_a_changed_model_is_another_model(setting: str, keys: str) -> None:
+    """Neither the title, nor the publication as its own, nor what was expected of the base is carried over."""
+    plan = loaded(setting)
+    assert (plan.model.title, plan.model.name) == (f"changed from tiny ({keys})", "tiny-changed")
+    assert plan.expect == ()
+    as_of = "as of tiny, which the model is changed from (made for tests)"
+    assert plan.origins["model"].source in {"", as_of}
+    assert plan.origins["model.d_model"].source == as_of
+    assert plan.origins[f"model.{keys}"].source != loaded().origins["model.vocab"].source
+
+
+@pytest.mark.parametrize("setting", ["model={base: tiny}", "model={base: tiny, vocab: 32000}", "model.vocab=32000"])
+def test_a_model_that_says_the_same_is_the_same(setting: str) -> None:
+    """What is written again, and is as it was, makes no other model."""
+    plan = loaded(setting)
+    assert (plan.model.title, plan.model.name, plan.expect) == ("Tiny", "tiny", loaded().expect)
+
+
+def test_what_the_changed_model_states_itself_holds(tmp_path: Path) -> None:
+    """Its own title, source and expectations, in a file that is based on another; what is set over that loses them."""
+    text = "spec: ledger/1\nbase: tiny\nmodel: Wide\nsource: our notes\nvocab: 64000\nexpect: [{parameters: 7}]\n"
+    (tmp_path / "wide.yaml").write_text(text, "utf-8")
+    (tmp_path / "plan.yaml").write_text(SMALL.replace("model: tiny", "model: wide.yaml"), "utf-8")
+    plan = load_plan(tmp_path / "plan.yaml", library=LIBRARY)
+    assert (plan.model.title, plan.model.name) == ("Wide", "wide")
+    assert [one.value for one in plan.expect] == [7]
+    assert plan.origins["model.vocab"].source == "our notes"
+    again = load_plan(tmp_path / "plan.yaml", ["model.d_model=1024"], library=LIBRARY)
+    assert (again.model.title, again.expect) == ("changed from wide (d_model)", ())
+
+
+def test_differences_are_told_by_value_all_the_same() -> None:
+    """A model and what is changed of it differ in the values, not in their names."""
+    assert [change.path for change in changes(loaded(), loaded("model.vocab=64000"))] == ["model.vocab"]
