@@ -125,7 +125,7 @@ def write_report(
 
 
 def reproduce(file: str | Path) -> dict[str, Any]:
-    """A report (HTML, PDF, JSON) made again from what it carries, and whether it says the same: `ledger-reproduce/1`."""
+    """A report (HTML, PDF, JSON) made again from what it carries, and whether it says the same: ledger-reproduce/1."""
     from ledger.report.seals.reproduction import published_reproduction
     from ledger.report.seals.reproduction import reproduce as made_again
 

@@ -82,9 +82,15 @@ class Library:
         return tuple(sorted(path.stem for path in self.files(kind)))
 
     def beside(self, folder: Path) -> Library:
-        """The library as a spec in a folder finds it: first `specs/` there, or the folder itself if that is its name."""
-        places = (folder / OWN_FOLDER, folder if folder.resolve().name == OWN_FOLDER else None, *self.own)
-        own = _distinct((place for place in places if place and place.is_dir()), self.root)
+        """The library as a spec in a folder finds it: first `specs/` there, then those above it in its repository.
+
+        A folder that is itself called so is one.
+        """
+        top, place = checkout(folder), folder.resolve()
+        above = (one for one in place.parents if top and one.is_relative_to(top))
+        holders = (place.parent, folder) if place.name == OWN_FOLDER else (folder,)
+        places = (*(one / OWN_FOLDER for one in (*holders, *above)), *self.own)
+        own = _distinct((one for one in places if one.is_dir()), self.root)
         return self if self.home or own == self.own else replace(self, own=own)
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:

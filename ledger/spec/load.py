@@ -55,11 +55,13 @@ def load_plan(
 ) -> Plan:
     """The plan of a file, `-`, `REV:path`, the name of a library plan, or a text of several lines; raises SpecError.
 
-    `rules`: what it is held to beyond the types of its values (none: a plan whose layout is still to be chosen).
+    `library`: where its parts are looked for by name; None: in `specs/` of its own folder and of the working
+    directory, then in the library that comes with the package. `rules`: what it is held to beyond the types of its
+    values (none: a plan whose layout is still to be chosen).
     """
     shelf = library or default_library()
     source = plan_source(path_or_text, stdin, shelf)
-    return plan_of(source, overrides, library_of(source, shelf), rules)
+    return plan_of(source, overrides, library or library_of(source, shelf), rules)
 
 
 def plan_of(source: Source, overrides: Iterable[str], shelf: Library, rules: tuple[Rule, ...] = RULES) -> Plan:

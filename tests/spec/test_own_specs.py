@@ -50,9 +50,23 @@ def test_specs_beside_the_plan_come_before_those_of_the_working_directory(here: 
     own(there, 96_000)
     (there / "plan.yaml").write_text(MINE, "utf-8")
     (there / "specs" / "within.yaml").write_text(MINE, "utf-8")
-    assert load_plan(there / "plan.yaml", library=LIBRARY).model.vocab == 96_000
-    assert load_plan(there / "specs" / "within.yaml", library=LIBRARY).model.vocab == 96_000
-    assert load_plan(MINE, library=LIBRARY.beside(here)).model.vocab == 64_000
+    assert load_plan(there / "plan.yaml").model.vocab == 96_000
+    assert load_plan(there / "specs" / "within.yaml").model.vocab == 96_000
+    assert load_plan(MINE).model.vocab == 64_000
+    with pytest.raises(SpecError, match="no model is named `mine`"):
+        load_plan(there / "plan.yaml", library=LIBRARY)
+
+
+def test_specs_at_the_top_of_a_repository_serve_its_plans(here: Path, tmp_path: Path) -> None:
+    """A plan in a folder of a repository finds them from any working folder; outside of one, folders above do not."""
+    own(tmp_path / "ours", 96_000)
+    plan = tmp_path / "ours" / "plans" / "plan.yaml"
+    plan.parent.mkdir()
+    plan.write_text(MINE, "utf-8")
+    with pytest.raises(SpecError, match="no model is named `mine`"):
+        load_plan(plan)
+    (tmp_path / "ours" / ".git").mkdir()
+    assert load_plan(plan).model.vocab == 96_000
 
 
 def test_a_folder_of_that_name_may_hold_anything_else(here: Path) -> None:

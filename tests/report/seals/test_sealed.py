@@ -71,6 +71,15 @@ def plan(tmp_path: Path) -> Path:
     return repository(tmp_path / "ours")
 
 
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The report of the plan in a repository, with smaller micro-batches, by format."""
+    folder = tmp_path_factory.mktemp("reports")
+    path = repository(folder / "ours")
+    written = ledger.write_report(path, folder / "out", overrides="run.micro_batch=2", search=False)
+    return {path.suffix[1:]: path for path in written}
+
+
 def test_two_checkouts_write_the_same_bytes(tmp_path: Path) -> None:
     """Path, working folder, home, user, language and time zone are no part of a report, in any of its formats."""
     first, second = tmp_path / "one", tmp_path / "elsewhere" / "deep" / "two"
@@ -146,10 +155,10 @@ def test_overrides_are_listed_and_made(plan: Path) -> None:
     assert seal_of(typed).overrides == ("accelerator=devices/own.yaml",)
 
 
-def test_the_pdf_has_each_file_attached(plan: Path, tmp_path: Path) -> None:
+def test_the_pdf_has_each_file_attached(reports: dict[str, Path]) -> None:
     """Any reader of PDFs gets at the plan with its overrides, and at every file by its name."""
-    (path,) = ledger.write_report(plan, tmp_path, "pdf", "run.micro_batch=2", search=False)
-    attached = {name: content for name, (content,) in PdfReader(BytesIO(path.read_bytes())).attachments.items()}
+    content = reports["pdf"].read_bytes()
+    attached = {name: content for name, (content,) in PdfReader(BytesIO(content)).attachments.items()}
     assert b"micro_batch: 2" in attached["half.yaml"]
     record = json.loads(attached["seal.json"])
     names = {one["name"] for one in record["files"]}
@@ -157,20 +166,19 @@ def test_the_pdf_has_each_file_attached(plan: Path, tmp_path: Path) -> None:
     assert attached["sealed/plans/half.yaml"] == PLAN.encode()
 
 
-def test_three_formats_carry_the_same_seal_and_markdown_names_it(plan: Path, tmp_path: Path) -> None:
+def test_three_formats_carry_the_same_seal_and_markdown_names_it(reports: dict[str, Path]) -> None:
     """A reader of any of them has the same files; Markdown has their digests, and that of the seal."""
-    paths = {path.suffix: path for path in ledger.write_report(plan, tmp_path / "out", search=False)}
-    seals = {carried_seal(paths[kind], paths[kind].read_bytes())[1].digest for kind in (".html", ".pdf", ".json")}
+    seals = {carried_seal(reports[kind], reports[kind].read_bytes())[1].digest for kind in ("html", "pdf", "json")}
     assert len(seals) == 1
-    text = paths[".md"].read_text("utf-8")
+    text = reports["md"].read_text("utf-8")
     assert seals.pop()[:12] in text
     assert "| devices/own.yaml |" in text
     assert "Ada Lovelace" in text
 
 
-def test_nothing_in_a_plan_ends_the_block_of_data(plan: Path, tmp_path: Path) -> None:
+def test_nothing_in_a_plan_ends_the_block_of_data(reports: dict[str, Path]) -> None:
     """A title with markup is data in the page: there is one seal, one script, and no other."""
-    (path,) = ledger.write_report(plan, tmp_path, "html", search=False)
+    path = reports["html"]
     page = path.read_text("utf-8")
     assert page.count("<script") == page.count("</script>") == 2
     assert "alert(1)</script>" not in page
