@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ledger.report.html import render
+from ledger.report.pdf_structure import complete_structure
 from ledger.report.seals.seal import published_seal
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = 
     fetcher = URLFetcher(allowed_protocols={"data"}, allow_redirects=False, fail_on_errors=True)
     document = weasyprint.HTML(string=page, url_fetcher=fetcher)
     content: bytes = document.write_pdf(
+        finisher=complete_structure,
         pdf_variant=VARIANT,
         pdf_identifier=hashlib.sha256("".join((page, *(one.text for one in attached))).encode()).digest()[:16],
         attachments=attachments,
