@@ -91,11 +91,10 @@ def command(
 
 
 def _folder() -> Path:
-    """Where evidence is kept: in a checkout its library, elsewhere a folder of that name here."""
+    """Where evidence is kept."""
     from ledger.spec.library import default_library
 
-    folder = default_library().folder("evidence")
-    return Path("specs", "evidence") if "_data" in folder.parts else folder
+    return default_library().writable("evidence")
 
 
 def _device() -> str:

@@ -24,8 +24,8 @@ JUDGING_METHOD = (
 
 
 def folder() -> Path:
-    """Where the library keeps records."""
-    return default_library().folder("evidence") / FOLDER
+    """Where records are kept."""
+    return default_library().writable("evidence") / FOLDER
 
 
 def write(verification: Verification, where: Path) -> Path:

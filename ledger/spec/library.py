@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from ledger.spec.installed import data_folder
+from ledger.spec.installed import DATA, data_folder
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
@@ -66,6 +66,10 @@ class Library:
     def folder(self, kind: str) -> Path:
         """Where the library itself keeps the specs of a kind; those of one's own are elsewhere."""
         return self.root / FOLDERS[kind]
+
+    def writable(self, kind: str) -> Path:
+        """Where new specs of a kind are kept: in a checkout its library, elsewhere `specs/` of the working directory."""
+        return (Path(OWN_FOLDER) if DATA in self.root.parts else self.root) / FOLDERS[kind]
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
         """The files of a kind, sorted by name; of two with one name that which is found first."""

@@ -179,7 +179,8 @@ def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> So
     """The text of a plan and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
         return read_once(library.path("plan", given)).source
-    return library.sealed(str(given)) if library.home else open_source(given, stdin)
+    is_path = "\n" not in str(given)
+    return library.sealed(str(given)) if library.home and is_path else open_source(given, stdin)
 
 
 def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) -> Node:

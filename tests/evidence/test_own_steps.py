@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import ledger
+from ledger.books import compile_plan
 from ledger.books.results import Compiled
 from ledger.evidence.basis import basis
 from ledger.evidence.citations import missing_files
@@ -17,6 +18,7 @@ from ledger.evidence.near_runs import nearest_runs
 from ledger.evidence.writing import head_text
 from ledger.lab.bench.plans import step_records_plan
 from ledger.lab.calibration.calibrate import fit_all
+from ledger.report.seals.opening import sealed
 from ledger.report.views.basis import basis_sentence, no_microbenchmarks_sentence
 
 NARROW = {
@@ -87,6 +89,24 @@ def test_a_step_of_the_device_is_a_run_near_the_plan(own: Compiled) -> None:
     assert found.measured == SECONDS
     assert found.predicted == pytest.approx(float(own.totals["time.step"]), rel=1e-9)
     assert found.differs == ""
+
+
+def test_a_sealed_report_carries_the_measurements_and_the_step(own: Compiled) -> None:
+    """Made from its seal, it shows what it shows here: the files that prices cite go with it."""
+    with sealed(own.plan) as (plan, seal):
+        compiled = compile_plan(plan)
+        kernels, runs = nearest_microbenchmarks(compiled), nearest_runs(compiled)
+        assert missing_files(plan) == ()
+    assert seal is not None
+    assert {"plan.yaml", "my-device.yaml", "own.yaml"} <= {one.name for one in seal.files}
+    here = nearest_microbenchmarks(own)
+    assert [(one.what, one.name, one.predicted) for one in kernels] == [
+        (one.what, one.name, one.predicted) for one in here
+    ]
+    assert {one.origin for one in kernels} == {"a test (own.yaml)"}
+    assert [(one.measured, one.predicted) for one in runs] == [
+        (one.measured, one.predicted) for one in nearest_runs(own)
+    ]
 
 
 def test_measurements_that_are_gone_are_missed(tmp_path: Path, own: Compiled) -> None:

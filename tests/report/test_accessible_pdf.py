@@ -3,7 +3,7 @@
 Checked: 5 the file says that it conforms; 7.1 it is marked as tagged, has its title shown in place of the file's name,
 and all that is painted is tagged or an artifact; 7.2 it has a language; 7.3 figures have alternative texts; 7.4.2
 headings skip no level; 7.5 tables have rows of cells, headers have a scope, and cells name headers that there are; 7.11
-attached files have both of their names; 7.18 annotations are in the structure, with a description, and pages are read in
+attached files have both of their names; 7.18 annotations are in the structure, with a description, and pages read in
 its order; 7.21 fonts are embedded and map to Unicode.
 
 Not checked: whether texts and their order say what a reader needs, contrast, and rules about what these reports do not
