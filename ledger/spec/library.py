@@ -14,7 +14,7 @@ from ledger.spec.installed import DATA, data_folder
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
-from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, from_file, from_revision
+from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, from_file, from_revision
 
 OWN_FOLDER = "specs"  # a library of one's own, in the working directory or beside a plan
 FOLDERS: Mapping[str, str] = {
@@ -68,7 +68,7 @@ class Library:
         return self.root / FOLDERS[kind]
 
     def writable(self, kind: str) -> Path:
-        """Where new specs of a kind are kept: in a checkout its library, elsewhere `specs/` of the working directory."""
+        """Where new specs of a kind are kept: in a checkout its library, elsewhere `specs/` of the working folder."""
         return (Path(OWN_FOLDER) if DATA in self.root.parts else self.root) / FOLDERS[kind]
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
@@ -246,12 +246,6 @@ def _is_spec(path: Path) -> bool:
 
 def _folded(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
-
-
-def checkout(path: Path) -> Path | None:
-    """The top of the git work tree that a path lies in; None where it lies in none."""
-    here = path.resolve()
-    return next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
 
 
 def _distinct(folders: Iterator[Path], root: Path) -> tuple[Path, ...]:

@@ -81,6 +81,12 @@ def from_revision(revision: str, path: str) -> Source:
     return Source(file, decode(shown.stdout, file), inner.stem, str(inner.parent), revision)
 
 
+def checkout(path: Path) -> Path | None:
+    """The top of the git work tree that a path lies in; None where it lies in none."""
+    here = path.resolve()
+    return next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
+
+
 def decode(content: bytes, file: str) -> str:
     """The text that the bytes hold; raises SpecError for a binary file and for what is no UTF-8."""
     if b"\0" in content:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from ledger.spec.installed import DATA, PACKAGE, data_folder
+from ledger.spec.installed import DATA, PACKAGE, data_folder, library_files
 
 VERSION = "0.1.0"  # of the package and of its distribution
 SHORT = 12  # digits of a digest that people compare
@@ -25,8 +25,7 @@ def program_digest() -> str:
 @cache
 def library_digest() -> str:
     """The sha256 of every file of the library that comes with the package."""
-    root = data_folder("specs")
-    return files_digest(root, (path for path in root.rglob("*") if path.is_file()))
+    return files_digest(data_folder("specs"), library_files())
 
 
 def files_digest(folder: Path, files: Iterable[Path]) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 from ledger.evidence.files import files_of_evidence
 from ledger.report.seals.revisions import revision_of
 from ledger.report.seals.seal import Revision, Seal, SealedFile, installed_compiler
-from ledger.spec.library import OWN_FOLDER, Library, checkout, using
+from ledger.spec.library import OWN_FOLDER, Library, using
 from ledger.spec.load import plan_of
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location
-from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, decode
+from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, decode
 
 ELSEWHERE = "elsewhere"  # the folder of files that lie neither in the library nor in the plan's repository
 TYPED = "plan.yaml"  # what a plan is called that no file holds

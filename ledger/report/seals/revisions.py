@@ -32,7 +32,7 @@ def revision_of(top: Path, plan: str, files: Iterable[str], revision: str = "") 
 
 def _git(top: Path, *arguments: str) -> str:
     """What git prints; nothing where it fails or is not installed."""
-    command = ["git", "-C", str(top), *arguments]
+    command = ["git", "--literal-pathspecs", "-C", str(top), *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - git, not a shell
             command, capture_output=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}

@@ -10,6 +10,7 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
+import jsonschema
 import pytest
 from pypdf import PdfReader
 
@@ -170,6 +171,8 @@ def test_three_formats_carry_the_same_seal_and_markdown_names_it(reports: dict[s
     """A reader of any of them has the same files; Markdown has their digests, and that of the seal."""
     seals = {carried_seal(reports[kind], reports[kind].read_bytes())[1].digest for kind in ("html", "pdf", "json")}
     assert len(seals) == 1
+    shown = json.loads(reports["json"].read_text("utf-8"))
+    jsonschema.validate(shown, json.loads((ROOT / "ledger/cli/schemas/show.schema.json").read_text("utf-8")))
     text = reports["md"].read_text("utf-8")
     assert seals.pop()[:12] in text
     assert "| devices/own.yaml |" in text
