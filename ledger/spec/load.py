@@ -36,6 +36,7 @@ from ledger.spec.reader import Node, read, read_again
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
+from ledger.spec.variants import is_changed
 
 Built = TypeVar("Built")
 PARTS = tuple(row.attribute for row in field_rows(Plan) if row.attribute != "title")
@@ -193,10 +194,16 @@ def _applied(node: Node, settings: Sequence[Override], texts: dict[str, str]) ->
 
 
 def _under_own_name(whole: Expanded, before: Node | None) -> Expanded:
-    """The same, with the model called by a name of its own where overrides made it another."""
+    """The same, with a model of the library called by a name of its own where overrides made it another.
+
+    A model that the plan itself writes out is changed like any of its values, but owes nothing that it expects.
+    """
     model = whole.node.fields.get("model")
     if before is None or model is None or model is before or "model" not in whole.names:
         return whole
+    if not whole.bases["model"]:
+        changed = model.without("expect") if is_changed(before, model) else model
+        return replace(whole, node=whole.node.within({"model": changed}, {}))
     part = of_changed_model(ResolvedPart(before, whole.names["model"], {}), model)
     return replace(whole, node=whole.node.within({"model": part.node}, {}), names={**whole.names, "model": part.name})
 

@@ -13,23 +13,23 @@ def changed_model(base: Node, model: Node, name: str) -> Node:
 
     What it states itself stays. Values of the base are said to be as of `name`, with the publication that has them.
     """
-    keys = changed_keys(base, model)
-    if not keys:
+    if not is_changed(base, model):
         return model
     inherited = {key for key in LABELS if key in base.fields and model.fields.get(key) is base.fields[key]}
     published = base.fields.get("source")
-    told = {"model": Node(f"changed from {name} ({', '.join(keys)})", model.where)} if "model" in inherited else {}
+    told = {"model": Node(f"changed from {name}", model.where)} if "model" in inherited else {}
+    as_of = f"as of {name}, which the model is changed from"
     if published is not None and "source" in inherited:
-        told["source"] = Node(f"as of {name}, which the model is changed from ({published.value})", published.where)
+        stated = str(published.value)
+        told["source"] = published if stated.startswith(as_of) else Node(f"{as_of} ({stated})", published.where)
     for key in inherited - {"spec"}:
         model = model.without(key)
     return model.within(told, {})
 
 
-def changed_keys(base: Node, model: Node) -> tuple[str, ...]:
-    """The keys under which a model says something else than its base, in the model's order; labels left out."""
-    keys = dict.fromkeys((*model.fields, *base.fields))
-    return tuple(key for key in keys if key not in LABELS and _said(base, key) != _said(model, key))
+def is_changed(base: Node, model: Node) -> bool:
+    """Whether a model says something else than its base, labels left out."""
+    return any(_said(base, key) != _said(model, key) for key in {*base.fields, *model.fields} - {*LABELS})
 
 
 def name_of_base(name: str) -> str:

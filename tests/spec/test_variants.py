@@ -27,7 +27,7 @@ LAYER = (
 def test_a_changed_model_is_another_model(setting: str, keys: str) -> None:
     """Neither the title, nor the publication as its own, nor what was expected of the base is carried over."""
     plan = loaded(setting)
-    assert (plan.model.title, plan.model.name) == (f"changed from tiny ({keys})", "tiny-changed")
+    assert (plan.model.title, plan.model.name) == ("changed from tiny", "tiny-changed")
     assert plan.expect == ()
     as_of = "as of tiny, which the model is changed from (made for tests)"
     assert plan.origins["model"].source in {"", as_of}
@@ -52,7 +52,25 @@ def test_what_the_changed_model_states_itself_holds(tmp_path: Path) -> None:
     assert [one.value for one in plan.expect] == [7]
     assert plan.origins["model.vocab"].source == "our notes"
     again = load_plan(tmp_path / "plan.yaml", ["model.d_model=1024"], library=LIBRARY)
-    assert (again.model.title, again.expect) == ("changed from wide (d_model)", ())
+    assert (again.model.title, again.expect) == ("changed from wide", ())
+
+
+def test_an_override_and_the_text_make_the_same_model() -> None:
+    """`--set` on a model that is changed in the plan is what the plan's text with it would be."""
+    text = SMALL.replace("model: tiny", "model: {base: tiny, vocab: 64000}")
+    both = SMALL.replace("model: tiny", "model: {base: tiny, vocab: 64000, d_model: 1024}")
+    assert loaded("model.d_model=1024", text=text).digest == loaded(text=both).digest
+
+
+def test_a_model_written_out_in_the_plan_keeps_its_name() -> None:
+    """An override changes it as an edit of the plan would; what its author expects of it is not expected any more."""
+    inline = (
+        "{model: Ours, source: our notes, d_model: 512, vocab: 32000, expect: [{parameters: 7}], layers: [%s]}" % LAYER
+    )
+    text = SMALL.replace("model: tiny", f"model: {inline}")
+    plan = loaded("model.vocab=64000", text=text)
+    assert (plan.model.title, plan.origins["model.d_model"].source, plan.expect) == ("Ours", "our notes", ())
+    assert loaded(text=text).expect[0].value == 7
 
 
 def test_differences_are_told_by_value_all_the_same() -> None:

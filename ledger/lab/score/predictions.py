@@ -25,7 +25,7 @@ from ledger.lab.score.row_plans import RowPlan, document_text, row_plan
 from ledger.lab.score.rows import GIB, ScoreRow
 from ledger.lab.score.software import SkippedError
 from ledger.model.schedule import roles
-from ledger.spec.expand import HERE, resolve
+from ledger.spec.expand import HERE, ResolvedPart, of_changed_model, resolve
 from ledger.spec.inputs import violations
 from ledger.spec.library import FOLDERS, Library, default_library
 from ledger.spec.load import load_plan
@@ -36,6 +36,7 @@ from ledger.spec.publication import ALLOCATED, DRIVER
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import from_file
 
+MODEL = "model"  # the part that is another where a setting changes it
 SEQUENCE_WAYS = ("save_gathered", "regather", "off")
 SAME_MODEL = 0.02  # within which a published number of parameters is that of the compiled model
 COUNTED_GRADE = "A"  # the grade of a measurement that summaries are made of, in a table that grades them
@@ -87,20 +88,25 @@ def run_plan_text(run: MeasuredRun) -> str:
 
 def with_settings(node: Node, settings: Sequence[str]) -> Node:
     """A plan's document with settings put into it; a part that is named becomes the base of what is set below it."""
+    model: ResolvedPart | None = None
     for override in read_overrides(settings):
         part, *inner = override.steps
         named = node.fields.get(part)
         if inner and part in FOLDERS and named is not None and isinstance(named.value, str):
-            node = node.within({part: _written_out(named, part)}, {})
+            written = _written_out(named, part)
+            model = written if part == MODEL else model
+            node = node.within({part: written.node}, {})
         node = apply(node, override)
-    return node
+    if model is None:
+        return node
+    return node.within({MODEL: of_changed_model(model, node.fields[MODEL]).node}, {})
 
 
-def _written_out(named: Node, kind: str) -> Node:
+def _written_out(named: Node, kind: str) -> ResolvedPart:
     """A part that is named, with its name as its base; a model as it stands in the library, for paths into its list."""
-    if kind != "model":
-        return Node({"base": named}, named.where)
-    return resolve(named, kind, HERE, default_library()).node
+    if kind != MODEL:
+        return ResolvedPart(Node({"base": named}, named.where), str(named.value), {})
+    return resolve(named, kind, HERE, default_library())
 
 
 def _run_row(run: MeasuredRun, evidence: Evidence, plan: Plan) -> ScoreRow:
