@@ -64,9 +64,8 @@ def test_an_override_and_the_text_make_the_same_model() -> None:
 
 def test_a_model_written_out_in_the_plan_keeps_its_name() -> None:
     """An override changes it as an edit of the plan would; what its author expects of it is not expected any more."""
-    inline = (
-        "{model: Ours, source: our notes, d_model: 512, vocab: 32000, expect: [{parameters: 7}], layers: [%s]}" % LAYER
-    )
+    labels = "model: Ours, source: our notes, expect: [{parameters: 7}]"
+    inline = f"{{{labels}, d_model: 512, vocab: 32000, layers: [{LAYER}]}}"
     text = SMALL.replace("model: tiny", f"model: {inline}")
     plan = loaded("model.vocab=64000", text=text)
     assert (plan.model.title, plan.origins["model.d_model"].source, plan.expect) == ("Ours", "our notes", ())
