@@ -30,7 +30,7 @@ def find_cited(name: str, plan: Plan) -> Path | None:
         places = [root / FOLDERS["evidence"] for root in library.roots]
         name = name.removeprefix(LIBRARY_FOLDER)
     else:
-        places = [price_list_folder(plan), library.at("")]
+        places = [price_list_folder(plan), library.located("")]
     return next((path for place in places if exists(str(path := place / name)) and library.may_read(path)), None)
 
 
@@ -43,7 +43,7 @@ def is_same_file(first: str, second: str, plan: Plan) -> bool:
 def price_list_folder(plan: Plan) -> Path:
     """The folder of the spec that says the plan's prices."""
     stated = plan.origins.get("accelerator.calibration") or plan.origins.get("accelerator")
-    return default_library().at(stated.where.file).parent if stated else Path()
+    return default_library().located(stated.where.file).parent if stated else Path()
 
 
 def device_of(path: Path) -> str:

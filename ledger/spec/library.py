@@ -155,7 +155,7 @@ class Library:
             found = error.problems[0]
             raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
 
-    def at(self, name: str) -> Path:
+    def located(self, name: str) -> Path:
         """The path of a file by the name that places have of it."""
         return Path(self.home or "", name)
 
@@ -165,7 +165,7 @@ class Library:
 
     def sealed(self, name: str) -> Source:
         """A file of a library with a home, by its path or by its name there; SpecError for any file outside."""
-        path = Path(os.path.normpath(self.at(name)))
+        path = Path(os.path.normpath(self.located(name)))
         if self.home is None or not path.is_relative_to(self.home):
             raise SpecError([Problem(Location(name), "not among the files of the seal")])
         return from_file(path, path.relative_to(self.home).as_posix())
