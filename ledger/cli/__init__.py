@@ -14,6 +14,7 @@ VERBS = {
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
+    "ci": "ledger.cli.ci",
     "solve": "ledger.cli.solve",
     "sweep": "ledger.cli.sweep",
     "verify": "ledger.cli.verify",

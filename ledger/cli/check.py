@@ -122,7 +122,7 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_annotations(outcomes: list[CheckOutcome]) -> None:
     """GitHub workflow commands on stdout, which its runner reads."""
-    from ledger.cli.problems import annotation
+    from ledger.report.annotations import annotation
 
     for outcome in outcomes:
         for problem in (*outcome.problems, *outcome.failures):

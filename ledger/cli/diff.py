@@ -40,14 +40,15 @@ def command(
     import ledger
 
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
-    from ledger.books.what_if.conditions import condition
-    from ledger.report.diff import diff, meets_condition
+    from ledger.report.diff import diff
     from ledger.report.diff_views import FORMATS as PRINTED
+    from ledger.report.gates import compiled_outcome, read_gates
 
     known = {**first.totals, **second.totals}
-    conditions = [condition(gate, known, changes=True) for gate in gates]
+    conditions = read_gates(gates, known)
     click.echo(PRINTED[form](diff(first, second)), nl=False)
-    tripped = [gate.text for gate in conditions if meets_condition(gate, first, second)]
+    old, new = compiled_outcome(first), compiled_outcome(second)
+    tripped = [gate.text for gate in conditions if gate.trips(old, new)]
     for gate in tripped:
         click.echo(f"failed on: {gate}", err=True)
     ctx.exit(CHANGED if tripped else 0)

@@ -135,16 +135,32 @@ def attribution_text(output: TotalChange) -> str:
     """The share of the change that each input makes, and what they make together; nothing where none is known.
 
     An input's share is the mean of what it does first and last: of two inputs those are their Shapley values, which
-    leave nothing joint. Inputs that undo each other are named without shares of the little that is left.
+    leave nothing joint. Inputs that undo each other have amounts with signs, as shares of the little that is left say
+    nothing.
     """
     if not output.causes:
         return ""
     shares = [(" with ".join(cause.inputs), share_of_change(cause.mean, output)) for cause in output.causes]
     shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
-    if any(abs(part) > UNDONE for _, part in shares):
-        return f"{', '.join(' with '.join(cause.inputs) for cause in output.causes)}, which undo each other"
+    if not output.by or any(abs(part) > UNDONE for _, part in shares):
+        return ", ".join(amounts_by_cause(output))
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
+
+
+def amounts_by_cause(output: TotalChange) -> Iterator[str]:
+    """What each input adds or takes away, and what they do together; the amounts sum to the change."""
+    unit = unit_of(output.key)
+    for cause in output.causes:
+        yield f"{' with '.join(cause.inputs)} {change_text(cause.mean, unit)}"
+    largest = max(abs(float(cause.mean)) for cause in output.causes)
+    if abs(float(joint := jointly(output))) > BARELY * largest:
+        yield f"jointly {change_text(joint, unit)}"
+
+
+def jointly(output: TotalChange) -> Number:
+    """What of a change no input makes alone: the change less the mean of what each does first and last."""
+    return (output.by or 0) - sum(cause.mean for cause in output.causes)
 
 
 def share_of_change(part: Number, output: TotalChange) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
@@ -115,7 +116,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     source = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else beside)
     texts = {source.file: source.text}
     try:
-        below = resolve(read_again(source.text, source.file), kind, source, library, depth + 1)
+        below = (_committed_part if source.revision else _part_of)(source, kind, library, depth + 1)
     except SpecError as error:
         raise SpecError(error.problems, {**texts, **error.sources}) from error
     part = replace(below, name=source.name, texts={**texts, **below.texts}, bases=(source.name, *below.bases))
@@ -125,6 +126,15 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     merged = merge(part.node, Node(own, given.where, given.keys))
     overridden = replace(part, node=with_measured_links(part.node, merged) if kind == "accelerator" else merged)
     return _with_inner(overridden, kind, beside, library, depth) if INNER_PARTS.get(kind) in own else overridden
+
+
+def _part_of(source: Source, kind: str, library: Library, depth: int) -> ResolvedPart:
+    """The part that the text of a file describes."""
+    return resolve(read_again(source.text, source.file), kind, source, library, depth)
+
+
+# What a revision has does not change, and plans of a repository name the same files.
+_committed_part = lru_cache(maxsize=256)(_part_of)
 
 
 # The key of a part under which another of its kind is named.

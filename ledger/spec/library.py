@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
 
+from ledger.spec.git import Revision
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, from_file, from_revision
 
+SUFFIXES = (".yaml", ".yml")  # of names that are paths
 FOLDERS: Mapping[str, str] = {
     "plan": ".",
     "accelerator": "accelerators",
@@ -41,9 +44,13 @@ class LibraryEntry:
 
 @dataclass(frozen=True)
 class Library:
-    """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself."""
+    """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself.
+
+    Of a `revision`, they are what git has of them there, and no file is looked at.
+    """
 
     root: Path
+    revision: Revision | None = None
 
     def folder(self, kind: str) -> Path:
         """Where the specs of a kind are kept."""
@@ -51,13 +58,17 @@ class Library:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
+        if self.revision:
+            paths = map(PurePosixPath, self.revision.paths)
+            here = PurePosixPath(self._inside(self.revision, self.folder(kind)))
+            return tuple(path.stem for path in paths if path.parent == here and path.suffix == ".yaml")
         return tuple(sorted(path.stem for path in self.folder(kind).glob("*.yaml")))
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
         paths = (self.folder(kind) / f"{name}.yaml" for name in self.names(kind))
         return tuple(
-            LibraryEntry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path) for path in paths
+            LibraryEntry(kind, path.stem, str(self.read(path).plain_field(kind) or path.stem), path) for path in paths
         )
 
     def spelt(self, kind: str, name: str) -> tuple[str, ...]:
@@ -71,7 +82,7 @@ class Library:
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
         """The other spellings of a name; a file that cannot be read has none."""
         try:
-            node = read_once(self.folder(kind) / f"{name}.yaml").node
+            node = self.read(self.folder(kind) / f"{name}.yaml").node
         except SpecError:
             return frozenset()
         aliases = node.fields.get("aliases")
@@ -79,25 +90,35 @@ class Library:
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
-        spelt = self.spelt(kind, name)
+        if name.endswith(SUFFIXES) and name not in self.names(kind):
+            return _relative(name, where, beside)
+        there = self.at(beside.revision)
+        shelf = there if (spelt := there.spelt(kind, name)) else self
+        spelt = spelt or self.spelt(kind, name)
         if len(spelt) == 1:
-            return self._at_revision(self.folder(kind) / f"{spelt[0]}.yaml", beside.revision)
+            return shelf.read(self.folder(kind) / f"{spelt[0]}.yaml").source
         if spelt:
             message = f"`{name}` may be {' or '.join(f'`{one}`' for one in spelt)}"
             raise SpecError([Problem(where, message, "name one of them")])
-        if name.endswith((".yaml", ".yml")):
-            return _relative(name, where, beside)
         help_text = nearest(name, list(self.names(kind)))
         raise SpecError([Problem(where, f"no {kind} is named `{name}`", help_text)])
 
-    def _at_revision(self, path: Path, revision: str) -> Source:
-        """A library file as it was at a revision; as it is now where that revision has no such file."""
-        if revision and (top := _checkout(self.root)):
-            try:
-                return from_revision(revision, path.resolve().relative_to(top).as_posix())
-            except SpecError:
-                return read_once(path).source
-        return read_once(path).source
+    def at(self, revision: Revision | None) -> Library:
+        """The library as it was at a revision; as it is where the revision's repository does not have it."""
+        if revision is None or self.revision or not self.root.resolve().is_relative_to(revision.top.resolve()):
+            return self
+        return replace(self, revision=revision) if revision.holds(self._inside(revision, self.root)) else self
+
+    def read(self, path: Path) -> Read:
+        """A file of the library, read once; raises SpecError."""
+        if self.revision is None:
+            return read_once(path)
+        return _read_at(self.revision, self._inside(self.revision, path))
+
+    @staticmethod
+    def _inside(revision: Revision, path: Path) -> str:
+        """The path from the top of a revision's repository."""
+        return path.resolve().relative_to(revision.top.resolve()).as_posix()
 
 
 @dataclass(frozen=True)
@@ -141,6 +162,12 @@ def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
     return Read(source, read(source.text, source.file))
 
 
+@cache
+def _read_at(revision: Revision, path: str) -> Read:
+    source = from_revision(revision, path)
+    return Read(source, read(source.text, source.file))
+
+
 def _folded(name: str) -> str:
     return "".join(character for character in name.lower() if character.isalnum())
 
@@ -148,12 +175,10 @@ def _folded(name: str) -> str:
 def _relative(name: str, where: Location, beside: Source) -> Source:
     path = f"{beside.folder}/{name}" if beside.folder != "." and not name.startswith("/") else name
     try:
-        return from_revision(beside.revision, path) if beside.revision else from_file(Path(path))
+        if beside.revision is None:
+            return from_file(Path(path))
+        top = f"{beside.revision.top}/"
+        return from_revision(beside.revision, path.removeprefix(top) if path.startswith(top) else normpath(path))
     except SpecError as error:
         found = error.problems[0]
         raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
-
-
-def _checkout(folder: Path) -> Path | None:
-    here = folder.resolve()
-    return next((one for one in (here, *here.parents) if (one / ".git").exists()), None)

@@ -14,7 +14,7 @@ from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, exp
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.kind_faults import another_kind
-from ledger.spec.library import Library, default_library, display_path, read_once
+from ledger.spec.library import Library, default_library, display_path
 from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
@@ -174,7 +174,7 @@ def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> So
     """The text of a plan and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
         path = library.folder("plan") / f"{given}.yaml"
-        return read_once(path).source
+        return library.read(path).source
     return open_source(given, stdin)
 
 

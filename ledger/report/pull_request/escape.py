@@ -1,0 +1,40 @@
+"""Text from files in a comment: shown as it is, and never as markup, a mention, a reference or a link."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+
+LONGEST = 160  # characters of one text
+UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}  # control characters, reading order, line ends
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ")
+ZERO_WIDTH = "&#8203;"
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """The text on one line, without characters that are not seen, cut where it is long."""
+    seen = "".join(" " if unicodedata.category(one) in UNSEEN else one for one in text)
+    words = " ".join(seen.split())
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def code(text: str, longest: int = LONGEST) -> str:
+    """The text in Markdown as code, also in a cell of a table; in code nothing is a mention, a reference or a link."""
+    line = one_line(text, longest) or "–"
+    return f"`{line}`" if not {"`", "|"} & set(line) else html_code(line, longest)
+
+
+def html_code(text: str, longest: int = LONGEST) -> str:
+    """The text in HTML as code, also where Markdown is read within HTML: every sign is a character reference."""
+    return f"<code>{''.join(map(_reference, one_line(text, longest) or '–'))}</code>"
+
+
+def html_text(text: str) -> str:
+    """A text of our own in HTML."""
+    return html.escape(text)
+
+
+def _reference(character: str) -> str:
+    if character in PLAIN or not character.isascii():
+        return character
+    return f"&#{ord(character)};{ZERO_WIDTH if character in '@#' else ''}"
