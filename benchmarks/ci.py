@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -31,15 +32,24 @@ def edit_everything(folder: Path) -> None:
     edit(folder / "hw" / "pod.yaml", ("400 Gb/s", "300 Gb/s"))
 
 
-def seconds(folder: Path, base: str, head: str) -> tuple[float, float, str]:
-    """Wall and processor seconds of one process, and the line that decides."""
+@dataclass(frozen=True)
+class Turn:
+    """Seconds of one process, on the wall and of the processor, and the line that decides."""
+
+    wall: float
+    user: float
+    said: str
+
+
+def turn(folder: Path, base: str, head: str) -> Turn:
+    """One process."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
     words = [sys.executable, "-m", "ledger", "ci", "--base", base, "--head", head]
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     wall = time.perf_counter() - begun
     said = done.stdout.splitlines()[0] if done.stdout else done.stderr
-    return wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, said
+    return Turn(wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, said)
 
 
 def main() -> None:
@@ -53,9 +63,9 @@ def main() -> None:
         everything = commit(folder, "Every plan")
         pairs = [*zip(CHANGES, commits[:-1], commits[1:], strict=True), ("Every plan", commits[0], everything)]
         for subject, base, head in (("", commits[0], commits[0]), *pairs):
-            turns = [seconds(folder, base, head) for _ in range(TURNS)]
-            wall, user = (median(turn[place] for turn in turns) for place in (0, 1))
-            print(f"{wall:8.2f} s{user:8.2f} s  {subject or 'No change'}: {turns[0][2]}", flush=True)
+            turns = [turn(folder, base, head) for _ in range(TURNS)]
+            wall, user = median(one.wall for one in turns), median(one.user for one in turns)
+            print(f"{wall:8.2f} s{user:8.2f} s  {subject or 'No change'}: {turns[0].said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ VERBS = {
     "list": "ledger.cli.list_",
     "schema": "ledger.cli.schema",
     "units": "ledger.cli.units",
+    "git-setup": "ledger.cli.git_setup",
+    "git-text": "ledger.cli.git_text",
 }
 
 

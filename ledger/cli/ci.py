@@ -56,7 +56,6 @@ def command(
     """
     from ledger.cli.garbage import rarely
     from ledger.report.files import replace_file
-    from ledger.report.pull_request.comparison import BROKEN
     from ledger.report.pull_request.formats import FORMATS as PRINTED
     from ledger.report.pull_request.formats import format_of
 
@@ -66,11 +65,26 @@ def command(
     for path, chosen in written:
         replace_file(path, PRINTED[chosen](comparison).encode())
     click.echo(PRINTED[form](comparison), nl=False)
+    tell_failed(comparison)
+    ctx.exit(exit_code(comparison))
+
+
+def tell_failed(comparison: Comparison) -> None:
+    """Says on stderr which conditions are met by which plan."""
+    from ledger.report.pull_request.escape import one_line
+
     for gate in comparison.gates:
         for change in comparison.failed(gate):
-            click.echo(f"failed on: {gate} ({change.label})", err=True)
-    failed = FAILED if any(change.failed for change in comparison.changes) else 0
-    ctx.exit(BAD_INPUT if comparison.of_kind(BROKEN) else failed)
+            click.echo(f"failed on: {gate} ({one_line(change.label)})", err=True)
+
+
+def exit_code(comparison: Comparison) -> int:
+    """2 where a plan does not compile, 1 where a condition of --fail-on is met, else 0."""
+    from ledger.report.pull_request.comparison import BROKEN
+
+    if comparison.of_kind(BROKEN):
+        return BAD_INPUT
+    return FAILED if any(change.failed for change in comparison.changes) else 0
 
 
 def compared(paths: tuple[str, ...], base: str | None, head: str, gates: tuple[str, ...]) -> Comparison:

@@ -10,7 +10,7 @@ from pathlib import Path
 from posixpath import join, normpath
 from typing import Protocol
 
-from ledger.spec.git import Revision, folder_moves
+from ledger.spec.git import Revision, folder_moves, merge_base, open_revision
 from ledger.spec.library import SUFFIXES, Library
 from ledger.spec.problems import SpecError
 from ledger.spec.reader import read_again
@@ -121,9 +121,17 @@ class FolderTree:
         return _chosen([normpath(path) for path in typed])
 
 
-def plan_paths(tree: Tree, typed: Iterable[str] = ()) -> tuple[str, ...]:
-    """The files of a tree that are plans, of those that a user typed, or of all; sorted."""
-    return tuple(sorted(path for path, content in tree.files(tree.chosen(typed)) if is_plan(content, path)))
+def range_trees(typed: str) -> tuple[RevisionTree, RevisionTree]:
+    """The trees of `OLD..NEW`, or of where NEW left OLD and NEW for `OLD...NEW`; HEAD where a side is left out."""
+    old, dots, new = re.fullmatch(r"(.*?)(\.{2,3})(.*)", typed, re.DOTALL).groups()  # type: ignore[union-attr]
+    old, new = old or "HEAD", new or "HEAD"
+    base = merge_base(old, new) if dots == "..." else old
+    return RevisionTree(open_revision(base)), RevisionTree(open_revision(new))
+
+
+def plan_paths(tree: Tree, chosen: Chosen) -> tuple[str, ...]:
+    """The files of a tree that are plans, of those that are chosen; sorted."""
+    return tuple(sorted(path for path, content in tree.files(chosen) if is_plan(content, path)))
 
 
 def is_plan(content: bytes, file: str = "") -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 
 LONGEST = 160  # characters of one text
 UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}  # control characters, reading order, line ends
-PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ")
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./,-()")
+SITE = re.compile(r"www\.", re.IGNORECASE)  # becomes a link where Markdown is read
 ZERO_WIDTH = "&#8203;"
 
 
@@ -25,8 +27,9 @@ def code(text: str, longest: int = LONGEST) -> str:
 
 
 def html_code(text: str, longest: int = LONGEST) -> str:
-    """The text in HTML as code, also where Markdown is read within HTML: every sign is a character reference."""
-    return f"<code>{''.join(map(_reference, one_line(text, longest) or '–'))}</code>"
+    """The text in HTML as code, also where Markdown is read within HTML: signs are character references."""
+    written = "".join(map(_reference, one_line(text, longest) or "–"))
+    return f"<code>{SITE.sub('www&#46;', written)}</code>"
 
 
 def html_text(text: str) -> str:

@@ -46,7 +46,7 @@ class Finding:
         return RULES[self.rule][0]
 
     def problem(self, tree: str) -> Problem:
-        """What is said, with a path of the repository: of a place in the `tree` that was looked at, else of the plan."""
+        """What is said, with a path of the repository: a place in the `tree` that was looked at, or the plan."""
         prefix, where = f"{tree}:", self.where
         place = Location(self.change.path)
         if where is not None and where.file.startswith(prefix):
@@ -66,7 +66,8 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
         if change.kind in {NEW, REPAIRED} and change.new and not change.new.fits:
             yield Finding("does-not-fit", change, "does not fit")
         for gate in change.failed:
-            yield Finding("fails-on", change, f"meets `{gate}`: {causes(change)}", input_place(change))
+            said = ": ".join(filter(None, (f"meets `{gate}`", causes(change))))
+            yield Finding("fails-on", change, said, input_place(change))
         if change.kind == CHANGED and not change.failed and (said := causes(change)):
             yield Finding("totals-change", change, said, input_place(change))
 

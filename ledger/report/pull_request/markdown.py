@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ledger import __version__
 from ledger.numbers import THIN
-from ledger.report.pull_request.comparison import BYTES, DOLLARS, MEASURES, SECONDS, Comparison, PlanChange
+from ledger.report.pull_request.comparison import BYTES, DOLLARS, SECONDS, Comparison, PlanChange
 from ledger.report.pull_request.escape import code, html_code, html_text
 from ledger.report.pull_request.wording import (
     AMOUNTS,
     NONE,
+    Mark,
     amount_text,
     fits_text,
     free_text,
@@ -20,7 +21,8 @@ from ledger.report.pull_request.wording import (
 )
 
 MARKER = "<!-- ledger ci -->"  # by which a comment is found again
-MOST_PLANS, MOST_INPUTS, MOST_PROBLEMS = 30, 8, 20  # rows that are printed
+MOST_PLANS, MOST_GATES = 30, 8  # lines of each
+MOST_INPUTS, MOST_PROBLEMS, MOST_NAMES = 50, 20, 5  # rows that are printed, and names in one
 LONGEST = 60_000  # characters; GitHub takes 65536
 HEAD = ("| plan | fits | headroom | time | cost | why |", "|---|---|---|---|---|---|")
 
@@ -39,11 +41,11 @@ class InputRow:
 def as_markdown(comparison: Comparison) -> str:
     """The comment, which a hidden line at its end marks as ours."""
     lines = [head_line(comparison, code), ""]
-    lines += [f"Fails on {code(gate)}: {failing}." for gate, failing in failures(comparison)]
+    lines += [f"Fails on {code(gate)}: {failing}.  " for gate, failing in list(failures(comparison))[:MOST_GATES]]
     lines += [""] if lines[-1] else []
     if comparison.changes:
         lines += [*HEAD, *map(plan_row, comparison.changes[:MOST_PLANS]), ""]
-        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded_totals(comparison)]
+        lines += [*folded_problems(comparison), *folded_inputs(comparison), *folded_totals(comparison), ""]
     versions = f"{code(comparison.old)} → {code(comparison.new)}, by ledger {__version__}"
     return cut("\n".join((*lines, versions)).replace(THIN, " ")) + f"\n{MARKER}\n"
 
@@ -51,8 +53,8 @@ def as_markdown(comparison: Comparison) -> str:
 def failures(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Each gate that trips, with the plans on which it does."""
     for gate in comparison.gates:
-        if plans := [code(change.label) for change in comparison.failed(gate)]:
-            yield gate, some(plans)
+        if plans := [change.label for change in comparison.failed(gate)]:
+            yield gate, some(plans, code)
 
 
 def plan_row(change: PlanChange) -> str:
@@ -73,38 +75,36 @@ def folded_problems(comparison: Comparison) -> Iterator[str]:
     problems = [problem for change in comparison.changes for problem in change.problems]
     if problems:
         shown = [f"<li>{html_code(str(one))}{help_text(one.help)}</li>" for one in problems[:MOST_PROBLEMS]]
-        yield from folded(f"Problems, {len(problems)}", [f"<ul>{''.join(shown)}</ul>"])
+        yield from folded(f"Problems, {len(problems)}", f"<ul>{''.join(shown)}</ul>")
 
 
 def folded_inputs(comparison: Comparison) -> Iterator[str]:
     """The inputs that changed, each once."""
     rows = tuple(input_rows(comparison))
     if rows:
-        lines = ["", "| input | before | after | where | plans |", "|---|---|---|---|---|"]
-        for row in rows[:MOST_INPUTS]:
-            values = (code(row.path), code(row.old, 60), code(row.new, 60), code(row.where), some(map(code, row.plans)))
-            lines.append(f"| {' | '.join(values)} |")
-        more = len(rows) - MOST_INPUTS
-        lines += [f"| {more} more | | | | |", ""] if more > 0 else [""]
-        yield from folded(f"Inputs that changed, {len(rows)}", lines)
+        cells = [
+            (html_code(row.path), html_code(row.old), html_code(row.new), html_code(row.where), some(row.plans))
+            for row in rows[:MOST_INPUTS]
+        ]
+        more = [(f"{len(rows) - MOST_INPUTS} more", "", "", "", "")] if rows[MOST_INPUTS:] else []
+        heads = ("input", "before", "after", "where", "plans")
+        yield from folded(f"Inputs that changed, {len(rows)}", html_table(heads, (*cells, *more)))
 
 
 def folded_totals(comparison: Comparison) -> Iterator[str]:
     """Every total that counts, before and after."""
-    heads = "".join(f"<th>{html_text(head)}</th>" for head in ("plan", *(measure.name for measure in MEASURES)))
-    rows = "".join(map(totals_row, comparison.changes))
-    yield from folded("Before and after", [f"<table><tr>{heads}</tr>{rows}</table>"])
+    heads = ("plan", "cost", "time", "memory reserved")
+    yield from folded("Before and after", html_table(heads, map(totals_cells, comparison.changes)))
 
 
-def totals_row(change: PlanChange) -> str:
-    """A plan with its path and its measures, before and after, in one line of HTML."""
-    cells = [html_code(change.path)]
+def totals_cells(change: PlanChange) -> Iterator[str]:
+    """A plan by its path, and its measures before and after."""
+    yield html_code(change.path)
     for measure in (DOLLARS, SECONDS, BYTES):
         totals = [outcome.totals if outcome else {} for outcome in (change.old, change.new)]
         keys = [measure.key(one) for one in totals]
         said = [AMOUNTS[measure.name][0](one[key]) if key else NONE for one, key in zip(totals, keys, strict=True)]
-        cells.append(html_text(" → ".join(dict.fromkeys(said))))
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        yield html_text(" → ".join(dict.fromkeys(said)))
 
 
 def input_rows(comparison: Comparison) -> Iterator[InputRow]:
@@ -119,18 +119,23 @@ def input_rows(comparison: Comparison) -> Iterator[InputRow]:
         yield InputRow(*key, tuple(plans))
 
 
-def folded(summary: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines that a reader unfolds."""
+def folded(summary: str, content: str) -> Iterator[str]:
+    """What a reader unfolds: HTML in one line, in which no Markdown is read."""
     yield f"<details><summary>{html_text(summary)}</summary>"
-    yield from lines
+    yield content
     yield "</details>"
-    yield ""
 
 
-def some(names: Iterable[str]) -> str:
+def html_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in one line; the cells are HTML."""
+    lines = [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows]
+    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{''.join(lines)}</table>"
+
+
+def some(names: Sequence[str], mark: Mark = html_code) -> str:
     """The first names, and how many more there are."""
-    listed = list(names)
-    return ", ".join([*listed[:5], *([f"{len(listed) - 5} more"] if listed[5:] else [])])
+    more = [f"{len(names) - MOST_NAMES} more"] if names[MOST_NAMES:] else []
+    return ", ".join([*map(mark, names[:MOST_NAMES]), *more])
 
 
 def help_text(text: str) -> str:
@@ -144,8 +149,9 @@ def bold(text: str) -> str:
 
 
 def cut(text: str) -> str:
-    """A comment that a service takes: what is beyond its limit is left out by whole lines."""
+    """A comment that a service takes: of what is beyond its limit, tables go first, then lines."""
     if len(text) <= LONGEST:
         return text
-    kept = text[:LONGEST].rpartition("\n")[0]
-    return f"{kept}\n</details>\n\nThe rest is too long for a comment: `ledger ci --json` has all of it."
+    lines = [line for line in text.splitlines() if not line.startswith(("<details>", "</details>", "<table>", "<ul>"))]
+    kept = "\n".join(lines)[:LONGEST].rpartition("\n")[0]
+    return f"{kept}\n\nTables are left out, as all of it is too long for a comment: `ledger ci --json` has them."

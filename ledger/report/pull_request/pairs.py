@@ -79,8 +79,11 @@ def plan_pairs(
     `overrides` hold of the new ones. A plan that git takes for renamed is one plan.
     """
     asked = tuple(typed)
-    before, after = (plan_paths(tree, asked) for tree in (old, new))
     moved = moved_files(old, new)
+    gone_to = {before: after for after, before in moved.items()}
+    was, now = old.chosen(asked), new.chosen(asked)
+    before = plan_paths(old, lambda path: was(path) or (path in gone_to and now(gone_to[path])))
+    after = plan_paths(new, lambda path: now(path) or (path in moved and was(moved[path])))
     _require_plans(asked, (old, new), (before, after))
     sources = {path: path if path in before else moved.get(path, "") for path in after}
     taken = {path for path in sources.values() if path}

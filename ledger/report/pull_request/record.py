@@ -71,7 +71,7 @@ def movement_record(movement: Movement) -> dict[str, Any]:
         "total": movement.key,
         "old": json_number(movement.old),
         "new": json_number(movement.new),
-        "change": json_number(movement.by),
+        "change": json_number(movement.new - movement.old),
         "causes": [{"inputs": list(one.inputs), "amount": json_number(one.amount)} for one in movement.causes],
     }
 
