@@ -11,7 +11,9 @@ import click
 from ledger.cli.verbs import BAD_INPUT
 
 if TYPE_CHECKING:
-    from ledger.report.pull_request.comparison import Comparison
+    from ledger.report.pull_request.plan_changes import (
+        Comparison,
+    )
     from ledger.spec.git import Revision
 
 FORMATS = ("md", "json", "github", "sarif", "junit")
@@ -80,7 +82,9 @@ def tell_failed(comparison: Comparison) -> None:
 
 def exit_code(comparison: Comparison) -> int:
     """2 where a plan does not compile, 1 where a condition of --fail-on is met, else 0."""
-    from ledger.report.pull_request.comparison import BROKEN
+    from ledger.report.pull_request.plan_changes import (
+        BROKEN,
+    )
 
     if comparison.of_kind(BROKEN):
         return BAD_INPUT

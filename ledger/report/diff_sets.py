@@ -10,9 +10,15 @@ from ledger.books import compile_plan
 from ledger.numbers import THIN
 from ledger.report import diff_views
 from ledger.report.diff import Diff, diff
-from ledger.report.pull_request.comparison import CHANGED, MOVED, SAME, Comparison, PlanChange
 from ledger.report.pull_request.escape import html_code, html_text
 from ledger.report.pull_request.markdown import as_markdown as as_comment
+from ledger.report.pull_request.plan_changes import (
+    CHANGED,
+    MOVED,
+    SAME,
+    Comparison,
+    PlanChange,
+)
 from ledger.report.pull_request.record import change_record
 from ledger.report.pull_request.wording import head_line
 

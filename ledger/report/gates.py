@@ -19,7 +19,7 @@ STATE = tuple(f"memory.static.{part}" for part in ("weights", "master", "gradien
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """What a plan comes to: its totals, whether it fits, and whether it leaves its headroom free besides."""
 
     totals: Mapping[str, Number]
@@ -27,7 +27,7 @@ class Outcome:
     keeps_headroom: bool
 
 
-WORDS: Mapping[str, Callable[[Outcome], bool]] = {
+WORDS: Mapping[str, Callable[[PlanOutcome], bool]] = {
     "fits": lambda outcome: outcome.fits,
     "headroom": lambda outcome: outcome.keeps_headroom,
 }
@@ -40,7 +40,7 @@ class Gate:
     text: str
     condition: Condition | None = None
 
-    def trips(self, old: Outcome | None, new: Outcome) -> bool:
+    def trips(self, old: PlanOutcome | None, new: PlanOutcome) -> bool:
         """Whether the change is one of these. A new plan (`old` is None) changes no total, and must fit as others."""
         if self.condition is None:
             holds = WORDS[self.text]
@@ -60,10 +60,10 @@ def _gate(text: str, known: Collection[str]) -> Gate:
     return Gate(text, condition(text, known or ([written[1]] if written else []), changes=True))
 
 
-def plan_outcome(plan: Plan, totals: Mapping[str, Number]) -> Outcome:
+def plan_outcome(plan: Plan, totals: Mapping[str, Number]) -> PlanOutcome:
     """What a plan comes to by its totals; of a bare model, which has no step, its state alone must fit."""
     fits = held_bytes(totals) <= totals["memory.capacity"]
-    return Outcome(totals, fits, fits and not shortfall(plan, totals))
+    return PlanOutcome(totals, fits, fits and not shortfall(plan, totals))
 
 
 def held_bytes(totals: Mapping[str, Number]) -> Number:
@@ -71,10 +71,10 @@ def held_bytes(totals: Mapping[str, Number]) -> Number:
     return totals["memory.reserved"] if "memory.reserved" in totals else sum(totals[key] for key in STATE)
 
 
-def compiled_outcome(compiled: Compiled) -> Outcome:
+def compiled_outcome(compiled: Compiled) -> PlanOutcome:
     """What a compiled plan comes to."""
     outcome = plan_outcome(compiled.plan, compiled.totals)
-    return Outcome(outcome.totals, compiled.verdict.fits, compiled.verdict.fits and outcome.keeps_headroom)
+    return PlanOutcome(outcome.totals, compiled.verdict.fits, compiled.verdict.fits and outcome.keeps_headroom)
 
 
 def meets_condition(condition: Condition, old: Mapping[str, Number], new: Mapping[str, Number]) -> bool:

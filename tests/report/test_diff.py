@@ -15,7 +15,7 @@ from ledger.model.causes import Cause
 from ledger.report.causes import Attribution
 from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
-from ledger.report.gates import Outcome, meets_condition, read_gates
+from ledger.report.gates import PlanOutcome, meets_condition, read_gates
 from ledger.spec.inputs import changes, mix_plans, violations
 from ledger.spec.load import load_plan
 from ledger.spec.paths import unit
@@ -37,9 +37,9 @@ def closed(plan: Plan) -> Compiled:
     return Compiled(plan, totals, (row,), (), (), verdict, {})
 
 
-def outcome(compiled: Compiled) -> Outcome:
+def outcome(compiled: Compiled) -> PlanOutcome:
     """What the gates see of it; it keeps no headroom but when it holds at most half of what it may."""
-    return Outcome(compiled.totals, compiled.verdict.fits, keeps_headroom=compiled.totals["memory.peak"] <= 100)
+    return PlanOutcome(compiled.totals, compiled.verdict.fits, keeps_headroom=compiled.totals["memory.peak"] <= 100)
 
 
 @pytest.fixture

@@ -13,28 +13,26 @@ import pytest
 
 from ledger.books import compile_plan, compile_totals
 from ledger.report.causes import BundleTotals
-from ledger.report.gates import Outcome
-from ledger.report.pull_request.comparison import (
+from ledger.report.gates import PlanOutcome
+from ledger.report.pull_request.comparison import compare_pair, flips, severity
+from ledger.report.pull_request.escape import code, html_code
+from ledger.report.pull_request.findings import RULES, as_github, as_sarif, findings
+from ledger.report.pull_request.junit import as_junit
+from ledger.report.pull_request.markdown import MARKER, as_markdown
+from ledger.report.pull_request.pairs import PlanPair, PlanVersion, plan_labels
+from ledger.report.pull_request.plan_changes import (
     BROKEN,
     CHANGED,
     DELETED,
     MOVED,
     NEW,
     SAME,
-    Cause,
     Comparison,
+    Contribution,
     Flip,
     Movement,
     PlanChange,
-    compare_pair,
-    flips,
-    severity,
 )
-from ledger.report.pull_request.escape import code, html_code
-from ledger.report.pull_request.findings import RULES, as_github, as_sarif, findings
-from ledger.report.pull_request.junit import as_junit
-from ledger.report.pull_request.markdown import MARKER, as_markdown
-from ledger.report.pull_request.pairs import PlanPair, PlanVersion, plan_labels
 from ledger.report.pull_request.wording import head_line
 from ledger.spec.inputs import Change
 from ledger.spec.load import load_plan
@@ -48,10 +46,10 @@ EVIL = (
 )
 
 
-def outcome(dollars: float = 100e3, seconds: float = 10 * DAY, held: int = 60 * GB, wanted: int = 0) -> Outcome:
+def outcome(dollars: float = 100e3, seconds: float = 10 * DAY, held: int = 60 * GB, wanted: int = 0) -> PlanOutcome:
     """A plan on a device of 80 GB, of which `wanted` must stay free."""
     totals = {"cost.run": dollars, "time.run": seconds, "memory.reserved": held, "memory.capacity": 80 * GB}
-    return Outcome(totals, held <= 80 * GB, held <= 80 * GB - wanted)
+    return PlanOutcome(totals, held <= 80 * GB, held <= 80 * GB - wanted)
 
 
 def version(name: str, path: str = "") -> PlanVersion:
@@ -64,7 +62,9 @@ def changed(name: str, dollars: float = 0, seconds: float = 0, held: int = 0, **
     old, new = outcome(), outcome(100e3 + dollars, 10 * DAY + seconds, 60 * GB + held)
     by = {"dollars": ("cost.run", dollars), "seconds": ("time.run", seconds), "bytes": ("memory.reserved", held)}
     moved = tuple(
-        Movement(measure, key, old.totals[key], new.totals[key], (Cause(("run.tokens",), amount),) if amount else ())
+        Movement(
+            measure, key, old.totals[key], new.totals[key], (Contribution(("run.tokens",), amount),) if amount else ()
+        )
         for measure, (key, amount) in by.items()
     )
     origin = Origin(Location(f"HEAD:plans/{name}.yaml", 3, 7))
@@ -159,7 +159,7 @@ def evil() -> Comparison:
     broken = PlanChange(EVIL, PlanPair(None, version(EVIL)), BROKEN, problems=(problem,))
     one = changed(EVIL, 5e3)
     inputs = (replace(one.inputs[0], path=EVIL, old=EVIL, new=EVIL),)
-    movements = (replace(one.movements[0], causes=(Cause((EVIL,), 5e3),)),)
+    movements = (replace(one.movements[0], causes=(Contribution((EVIL,), 5e3),)),)
     flip = Flip("fits", holds=False, inputs=(EVIL,))
     return comparison(broken, replace(one, inputs=inputs, movements=movements, flips=(flip,)))
 
@@ -221,7 +221,7 @@ def test_the_inputs_that_turn_the_verdict_are_those_that_do_it_alone() -> None:
     plan = load_plan("gpt2")
     good, bad = outcome(), outcome(held=90 * GB)
 
-    def effect(name: str, first: Outcome, last: Outcome) -> BundleTotals:
+    def effect(name: str, first: PlanOutcome, last: PlanOutcome) -> BundleTotals:
         return BundleTotals((name,), plan, plan, first.totals, last.totals)
 
     (alone,) = flips(good, bad, [effect("a", bad, good), effect("b", good, bad)])

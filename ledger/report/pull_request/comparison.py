@@ -1,144 +1,37 @@
-"""What became of each affected plan: figures before and after, and each cause with its signed amount."""
+"""Two trees of plans compared: each affected plan compiled once a side, and what each input contributes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.books import compile_totals
 from ledger.report.causes import BundleTotals, attribute, bundle_inputs, compile_between
-from ledger.report.gates import WORDS, Gate, Outcome, plan_outcome
+from ledger.report.gates import WORDS, Gate, PlanOutcome, plan_outcome
 from ledger.report.pull_request.pairs import PlanPair, PlanPairs, PlanVersion, plan_labels
-from ledger.spec.inputs import Change, changes
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.report.pull_request.plan_changes import (
+    BROKEN,
+    CHANGED,
+    DELETED,
+    MEASURES,
+    MOVED,
+    NEGLIGIBLE,
+    NEW,
+    REPAIRED,
+    SAME,
+    Comparison,
+    Contribution,
+    Flip,
+    Movement,
+    PlanChange,
+)
+from ledger.spec.inputs import changes
+from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
     from ledger.spec.plan import Plan
-
-BROKEN, CHANGED, NEW, DELETED, MOVED, SAME = (
-    "does not compile",
-    "changed",
-    "new",
-    "deleted",
-    "moved",
-    "same totals",
-)
-REPAIRED = "compiles again"
-RUN_SECONDS = ("time.calendar", "time.run")  # the first that a plan has
-NEGLIGIBLE = 1e-6  # part of a total below which a cause is one of rounding
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a change is weighed by: the first of `keys` that a plan has."""
-
-    name: str
-    keys: tuple[str, ...]
-
-    def key(self, totals: Mapping[str, Number]) -> str:
-        """The total that stands for it; empty where the plan has none."""
-        return next((key for key in self.keys if key in totals), "")
-
-
-DOLLARS = Measure("dollars", ("cost.run",))
-SECONDS = Measure("seconds", (*RUN_SECONDS, "time.step"))
-BYTES = Measure("bytes", ("memory.reserved",))
-MEASURES = (DOLLARS, SECONDS, BYTES)
-
-
-@dataclass(frozen=True)
-class Cause:
-    """What `inputs` add to a total, or take away: the mean of what they do first and last. None are named: jointly."""
-
-    inputs: tuple[str, ...]
-    amount: Number
-
-
-@dataclass(frozen=True)
-class Movement:
-    """A total before and after; its causes sum to the change."""
-
-    measure: str
-    key: str
-    old: Number
-    new: Number
-    causes: tuple[Cause, ...] = ()
-
-    @property
-    def by(self) -> Number:
-        """New less old; nothing where that is a matter of rounding."""
-        change = self.new - self.old
-        return change if abs(float(change)) > NEGLIGIBLE * abs(float(self.old)) else 0
-
-
-@dataclass(frozen=True)
-class Flip:
-    """A word of the verdict (`fits`, `headroom`) that holds now, or no more, and the inputs that turned it."""
-
-    word: str
-    holds: bool
-    inputs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PlanChange:
-    """An affected plan: its kind of change, what it came and comes to, what moved by which input, which gates trip."""
-
-    label: str
-    pair: PlanPair
-    kind: str
-    old: Outcome | None = None
-    new: Outcome | None = None
-    inputs: tuple[Change, ...] = ()
-    movements: tuple[Movement, ...] = ()
-    flips: tuple[Flip, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    texts: Mapping[str, str] | None = None
-    failed: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> str:
-        """Where the plan is, or was."""
-        return self.pair.path
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan as it is now, or was last."""
-        versions = (self.pair.new, self.pair.old)
-        return next((version.plan for version in versions if version and version.plan), None)
-
-    def movement(self, measure: Measure) -> Movement | None:
-        """What became of a measure; None where one of the plans lacks it."""
-        return next((one for one in self.movements if one.measure == measure.name), None)
-
-    def lost(self, word: str) -> bool:
-        """Whether a word of the verdict holds no more."""
-        return any(flip.word == word and not flip.holds for flip in self.flips)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two trees of plans compared: the affected ones, worst first, of `count` that there are now."""
-
-    old: str  # the trees, as they were typed
-    new: str
-    count: int
-    changes: tuple[PlanChange, ...]
-    gates: tuple[str, ...] = ()
-
-    def place(self, where: Location) -> str:
-        """A place in a line's words: of the newer tree, from its top."""
-        return f"{where.file.removeprefix(f'{self.new}:')}:{where.line}"
-
-    def of_kind(self, *kinds: str) -> tuple[PlanChange, ...]:
-        """The plans of a kind of change."""
-        return tuple(change for change in self.changes if change.kind in kinds)
-
-    def failed(self, gate: str) -> tuple[PlanChange, ...]:
-        """The plans on which a gate trips."""
-        return tuple(change for change in self.changes if gate in change.failed)
 
 
 def compare(pairs: PlanPairs) -> Comparison:
@@ -210,15 +103,15 @@ def movements(
         if not key or key != measure.key(old):
             continue
         limit = NEGLIGIBLE * abs(float(old[key]))
-        causes = [Cause(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
+        causes = [Contribution(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
         causes = [cause for cause in causes if abs(float(cause.amount)) > limit]
         joint = new[key] - old[key] - sum(cause.amount for cause in causes)
         if abs(float(joint)) > limit:
-            causes.append(Cause((), joint))
+            causes.append(Contribution((), joint))
         yield Movement(measure.name, key, old[key], new[key], tuple(causes))
 
 
-def flips(old: Outcome, new: Outcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
+def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
     """The words of the verdict that turned, with the inputs that turn them alone: first to change, else last."""
     for word, holds in WORDS.items():
         if holds(old) != holds(new):
@@ -227,7 +120,7 @@ def flips(old: Outcome, new: Outcome, effects: Sequence[BundleTotals]) -> Iterat
 
 
 def turning_inputs(
-    effects: Sequence[BundleTotals], holds: Callable[[Outcome], bool], *, turned: bool
+    effects: Sequence[BundleTotals], holds: Callable[[PlanOutcome], bool], *, turned: bool
 ) -> tuple[str, ...]:
     """The inputs that turn a word of the verdict on their own; else those without which it would not have turned."""
     alone = [one for one in effects if holds(plan_outcome(one.with_it, one.added)) == turned]
@@ -252,7 +145,7 @@ def severity(change: PlanChange) -> tuple[object, ...]:
     return (*(not rank for rank in ranks), *(-float(one.by) if one else 0.0 for one in moved), change.path)
 
 
-def outcome_of(version: PlanVersion | None) -> Outcome | None:
+def outcome_of(version: PlanVersion | None) -> PlanOutcome | None:
     """What a version of a plan comes to; None where it does not compile."""
     if version is None or version.plan is None:
         return None

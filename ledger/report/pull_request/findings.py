@@ -11,8 +11,14 @@ from urllib.parse import quote
 from ledger import __version__
 from ledger.numbers import THIN
 from ledger.report.annotations import annotation
-from ledger.report.pull_request.comparison import CHANGED, NEW, REPAIRED, Comparison, PlanChange
 from ledger.report.pull_request.escape import one_line
+from ledger.report.pull_request.plan_changes import (
+    CHANGED,
+    NEW,
+    REPAIRED,
+    Comparison,
+    PlanChange,
+)
 from ledger.report.pull_request.wording import cause_texts, flip_text
 from ledger.spec.problems import Location, Problem
 
@@ -31,7 +37,7 @@ GITHUB_LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleFinding:
     """A rule that a plan meets: what is said of it, and the place that says why, where there is one."""
 
     rule: str
@@ -55,21 +61,21 @@ class Finding:
         return Problem(place, message, one_line(self.help, LONGEST))
 
 
-def findings(comparison: Comparison) -> Iterator[Finding]:
+def findings(comparison: Comparison) -> Iterator[RuleFinding]:
     """What is to be said of each plan, the worst first."""
     for change in comparison.changes:
         for problem in change.problems:
-            yield Finding("does-not-compile", change, problem.message, problem.where, problem.help)
+            yield RuleFinding("does-not-compile", change, problem.message, problem.where, problem.help)
         for flip in change.flips:
             if not flip.holds:
-                yield Finding(LOST[flip.word], change, flip_text(flip, str), input_place(change, flip.inputs))
+                yield RuleFinding(LOST[flip.word], change, flip_text(flip, str), input_place(change, flip.inputs))
         if change.kind in {NEW, REPAIRED} and change.new and not change.new.fits:
-            yield Finding("does-not-fit", change, "does not fit")
+            yield RuleFinding("does-not-fit", change, "does not fit")
         for gate in change.failed:
             said = ": ".join(filter(None, (f"meets `{gate}`", causes(change))))
-            yield Finding("fails-on", change, said, input_place(change))
+            yield RuleFinding("fails-on", change, said, input_place(change))
         if change.kind == CHANGED and not change.failed and (said := causes(change)):
-            yield Finding("totals-change", change, said, input_place(change))
+            yield RuleFinding("totals-change", change, said, input_place(change))
 
 
 def causes(change: PlanChange) -> str:
@@ -104,7 +110,7 @@ def as_sarif(comparison: Comparison) -> str:
     return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
 
-def result(finding: Finding, tree: str) -> dict[str, object]:
+def result(finding: RuleFinding, tree: str) -> dict[str, object]:
     """A finding as a result; its fingerprint does not move with lines."""
     problem = finding.problem(tree)
     where, text = problem.where, f"{problem.message} {problem.help}".strip()

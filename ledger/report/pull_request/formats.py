@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
-from ledger.report.pull_request.comparison import Comparison
 from ledger.report.pull_request.findings import as_github, as_sarif
 from ledger.report.pull_request.junit import as_junit
 from ledger.report.pull_request.markdown import as_markdown
+from ledger.report.pull_request.plan_changes import (
+    Comparison,
+)
 from ledger.report.pull_request.record import as_json
 from ledger.spec.problems import Location, Problem, SpecError
 

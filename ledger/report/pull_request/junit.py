@@ -5,8 +5,12 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ledger.numbers import THIN
-from ledger.report.pull_request.comparison import DELETED, Comparison, PlanChange
 from ledger.report.pull_request.escape import one_line
+from ledger.report.pull_request.plan_changes import (
+    DELETED,
+    Comparison,
+    PlanChange,
+)
 from ledger.report.pull_request.wording import cause_texts, head_line
 
 LONGEST = 1000  # characters of a message

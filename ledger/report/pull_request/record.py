@@ -9,8 +9,13 @@ from typing import Any
 from ledger.numbers import THIN
 from ledger.report.contract import json_number
 from ledger.report.diff_views import input_record
-from ledger.report.gates import Outcome
-from ledger.report.pull_request.comparison import MEASURES, Comparison, Movement, PlanChange
+from ledger.report.gates import PlanOutcome
+from ledger.report.pull_request.plan_changes import (
+    MEASURES,
+    Comparison,
+    Movement,
+    PlanChange,
+)
 from ledger.report.pull_request.wording import free_bytes, head_line
 from ledger.spec.problems import Problem
 
@@ -52,7 +57,7 @@ def change_record(change: PlanChange) -> dict[str, Any]:
     }
 
 
-def outcome_record(outcome: Outcome | None) -> dict[str, Any] | None:
+def outcome_record(outcome: PlanOutcome | None) -> dict[str, Any] | None:
     """What a plan comes to; None where it does not compile or is not there."""
     if outcome is None:
         return None

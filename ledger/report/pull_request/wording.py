@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from ledger import numbers
 from ledger.books.results import Number
-from ledger.report.gates import Outcome, held_bytes
-from ledger.report.pull_request.comparison import (
+from ledger.report.gates import PlanOutcome, held_bytes
+from ledger.report.pull_request.plan_changes import (
     BROKEN,
     BYTES,
     CHANGED,
@@ -116,7 +116,7 @@ def free_text(change: PlanChange, strong: Mark) -> str:
     return text if change.new.keeps_headroom else strong(text)
 
 
-def free_bytes(outcome: Outcome) -> Number:
+def free_bytes(outcome: PlanOutcome) -> Number:
     """Bytes of a device that the plan leaves free; negative where they lack."""
     return outcome.totals["memory.capacity"] - held_bytes(outcome.totals)
 
