@@ -59,9 +59,7 @@ class Library:
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
         if self.revision:
-            paths = map(PurePosixPath, self.revision.paths)
-            here = PurePosixPath(self._inside(self.revision, self.folder(kind)))
-            return tuple(path.stem for path in paths if path.parent == here and path.suffix == ".yaml")
+            return _names_at(self.revision, self._inside(self.revision, self.folder(kind)))
         return tuple(sorted(path.stem for path in self.folder(kind).glob("*.yaml")))
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
@@ -160,6 +158,12 @@ def read_once(path: Path) -> Read:
 def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
     source = from_file(path, file)
     return Read(source, read(source.text, source.file))
+
+
+@cache
+def _names_at(revision: Revision, folder: str) -> tuple[str, ...]:
+    paths = (PurePosixPath(path) for path in revision.paths if path.startswith(f"{folder}/"))
+    return tuple(path.stem for path in paths if str(path.parent) == folder and path.suffix == ".yaml")
 
 
 @cache
