@@ -64,7 +64,7 @@ def plan_folders(path: Path) -> Iterable[Path]:
     yield path.parent
     try:
         top = Path(ask_git(["rev-parse", "--show-toplevel"]).decode().rstrip("\n"))
-        tracked = ask_git(["ls-files", "-z"], top).decode(errors="surrogateescape").split("\0")
+        tracked = ask_git(["ls-files", "-z"], top).decode(errors="replace").split("\0")
     except SpecError:
         return
     names = [PurePosixPath(one) for one in tracked if one]

@@ -81,7 +81,7 @@ class Revision:
 
     def moves(self, later: Revision) -> Mapping[str, str]:
         """New path -> old path of the files that git takes for renamed between this revision and a later one."""
-        words = ask_git([*RENAMED, self.tree, later.tree], self.top).decode(errors="surrogateescape").split("\0")
+        words = ask_git([*RENAMED, self.tree, later.tree], self.top).decode(errors="replace").split("\0")
         return {new: old for _, old, new in zip(words[::3], words[1::3], words[2::3], strict=False)}
 
 
@@ -89,7 +89,7 @@ def open_revision(name: str) -> Revision:
     """The revision that git knows by a name, of the repository around the current folder; raises SpecError."""
     command = ["rev-parse", "--show-toplevel", "--show-prefix", "--verify", "--end-of-options", f"{name}^{{tree}}"]
     try:
-        top, prefix, tree = ask_git(command).decode(errors="surrogateescape").splitlines()
+        top, prefix, tree = ask_git(command).decode(errors="replace").splitlines()
     except SpecError as error:
         help_text = "`git log` has the revisions; a shallow clone lacks most of them (`git fetch --unshallow`)"
         message = f"git knows no revision {name!r} here: {error.problems[0].message.removeprefix('git: ')}"
@@ -123,7 +123,7 @@ def folder_moves(old: Path, new: Path) -> Mapping[str, str]:
         done = subprocess.run(words, capture_output=True, check=False, timeout=SLOWEST)  # noqa: S603 - git, not a shell
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    names = done.stdout.decode(errors="surrogateescape").split("\0")
+    names = done.stdout.decode(errors="replace").split("\0")
     pairs = zip(names[1::3], names[2::3], strict=False)
     return {
         PurePosixPath(b).relative_to(new).as_posix(): PurePosixPath(a).relative_to(old).as_posix() for a, b in pairs
@@ -133,7 +133,7 @@ def folder_moves(old: Path, new: Path) -> Mapping[str, str]:
 @cache
 def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
     """Path -> mode and object, of every file of a tree."""
-    rows = ask_git(["ls-tree", "-r", "-z", tree], top).decode(errors="surrogateescape").split("\0")
+    rows = ask_git(["ls-tree", "-r", "-z", tree], top).decode(errors="replace").split("\0")
     parts = (row.partition("\t") for row in rows if row)
     return {path: (entry.split()[0], entry.split()[2]) for entry, _, path in parts}
 

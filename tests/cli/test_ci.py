@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
@@ -52,6 +53,13 @@ def test_comments_are_as_they_were_read(ci: Ci, change: str) -> None:
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(found, "utf-8")
     assert found == golden.read_text("utf-8")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_json_is_as_published(ci: Ci, change: str) -> None:
+    """What programs read is what `ledger schema ci` says, on each of the changes."""
+    shown = json.loads(ci(CHANGES.index(change) + 1, "--json", "--fail-on", "cost.run > 0").stdout)
+    jsonschema.validate(shown, json.loads(CliRunner().invoke(main, ["schema", "ci"]).stdout))
 
 
 def test_a_library_edit_affects_the_plans_that_name_it(ci: Ci) -> None:

@@ -201,7 +201,8 @@ def test_reports_are_written_of_the_worst(here: Path, step: Step) -> None:
 def test_actions_are_pinned_by_commit() -> None:
     """A tag can be moved to another program: every `uses:` names a commit, with its version beside it."""
     files = [ROOT / "action.yml", *(ROOT / ".github").rglob("*.yml"), ROOT / "docs" / "pull-requests.md"]
-    used = [line.strip() for path in files for line in path.read_text("utf-8").splitlines() if "uses: " in line]
+    lines = [line.strip() for path in files for line in path.read_text("utf-8").splitlines()]
+    used = [line for line in lines if line.startswith(("uses: ", "- uses: "))]
     assert used
     for line in used:
         assert re.fullmatch(r"(- )?uses: [\w./-]+@([0-9a-f]{40} # v[\d.]+|<commit>.*)", line), line
