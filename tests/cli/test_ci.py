@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -145,12 +147,42 @@ def test_the_base_is_the_commit_before_where_there_is_no_other(ci: Ci, history: 
     """Without `origin`, and on its default branch, HEAD is compared with its parent."""
     alone = CliRunner().invoke(main, ["ci"], prog_name="ledger").stdout
     assert alone.splitlines()[0] == ci(5).stdout.splitlines()[0]
-    git = import_module("subprocess").run
-    git(["git", "update-ref", "refs/remotes/origin/HEAD", history[1][3]], check=True)
+    subprocess.run(["git", "update-ref", "refs/remotes/origin/HEAD", history[1][3]], check=True)
     try:
         assert "; 1 deleted; 1 moved" in CliRunner().invoke(main, ["ci"], prog_name="ledger").stdout.splitlines()[0]
     finally:
-        git(["git", "update-ref", "-d", "refs/remotes/origin/HEAD"], check=True)
+        subprocess.run(["git", "update-ref", "-d", "refs/remotes/origin/HEAD"], check=True)
+
+
+def test_a_plan_that_does_not_compile_hides_no_other(
+    history: tuple[Path, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its problems are told and the exit code is 2; the others are compared. Mended, it compiles again."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    plans, clone = import_module("plan_repository"), tmp_path / "clone"
+    plans.git(tmp_path, "clone", "--quiet", str(history[0]), "clone")
+    monkeypatch.chdir(clone)
+    broken, other = (clone / "long" / f"{name}-long.yaml" for name in ("gemma-2-9b", "qwen3-8b"))
+    sound = broken.read_text()
+
+    def committed(text: str, tokens: str) -> Result:
+        broken.write_text(text)
+        other.write_text(re.sub(r"\dT tokens", tokens, other.read_text()))
+        plans.commit(clone, "x")
+        return CliRunner().invoke(main, ["ci", "--base", "HEAD~1", "--fail-on", "cost.run > 0"], prog_name="ledger")
+
+    result = committed(sound.replace("gemma-2-9b\n", "gemma-2-9\n"), "3T tokens")
+    assert result.exit_code == 2
+    lines = result.stdout.splitlines()
+    assert re.match(r"1 of 30 plans changes: \+.* days; `gemma-2-9b-long` does not compile", lines[0])
+    rows = [line.split(" | ") for line in lines if line.startswith("| `")]
+    assert [row[0] for row in rows] == ["| `gemma-2-9b-long`", "| `qwen3-8b-long`"]
+    assert rows[0][-1].startswith(
+        "does not compile: `` HEAD:long/gemma-2-9b-long.yaml:5:8: no model is named `gemma-2-9` ``"
+    )
+    assert "gemma-2-9b" in next(line for line in lines if line.startswith("<ul>"))
+    again = committed(sound, "2T tokens")
+    assert (again.exit_code, again.stdout.splitlines()[0].endswith("; 1 compiles again")) == (0, True)
 
 
 def test_formats_are_for_their_readers(ci: Ci, tmp_path: Path) -> None:

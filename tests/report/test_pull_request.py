@@ -141,7 +141,7 @@ def test_many_plans_stay_within_what_a_service_takes() -> None:
 def test_text_from_files_stays_text(written: str) -> None:
     """No tag, no link, no mention, no cell, no line, no reordering: it stands within code, its signs as references."""
     inner = re.fullmatch(r"<code>(.*)</code>", written)
-    assert inner, "a text with a backquote or a bar is code in HTML"
+    assert inner, "a text with a bar is code in HTML"
     assert not re.search(r"[|`<>@\[\]\n\u202e]|://|www\.|#(?!\d+;)", inner[1])
 
 
@@ -150,24 +150,27 @@ def test_plain_text_is_read_as_it_is() -> None:
     assert code("plans/70b.yaml @x <b>") == "`plans/70b.yaml @x <b>`"
     assert code("a\nb") == "`a b`"
     assert code("") == "`–`"
+    assert code("no `a` and ``b``") == "``` no `a` and ``b`` ```"
+    assert code("a `b` c") == "``a `b` c``"
     assert code("x" * 500) == f"`{'x' * 159}…`"
 
 
-def evil() -> Comparison:
-    """A plan whose every text is malicious."""
-    problem = Problem(Location(f"HEAD:{EVIL}.yaml", 2, 3), EVIL, EVIL)
-    broken = PlanChange(EVIL, PlanPair(None, version(EVIL)), BROKEN, problems=(problem,))
-    one = changed(EVIL, 5e3)
-    inputs = (replace(one.inputs[0], path=EVIL, old=EVIL, new=EVIL),)
-    movements = (replace(one.movements[0], causes=(Contribution((EVIL,), 5e3),)),)
-    flip = Flip("fits", holds=False, inputs=(EVIL,))
+def evil(text: str = EVIL) -> Comparison:
+    """Plans whose every text is malicious."""
+    problem = Problem(Location(f"HEAD:{text}.yaml", 2, 3), text, text)
+    broken = PlanChange(text, PlanPair(None, version(text)), BROKEN, problems=(problem,))
+    one = changed(text, 5e3)
+    inputs = (replace(one.inputs[0], path=text, old=text, new=text),)
+    movements = (replace(one.movements[0], causes=(Contribution((text,), 5e3),)),)
+    flip = Flip("fits", holds=False, inputs=(text,))
     return comparison(broken, replace(one, inputs=inputs, movements=movements, flips=(flip,)))
 
 
-def test_comments_hold_no_markup_of_files() -> None:
+@pytest.mark.parametrize("text", [EVIL, EVIL.replace("|", " "), EVIL.replace("|", " ").replace("`", "")])
+def test_comments_hold_no_markup_of_files(text: str) -> None:
     """Outside of code nothing of a file is left, and tables keep their columns."""
-    comment = as_markdown(evil())
-    ours = re.sub(r"<code>.*?</code>|`[^`\n]*`", "", comment)
+    comment = as_markdown(evil(text))
+    ours = re.sub(r"<code>.*?</code>|(`+)[^\n]*?(?<!`)\1(?!`)", "", comment)
     assert not re.search(r"evil|team|onerror|img|error", ours), ours
     assert {line.count("|") for line in comment.splitlines() if line.startswith("|")} == {7}
 
@@ -228,6 +231,16 @@ def test_the_inputs_that_turn_the_verdict_are_those_that_do_it_alone() -> None:
     assert alone == Flip("fits", holds=False, inputs=("a",))
     (both,) = flips(good, bad, [effect("a", good, good), effect("b", good, good), effect("c", good, bad)])
     assert both == Flip("fits", holds=False, inputs=("a", "b"))
+
+
+def test_a_policy_may_be_what_takes_the_headroom() -> None:
+    """18 GB are free: enough of 10 GB, too little of 20 GB; more tokens cost, and turn nothing."""
+    text = str(ROOT / "specs" / "7b-8xh100.yaml")
+    old = load_plan(text, ["assumptions.headroom=typical"])
+    new = load_plan(text, ["run.tokens=200B tokens"])
+    change = compare_pair(PlanPair(PlanVersion("a.yaml", old), PlanVersion("a.yaml", new)), "a")
+    assert change.flips == (Flip("headroom", holds=False, inputs=("assumptions.headroom",)),)
+    assert head_line(comparison(change), str).endswith("; a no longer keeps its headroom")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])

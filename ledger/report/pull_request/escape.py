@@ -9,6 +9,7 @@ import unicodedata
 LONGEST = 160  # characters of one text
 UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"}  # control characters, reading order, line ends
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./,-()")
+BACKQUOTES = re.compile("`+")
 SITE = re.compile(r"www\.", re.IGNORECASE)  # becomes a link where Markdown is read
 ZERO_WIDTH = "&#8203;"
 
@@ -23,7 +24,11 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 def code(text: str, longest: int = LONGEST) -> str:
     """The text in Markdown as code, also in a cell of a table; in code nothing is a mention, a reference or a link."""
     line = one_line(text, longest) or "–"
-    return f"`{line}`" if not {"`", "|"} & set(line) else html_code(line, longest)
+    if "|" in line:
+        return html_code(line, longest)
+    fence = "`" * (1 + max(map(len, BACKQUOTES.findall(line)), default=0))
+    pad = " " if "`" in {line[0], line[-1]} else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
 
 
 def html_code(text: str, longest: int = LONGEST) -> str:
