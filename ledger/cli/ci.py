@@ -73,7 +73,7 @@ def command(
 
 def tell_failed(comparison: Comparison) -> None:
     """Says on stderr which conditions are met by which plan."""
-    from ledger.report.pull_request.escape import one_line
+    from ledger.report.escape import one_line
 
     for gate in comparison.gates:
         for change in comparison.failed(gate):

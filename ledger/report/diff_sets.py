@@ -10,7 +10,7 @@ from ledger.books import compile_plan
 from ledger.numbers import THIN
 from ledger.report import diff_views
 from ledger.report.diff import Diff, diff
-from ledger.report.pull_request.escape import html_code, html_text
+from ledger.report.escape import html_code, html_text
 from ledger.report.pull_request.markdown import as_markdown as as_comment
 from ledger.report.pull_request.plan_changes import (
     CHANGED,

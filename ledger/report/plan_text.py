@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from ledger.books import compile_totals
 from ledger.numbers import said
+from ledger.report.escape import one_line
 from ledger.report.gates import plan_outcome
-from ledger.report.pull_request.escape import one_line
 from ledger.report.pull_request.wording import free_bytes
 from ledger.spec.git import ask_git
 from ledger.spec.library import default_library

@@ -269,6 +269,15 @@ def test_markup_is_escaped() -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_titles_are_text_in_markdown() -> None:
+    """What a plan is called makes no row, no tag, no link and no mention in a pull request."""
+    page = FORMATS["md"](replace(HAND, old="a|b", new="<i> @team [x](http://e.example) *c* `d` #7 www.e.example"))
+    assert page.splitlines()[0] == (
+        "# a\\|b → &lt;i&gt; @&#8203;team \\[x\\](http:&#47;&#47;e.example) \\*c\\* \\`d\\` #&#8203;7 www&#46;e.example"
+    )
+    assert "| decoder/x | hbm | forward | 2\\*B |" in page
+
+
 @pytest.mark.parametrize(
     ("written", "code"),
     [

@@ -13,9 +13,9 @@ import pytest
 
 from ledger.books import compile_plan, compile_totals
 from ledger.report.causes import BundleTotals
+from ledger.report.escape import code, html_code
 from ledger.report.gates import PlanOutcome
 from ledger.report.pull_request.comparison import compare_pair, flips, severity
-from ledger.report.pull_request.escape import code, html_code
 from ledger.report.pull_request.findings import RULES, as_github, as_sarif, findings
 from ledger.report.pull_request.junit import as_junit
 from ledger.report.pull_request.markdown import MARKER, as_markdown

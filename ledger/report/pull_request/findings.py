@@ -11,7 +11,7 @@ from urllib.parse import quote
 from ledger import __version__
 from ledger.numbers import THIN
 from ledger.report.annotations import annotation
-from ledger.report.pull_request.escape import one_line
+from ledger.report.escape import one_line
 from ledger.report.pull_request.plan_changes import (
     CHANGED,
     NEW,

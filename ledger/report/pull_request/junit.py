@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ledger.numbers import THIN
-from ledger.report.pull_request.escape import one_line
+from ledger.report.escape import one_line
 from ledger.report.pull_request.plan_changes import (
     DELETED,
     Comparison,

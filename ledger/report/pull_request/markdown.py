@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledger import __version__
 from ledger.numbers import THIN
-from ledger.report.pull_request.escape import code, html_code, html_text
+from ledger.report.escape import code, html_code, html_text
 from ledger.report.pull_request.plan_changes import (
     BYTES,
     DOLLARS,
