@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -46,7 +46,7 @@ class LibraryEntry:
 class Library:
     """Specs by kind and name: `root/accelerators/h100-sxm.yaml`, plans at the root itself.
 
-    Of a `revision`, they are what git has of them there, and no file is looked at.
+    Of a `revision`, those folders that its repository has are as git has them there.
     """
 
     root: Path
@@ -58,9 +58,7 @@ class Library:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
-        if self.revision:
-            return _names_at(self.revision, self._inside(self.revision, self.folder(kind)))
-        return tuple(sorted(path.stem for path in self.folder(kind).glob("*.yaml")))
+        return tuple(sorted(path.stem for path in self._listed(self.folder(kind))))
 
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
@@ -103,20 +101,28 @@ class Library:
 
     def at(self, revision: Revision | None) -> Library:
         """The library as it was at a revision; as it is where the revision's repository does not have it."""
-        if revision is None or self.revision or not self.root.resolve().is_relative_to(revision.top.resolve()):
+        if self.revision or revision is None or not _committed(revision, self.root.absolute()):
             return self
-        return replace(self, revision=revision) if revision.holds(self._inside(revision, self.root)) else self
+        return replace(self, revision=revision)
 
     def read(self, path: Path) -> Read:
         """A file of the library, read once; raises SpecError."""
-        if self.revision is None:
-            return read_once(path)
-        return _read_at(self.revision, self._inside(self.revision, path))
+        inner = self._committed_path(path)
+        return _read_at(self.revision, inner) if self.revision and inner else read_once(path)
 
-    @staticmethod
-    def _inside(revision: Revision, path: Path) -> str:
-        """The path from the top of a revision's repository."""
-        return path.resolve().relative_to(revision.top.resolve()).as_posix()
+    def _listed(self, folder: Path) -> Iterable[Path]:
+        """The specs in a folder of the library."""
+        inner = self._committed_path(folder)
+        if self.revision and inner:
+            return (folder / name for name in _names_at(self.revision, inner))
+        return folder.glob("*.yaml")
+
+    def _committed_path(self, path: Path) -> str:
+        """The path of a file or folder of the library as git has it; empty where it is read from the disk."""
+        if self.revision is None or not path.is_relative_to(self.root):
+            return ""
+        root = _committed(self.revision, self.root.absolute())
+        return (root / path.relative_to(self.root)).as_posix() if root else ""
 
 
 @dataclass(frozen=True)
@@ -161,9 +167,17 @@ def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
 
 
 @cache
+def _committed(revision: Revision, root: Path) -> PurePosixPath | None:
+    """The path of a folder from the top of a revision's repository; None where git has no file of it there."""
+    folder, top = root.resolve(), revision.top.resolve()
+    inner = folder.relative_to(top).as_posix() if folder.is_relative_to(top) else ""
+    return PurePosixPath(inner) if inner and revision.holds(inner) else None
+
+
+@cache
 def _names_at(revision: Revision, folder: str) -> tuple[str, ...]:
     paths = (PurePosixPath(path) for path in revision.paths if path.startswith(f"{folder}/"))
-    return tuple(path.stem for path in paths if str(path.parent) == folder and path.suffix == ".yaml")
+    return tuple(path.name for path in paths if str(path.parent) == folder and path.suffix == ".yaml")
 
 
 @cache
