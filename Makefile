@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-cpu pages house lock wheel wheel-test gallery version clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-ci bench-cpu pages house lock wheel wheel-test gallery version clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompil
 
 bench-sweep: $(runnable) ## layouts a second that `ledger sweep` prices, for three whole spaces (minutes; WORKERS=2)
 	@$(python) benchmarks/sweep.py $(if $(WORKERS),--workers $(WORKERS))
+
+bench-ci: $(runnable) ## time `ledger ci` on a repository of thirty plans: five changes, and one of every plan
+	@$(python) benchmarks/ci.py
 
 bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, then run them; RUNS=10 THREADS=1 (an hour on a busy machine)
 	@$(python) benchmarks/cpu.py $(or $(RUNS),10) $(THREADS)

@@ -15,6 +15,7 @@ THIN = "\u202f"
 MINUS = "\u2212"
 PREFIXES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
 SHORT_SCALE = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
+BRIEF_MONEY = ((10**9, "B"), (10**6, "M"), (10**3, "k"), (1, ""))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
 COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
@@ -194,6 +195,12 @@ def money(value: Number) -> str:
     return f"${grouped(exact(value).quantize(cents))}"
 
 
+def brief_money(value: Number) -> str:
+    """US dollars to three figures, for sums that a reader compares: `$298 k`, `$1.20 M`."""
+    text, name = scaled(value, BRIEF_MONEY, 3)
+    return f"${text}{THIN}{name}" if name else f"${text}"
+
+
 def offer(price: Number, device: str, date: str) -> str:
     """What an hour of a device costs, and when: `$2.50 per h100-sxm and hour, 2026-05`."""
     return f"{money(price)} per {device} and hour, {date}"
@@ -219,6 +226,16 @@ def signed_duration(value: Number) -> str:
 def signed_money(value: Number) -> str:
     """A change in dollars."""
     return signed(f"{MINUS if value < 0 else ''}{money(_unsigned(value))}")
+
+
+def signed_brief_money(value: Number) -> str:
+    """A change in dollars, to three figures."""
+    return signed(f"{MINUS if value < 0 else ''}{brief_money(_unsigned(value))}")
+
+
+def signed_size(value: Number) -> str:
+    """A change in bytes."""
+    return signed(f"{MINUS if value < 0 else ''}{size(_unsigned(value))}")
 
 
 def rate(value: Number) -> str:

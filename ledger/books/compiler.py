@@ -51,6 +51,16 @@ def compile_plan(plan: Plan) -> Compiled:
     )
 
 
+def compile_totals(plan: Plan) -> dict[str, Amount]:
+    """The totals of `compile_plan` but `pace.*`, without accounts, moments and verdict: two thirds of its time."""
+    books = compile_roles(plan, roles(plan))
+    if plan.model.bare:
+        return bare.totals(plan, books)
+    table = step_calls(books)
+    step = time.step_time(table.times(plan, table.rows(plan)), plan)
+    return totals.totals(plan, books, [peak_of(book) for book in books], step)
+
+
 def _bare(plan: Plan, books: tuple[CompiledRole, ...]) -> Compiled:
     """A parameter count alone: state, capacity and the napkin follow from it, and nothing else is reported."""
     results = tuple(result(book, plan, peak_of(book), ()) for book in books)

@@ -15,6 +15,7 @@ VERBS = {
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
+    "ci": "ledger.cli.ci",
     "solve": "ledger.cli.solve",
     "sweep": "ledger.cli.sweep",
     "verify": "ledger.cli.verify",
@@ -26,6 +27,8 @@ VERBS = {
     "list": "ledger.cli.list_",
     "schema": "ledger.cli.schema",
     "units": "ledger.cli.units",
+    "git-setup": "ledger.cli.git_setup",
+    "git-text": "ledger.cli.git_text",
 }
 
 

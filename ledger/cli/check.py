@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +26,11 @@ FAILED = 1
 @click.option("--format", "form", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
 @click.option("--json", "form", flag_value="json", type=click.Choice(["text", "json", "github"]), help="Print JSON.")
 @search_option
+@click.option("--only-plans", is_flag=True, help="Pass over files that are no plans, as hooks name them.")
 @click.pass_context
-def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str, *, search: bool) -> None:
+def command(
+    ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str, *, search: bool, only_plans: bool
+) -> None:
     """Check plans: rules, expectations, fit.
 
     Of a plan that does not leave its headroom free, the smallest edit that fits, the cheapest and the fastest layout
@@ -37,10 +41,18 @@ def command(ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ..
     import ledger
     from ledger.course.checked import checked_spec
 
+    specs = tuple(filter(is_plan_file, specs)) if only_plans else specs
     finder = partial(searched, whole=False) if search and form != "github" else None
     outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides), finder) for spec in specs]
     {"text": print_text, "json": print_records, "github": print_annotations}[form](outcomes)
-    ctx.exit(max(exit_code(outcome) for outcome in outcomes))
+    ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0))
+
+
+def is_plan_file(spec: str) -> bool:
+    """Whether a file is a plan, be it sound or not."""
+    from ledger.spec.trees import is_plan
+
+    return Path(spec).is_file() and is_plan(Path(spec).read_bytes(), spec)
 
 
 def exit_code(outcome: CheckOutcome) -> int:
@@ -122,7 +134,7 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_annotations(outcomes: list[CheckOutcome]) -> None:
     """GitHub workflow commands on stdout, which its runner reads."""
-    from ledger.cli.problems import annotation
+    from ledger.report.annotations import annotation
 
     for outcome in outcomes:
         for problem in (*outcome.problems, *outcome.failures):

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.spec.inputs import Change, mix_plans, violations
+from ledger.spec.paths import part_of
+from ledger.spec.plan import Plan
 
 if TYPE_CHECKING:
-    from ledger.books.results import Compiled, Number
-    from ledger.spec.plan import Plan
+    from ledger.books.results import Number
 
-MOST_INPUTS = 12  # each costs two compilations
+MOST_INPUTS = 12  # that are changed one by one: each costs two compilations
+MOST_NAMED = 4  # inputs that are named one by one where they change together
 Bundle = tuple[Change, ...]
+TotalsOf = Callable[[Plan], "Mapping[str, Number]"]
+PlanTotals = tuple[Plan, "Mapping[str, Number]"]
 
 
 @dataclass(frozen=True)
@@ -35,21 +39,38 @@ class Attribution:
 
 @dataclass(frozen=True)
 class BundleTotals:
-    """The totals of the old plan with a bundle of inputs changed, and of the new plan with the bundle changed back."""
+    """The old plan `with_it` changed, and the new plan `without` the change; the totals of both."""
 
     inputs: tuple[str, ...]
+    with_it: Plan
+    without: Plan
     added: Mapping[str, Number]
     removed: Mapping[str, Number]
 
 
 def bundle_inputs(old: Plan, new: Plan, changes: Sequence[Change]) -> tuple[Bundle, ...]:
-    """Inputs that may be changed one by one, and together those that the rules allow only with others."""
+    """Inputs that may be changed one by one, and together those that the rules allow only with others.
+
+    Where there are more than MOST_INPUTS, those of a part of the plan are changed together.
+    """
+    alone: list[Bundle] = [(change,) for change in changes]
     if len(changes) > MOST_INPUTS:
-        return ()
-    free = [change for change in changes if may_change_alone(old, new, change.fields)]
-    tied = tuple(change for change in changes if change not in free)
-    alone = tuple((change,) for change in free)
-    return (*alone, tied) if tied else alone
+        parts = dict.fromkeys(part_of(change.path) for change in changes)
+        alone = [tuple(change for change in changes if part_of(change.path) == part) for part in parts]
+    free = [bundle for bundle in alone if may_change_alone(old, new, changed_fields(bundle))]
+    tied = tuple(change for bundle in alone if bundle not in free for change in bundle)
+    return (*free, tied) if tied else tuple(free)
+
+
+def changed_fields(bundle: Bundle) -> frozenset[str]:
+    """The paths in a plan that a bundle of changes stands for."""
+    return frozenset().union(*(change.fields for change in bundle))
+
+
+def bundle_names(bundle: Bundle) -> tuple[str, ...]:
+    """What a bundle is called: its inputs, or of many the parts of the plan that they belong to."""
+    paths = tuple(change.path for change in bundle)
+    return paths if len(paths) <= MOST_NAMED else tuple(dict.fromkeys(map(part_of, paths)))
 
 
 def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
@@ -58,21 +79,17 @@ def may_change_alone(old: Plan, new: Plan, fields: frozenset[str]) -> bool:
 
 
 def compile_between(
-    old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
+    old: PlanTotals, new: PlanTotals, bundles: Sequence[Bundle], totals_of: TotalsOf
 ) -> tuple[BundleTotals, ...]:
     """What each bundle does; one alone does everything, and one that the rules never allow without others nothing."""
-    from ledger.books import compile_plan
-
-    close = compiler or compile_plan
     effects = []
     for bundle in bundles:
-        names = tuple(change.path for change in bundle)
-        fields = frozenset().union(*(change.fields for change in bundle))
+        names, fields = bundle_names(bundle), changed_fields(bundle)
         if len(bundles) == 1:
-            effects.append(BundleTotals(names, new.totals, old.totals))
-        elif may_change_alone(old.plan, new.plan, fields):
-            with_it, without = mix_plans(old.plan, new.plan, fields), mix_plans(new.plan, old.plan, fields)
-            effects.append(BundleTotals(names, close(with_it).totals, close(without).totals))
+            effects.append(BundleTotals(names, new[0], old[0], new[1], old[1]))
+        elif may_change_alone(old[0], new[0], fields):
+            with_it, without = mix_plans(old[0], new[0], fields), mix_plans(new[0], old[0], fields)
+            effects.append(BundleTotals(names, with_it, without, totals_of(with_it), totals_of(without)))
     return tuple(effects)
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from ledger.report.causes import MOST_INPUTS, Attribution, attribute, bundle_inputs, compile_between
+from ledger.report.causes import (
+    MOST_INPUTS,
+    Attribution,
+    Bundle,
+    BundleTotals,
+    attribute,
+    bundle_inputs,
+    compile_between,
+)
 from ledger.report.views.verdict import HEADLINES, SIX
 from ledger.spec.inputs import Change, changes
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, Number
-    from ledger.books.what_if.conditions import Condition
     from ledger.spec.plan import Plan
 
 FIRST = tuple(key for key, _ in HEADLINES[:SIX])
@@ -24,7 +30,7 @@ GROUPS: Mapping[str, str] = {  # by the first word of a key; the word itself whe
     "tokens_per_second_per_device": "throughput",
     "energy": "cost",
 }
-TOO_MANY = "{} inputs changed: more than the {} that changes are attributed to one by one"
+TOO_MANY = "{} inputs changed: more than the {} that changes are attributed to one by one, so to parts of the plan"
 TOGETHER = "Taken together, as the rules of a plan allow none of them without others: {}"
 
 
@@ -111,13 +117,12 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
     """The differences; `compiler` closes the books of the plans between the two (None: that of this package)."""
     inputs = changes(old.plan, new.plan)
     bundles = bundle_inputs(old.plan, new.plan, inputs)
-    outputs = total_changes(old.totals, new.totals)
+    outputs = total_changes(old.totals, new.totals, undone=len(bundles) > 1)
     notes = [TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in bundles if len(bundle) > 1]
     if len(inputs) > MOST_INPUTS:
         notes = [TOO_MANY.format(len(inputs), MOST_INPUTS)]
-    elif outputs:
-        effects = compile_between(old, new, bundles, compiler)
-        outputs = tuple(replace(row, causes=tuple(attribute(row.key, row.old, row.new, effects))) for row in outputs)
+    if outputs:
+        outputs = tuple(with_causes(outputs, effects_between(old, new, bundles, compiler)))
     return Diff(
         old=old.plan.title,
         new=new.plan.title,
@@ -129,19 +134,22 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
     )
 
 
-def meets_condition(gate: Condition, old: Compiled, new: Compiled) -> bool:
-    """Whether a change is one that `--fail-on` names; a total that only one of the plans has always is."""
-    if gate.against:
-        return old.verdict.fits and not new.verdict.fits
-    before, after = old.totals.get(gate.key), new.totals.get(gate.key)
-    if before is None or after is None:
-        return True
-    change = Fraction(after) - Fraction(before)
-    if not gate.relative:
-        return gate.holds({gate.key: change})
-    if before == 0:
-        return change != 0
-    return gate.holds({gate.key: change / abs(Fraction(before))})
+def effects_between(
+    old: Compiled, new: Compiled, bundles: Sequence[Bundle], compiler: Callable[[Plan], Compiled] | None
+) -> tuple[BundleTotals, ...]:
+    """What each bundle of inputs does to every total."""
+    from ledger.books import compile_plan
+
+    close = compiler or compile_plan
+    return compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, lambda plan: close(plan).totals)
+
+
+def with_causes(outputs: Iterable[TotalChange], effects: Sequence[BundleTotals]) -> Iterator[TotalChange]:
+    """Totals with what caused their change; one that did not change, only where inputs undo each other."""
+    for row in outputs:
+        causes = tuple(attribute(row.key, row.old, row.new, effects))
+        if causes or row.old != row.new:
+            yield replace(row, causes=causes)
 
 
 def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
@@ -157,12 +165,18 @@ def verdict_changes(old: Compiled, new: Compiled) -> Iterable[VerdictChange]:
     return (VerdictChange(*row) for row in rows if row[1] != row[2])
 
 
-def total_changes(old: Mapping[str, Number], new: Mapping[str, Number]) -> tuple[TotalChange, ...]:
-    """The totals that differ: those that a reviewer reads first, then the others by what they count."""
+def total_changes(
+    old: Mapping[str, Number], new: Mapping[str, Number], *, undone: bool = False
+) -> tuple[TotalChange, ...]:
+    """The totals that differ: those that a reviewer reads first, then the others by what they count.
+
+    With `undone`, those that a reviewer reads first stand there also where they do not differ.
+    """
     either = {*old, *new}
     first = [key for key in FIRST if key in either]
     keys = [*first, *sorted(either - set(first), key=lambda key: (total_group(key), key))]
-    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key))
+    shown = [key for key in keys if old.get(key) != new.get(key) or (undone and key in first)]
+    return tuple(TotalChange(key, old.get(key), new.get(key)) for key in shown)
 
 
 def total_group(key: str) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from ledger import numbers
 from ledger.report.causes import Attribution
 from ledger.report.contract import json_number, json_number_or_none
 from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
+from ledger.report.escape import plain
 from ledger.report.html import environment
 from ledger.report.views.parts import Cell, Column, Table
 from ledger.units import unit_of
@@ -57,8 +61,8 @@ def as_text(diff: Diff) -> str:
 
 
 def as_markdown(diff: Diff) -> str:
-    """The difference as Markdown, for a pull request."""
-    return render_template("diff.md", diff)
+    """The difference as Markdown, for a pull request; no text of a plan is markup there."""
+    return render_template("diff.md", diff, lambda text: Markup(plain(text)))  # noqa: S704 - escaped
 
 
 def as_html(diff: Diff) -> str:
@@ -74,11 +78,21 @@ def as_json(diff: Diff) -> str:
 FORMATS: Mapping[str, Callable[[Diff], str]] = {"text": as_text, "md": as_markdown, "json": as_json, "html": as_html}
 
 
-def render_template(template: str, diff: Diff) -> str:
-    """A template filled with the difference."""
-    found = environment().get_template(template)
-    shown = {"title": title(diff), "lead": verdict_lines(diff), "tables": list(tables(diff)), "notes": diff.notes}
-    return found.render(screen=True, **shown).strip()
+def render_template(template: str, diff: Diff, written: Callable[[str], str] = str) -> str:
+    """A template filled with the difference, each text as it is `written` in that language."""
+    shown = {
+        "title": written(title(diff)),
+        "lead": [written(line) for line in verdict_lines(diff)],
+        "tables": [written_table(table, written) for table in tables(diff)],
+        "notes": [written(note) for note in diff.notes],
+    }
+    return environment().get_template(template).render(screen=True, **shown).strip()
+
+
+def written_table(table: Table, written: Callable[[str], str]) -> Table:
+    """The same with the text of each cell as it is written."""
+    rows = tuple(tuple(replace(cell, text=written(cell.text)) for cell in row) for row in table.rows)
+    return replace(table, rows=rows)
 
 
 def title(diff: Diff) -> str:
@@ -135,16 +149,32 @@ def attribution_text(output: TotalChange) -> str:
     """The share of the change that each input makes, and what they make together; nothing where none is known.
 
     An input's share is the mean of what it does first and last: of two inputs those are their Shapley values, which
-    leave nothing joint. Inputs that undo each other are named without shares of the little that is left.
+    leave nothing joint. Inputs that undo each other have amounts with signs, as shares of the little that is left say
+    nothing.
     """
     if not output.causes:
         return ""
     shares = [(" with ".join(cause.inputs), share_of_change(cause.mean, output)) for cause in output.causes]
     shares.append(("jointly", 1 - sum(part for _, part in shares)))
     shares = [(name, part) for name, part in shares if abs(part) >= BARELY]
-    if any(abs(part) > UNDONE for _, part in shares):
-        return f"{', '.join(' with '.join(cause.inputs) for cause in output.causes)}, which undo each other"
+    if not output.by or any(abs(part) > UNDONE for _, part in shares):
+        return ", ".join(amounts_by_cause(output))
     return ", ".join(f"{name} {numbers.percent(part)}" if len(shares) > 1 else name for name, part in shares)
+
+
+def amounts_by_cause(output: TotalChange) -> Iterator[str]:
+    """What each input adds or takes away, and what they do together; the amounts sum to the change."""
+    unit = unit_of(output.key)
+    for cause in output.causes:
+        yield f"{' with '.join(cause.inputs)} {change_text(cause.mean, unit)}"
+    largest = max(abs(float(cause.mean)) for cause in output.causes)
+    if abs(float(joint := jointly(output))) > BARELY * largest:
+        yield f"jointly {change_text(joint, unit)}"
+
+
+def jointly(output: TotalChange) -> Number:
+    """What of a change no input makes alone: the change less the mean of what each does first and last."""
+    return (output.by or 0) - sum(cause.mean for cause in output.causes)
 
 
 def share_of_change(part: Number, output: TotalChange) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
@@ -116,7 +117,7 @@ def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int
     source = library.find(kind, named.value, named.where, HERE if named.where.file.startswith(FLAG) else beside)
     texts = {source.file: source.text}
     try:
-        below = resolve(read_again(source.text, source.file), kind, source, library, depth + 1)
+        below = (_committed_part if source.revision else _part_of)(source, kind, library, depth + 1)
     except SpecError as error:
         raise SpecError(error.problems, {**texts, **error.sources}) from error
     part = replace(below, name=source.name, texts={**texts, **below.texts}, bases=(source.name, *below.bases))
@@ -140,6 +141,15 @@ def of_changed_model(part: ResolvedPart, merged: Node) -> ResolvedPart:
     base = name_of_base(part.name)
     changed = changed_model(part.node, merged, base)
     return replace(part, node=changed, name=part.name if changed is merged else f"{base}{CHANGED}")
+
+
+def _part_of(source: Source, kind: str, library: Library, depth: int) -> ResolvedPart:
+    """The part that the text of a file describes."""
+    return resolve(read_again(source.text, source.file), kind, source, library, depth)
+
+
+# What a revision has does not change, and plans of a repository name the same files.
+_committed_part = lru_cache(maxsize=256)(_part_of)
 
 
 # The key of a part under which another of its kind is named.

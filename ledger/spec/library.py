@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
 
+from ledger.spec.git import Revision
 from ledger.spec.installed import DATA, data_folder
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import GIVEN_TEXT, STANDARD_INPUT, Source, checkout, from_file, from_revision
 
+SUFFIXES = (".yaml", ".yml")  # of names that are paths
 OWN_FOLDER = "specs"  # a library of one's own, in the working directory or beside a plan
 FOLDERS: Mapping[str, str] = {
     "plan": ".",
@@ -50,11 +53,13 @@ class Library:
 
     `own` are libraries that are searched before it, in order. `home`: the folder that names of files are relative to,
     and that no file is read outside of; None: the working directory, and files anywhere. `references`: the files within
-    `home` that stand for paths, by the file that names one and the path as it is written there.
+    `home` that stand for paths, by the file that names one and the path as it is written there. Of a `revision`, those
+    of its folders that the revision's repository has are as git has them there.
     """
 
     root: Path
     own: tuple[Path, ...] = ()
+    revision: Revision | None = None
     home: Path | None = None
     references: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
 
@@ -73,13 +78,13 @@ class Library:
 
     def files(self, kind: str, pattern: str = "*.yaml") -> tuple[Path, ...]:
         """The files of a kind, sorted by name; of two with one name that which is found first."""
-        every = (path for root in reversed(self.roots) for path in (root / FOLDERS[kind]).glob(pattern))
+        every = (path for root in reversed(self.roots) for path in self._listed(root / FOLDERS[kind], pattern))
         return tuple(path for _, path in sorted({path.name: path for path in every}.items()))
 
     def path(self, kind: str, name: str) -> Path:
         """The file of a name: the first that there is, else where the library itself would keep it."""
         places = [root / FOLDERS[kind] / f"{name}.yaml" for root in self.roots]
-        return next((path for path in places if path.exists()), places[-1])
+        return next((path for path in places if self._has(path)), places[-1])
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of a kind, sorted."""
@@ -100,7 +105,7 @@ class Library:
     def entries(self, kind: str) -> tuple[LibraryEntry, ...]:
         """The specs of a kind with their titles; raises SpecError for one that cannot be read."""
         return tuple(
-            LibraryEntry(kind, path.stem, str(read_once(path).plain_field(kind) or path.stem), path)
+            LibraryEntry(kind, path.stem, str(self.read(path).plain_field(kind) or path.stem), path)
             for path in self.files(kind)
             if path.is_relative_to(self.root) or _is_spec(path)
         )
@@ -116,7 +121,7 @@ class Library:
     def _aliases(self, kind: str, name: str) -> frozenset[str]:
         """The other spellings of a name; a file that cannot be read has none."""
         try:
-            node = read_once(self.path(kind, name)).node
+            node = self.read(self.path(kind, name)).node
         except SpecError:
             return frozenset()
         aliases = node.fields.get("aliases")
@@ -124,25 +129,52 @@ class Library:
 
     def find(self, kind: str, name: str, where: Location, beside: Source) -> Source:
         """The spec that `name` stands for: in the library, else a path relative to the file that names it."""
-        spelt = self.spelt(kind, name)
+        if name.endswith(SUFFIXES) and name not in self.names(kind):
+            return self._relative(name, where, beside)
+        there = self.at(beside.revision)
+        shelf = there if (spelt := there.spelt(kind, name)) else self
+        spelt = spelt or self.spelt(kind, name)
         if len(spelt) == 1:
-            return self._at_revision(self.path(kind, spelt[0]), beside.revision)
+            return shelf.read(shelf.path(kind, spelt[0])).source
         if spelt:
             message = f"`{name}` may be {' or '.join(f'`{one}`' for one in spelt)}"
             raise SpecError([Problem(where, message, "name one of them")])
-        if name.endswith((".yaml", ".yml")):
-            return self._relative(name, where, beside)
         help_text = nearest(name, list(self.names(kind)))
         raise SpecError([Problem(where, f"no {kind} is named `{name}`", help_text)])
 
-    def _at_revision(self, path: Path, revision: str) -> Source:
-        """A library file as it was at a revision; as it is now where that revision has no such file."""
-        if revision and (top := checkout(path)):
-            try:
-                return from_revision(revision, path.resolve().relative_to(top).as_posix())
-            except SpecError:
-                return read_once(path).source
-        return read_once(path).source
+    def at(self, revision: Revision | None) -> Library:
+        """The library as it was at a revision; as it is where the revision's repository does not have it."""
+        if self.revision or revision is None:
+            return self
+        held = any(_committed(revision, root.absolute()) for root in self.roots)
+        return replace(self, revision=revision) if held else self
+
+    def read(self, path: Path) -> Read:
+        """A file of the library, read once; raises SpecError."""
+        inner = self._committed_path(path)
+        return _read_at(self.revision, inner) if self.revision and inner else read_once(path)
+
+    def _listed(self, folder: Path, pattern: str = "*.yaml") -> Iterable[Path]:
+        """The specs in a folder of the library."""
+        below, _, suffix = pattern.rpartition("/")
+        inner = self._committed_path(folder / below)
+        if self.revision and inner:
+            names = _names_at(self.revision, inner)
+            return (folder / below / name for name in names if PurePosixPath(name).match(suffix))
+        return folder.glob(pattern)
+
+    def _has(self, path: Path) -> bool:
+        """Whether the library has a file there."""
+        inner = self._committed_path(path.parent)
+        return path.name in _names_at(self.revision, inner) if self.revision and inner else path.exists()
+
+    def _committed_path(self, path: Path) -> str:
+        """The path of a file or folder of the library as git has it; empty where it is read from the disk."""
+        holders = (root for root in self.roots if path.is_relative_to(root))
+        for holder in holders if self.revision else ():
+            root = _committed(self.revision, holder.absolute())
+            return (root / path.relative_to(holder)).as_posix() if root else ""
+        return ""
 
     def _relative(self, name: str, where: Location, beside: Source) -> Source:
         """The spec at a path that is relative to the folder of the file that names it."""
@@ -150,7 +182,10 @@ class Library:
         try:
             if self.home:
                 return self.sealed(self.references.get((beside.file, name), path))
-            return from_revision(beside.revision, path) if beside.revision else from_file(Path(path))
+            if beside.revision is None:
+                return from_file(Path(path))
+            top = f"{beside.revision.top}/"
+            return from_revision(beside.revision, path.removeprefix(top) if path.startswith(top) else normpath(path))
         except SpecError as error:
             found = error.problems[0]
             raise SpecError([Problem(where, f"`{name}`: {found.message}", found.help)]) from error
@@ -233,6 +268,26 @@ def read_once(path: Path) -> Read:
 @cache
 def _read(path: Path, file: str, _modified: int, _size: int) -> Read:
     source = from_file(path, file)
+    return Read(source, read(source.text, source.file))
+
+
+@cache
+def _committed(revision: Revision, root: Path) -> PurePosixPath | None:
+    """The path of a folder from the top of a revision's repository; None where git has no file of it there."""
+    folder, top = root.resolve(), revision.top.resolve()
+    inner = folder.relative_to(top).as_posix() if folder.is_relative_to(top) else ""
+    return PurePosixPath(inner) if inner and revision.holds(inner) else None
+
+
+@cache
+def _names_at(revision: Revision, folder: str) -> tuple[str, ...]:
+    paths = (PurePosixPath(path) for path in revision.paths if path.startswith(f"{folder}/"))
+    return tuple(path.name for path in paths if str(path.parent) == folder and path.suffix == ".yaml")
+
+
+@cache
+def _read_at(revision: Revision, path: str) -> Read:
+    source = from_revision(revision, path)
     return Read(source, read(source.text, source.file))
 
 

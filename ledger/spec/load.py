@@ -14,7 +14,7 @@ from ledger.spec.expand import PRICE, Expanded, ResolvedPart, assume_fabric, exp
 from ledger.spec.faults import Faults, Written
 from ledger.spec.hardware import PEAK_RATES
 from ledger.spec.kind_faults import another_kind
-from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of, read_once
+from ledger.spec.library import FOLDERS, Library, default_library, display_path, library_of
 from ledger.spec.measured_links import with_measured_links
 from ledger.spec.overrides import Override, apply, read_overrides
 from ledger.spec.parts import PartByName, ValuesOf, field_rows, header_of, spec_type
@@ -179,7 +179,7 @@ def load_spelling(given: str | Path, *, library: Library | None = None) -> Spell
 def plan_source(given: str | Path, stdin: TextIO | None, library: Library) -> Source:
     """The text of a plan and where it stands."""
     if isinstance(given, str) and given in library.names("plan") and not exists(given):
-        return read_once(library.path("plan", given)).source
+        return library.read(library.path("plan", given)).source
     is_path = "\n" not in str(given)
     return library.sealed(str(given)) if library.home and is_path else open_source(given, stdin)
 

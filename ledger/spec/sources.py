@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
+from ledger.spec.git import Revision, open_revision
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT
@@ -25,7 +25,7 @@ class Source:
     text: str
     name: str
     folder: str = "."
-    revision: str = ""
+    revision: Revision | None = None
 
 
 def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
@@ -37,7 +37,8 @@ def open_source(given: str | Path, stdin: TextIO | None = None) -> Source:
         return Source(STANDARD_INPUT, _piped(stdin), "plan")
     revision, colon, path = typed.partition(":")
     if colon and revision and path and not revision.startswith("-") and not exists(typed):
-        return from_revision(revision, path)
+        there = open_revision(revision)
+        return from_revision(there, there.typed(path))
     return from_file(Path(typed))
 
 
@@ -65,20 +66,12 @@ def from_file(path: Path, typed: str = "") -> Source:
     return Source(file, decode(content, file), path.stem, str(path.parent))
 
 
-def from_revision(revision: str, path: str) -> Source:
-    """The text of a file as it was at a git revision, read with `git show`; raises SpecError."""
-    file = f"{revision}:{path}"
-    command = ["git", "show", "--end-of-options", file]
-    try:
-        shown = subprocess.run(command, capture_output=True, check=False, timeout=60)  # noqa: S603  # git, not a shell
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise SpecError([Problem(Location(file), f"git could not be asked: {error}")]) from error
-    if shown.returncode:
-        said = shown.stderr.decode(errors="replace").strip().splitlines()
-        help_text = "REV:path reads `path` at the git revision REV; a path in a folder starts at the repository's top"
-        raise SpecError([Problem(Location(file), f"git: {said[0] if said else 'no answer'}", help_text)])
-    inner = PurePosixPath(path)
-    return Source(file, decode(shown.stdout, file), inner.stem, str(inner.parent), revision)
+def from_revision(revision: Revision, path: str) -> Source:
+    """The text of a file as it was at a git revision; raises SpecError."""
+    inner = revision.resolve(path)
+    file = revision.file(inner)
+    content = revision.content(inner)
+    return Source(file, decode(content, file), PurePosixPath(inner).stem, str(PurePosixPath(inner).parent), revision)
 
 
 def checkout(path: Path) -> Path | None:

@@ -13,8 +13,9 @@ from ledger.books.results import Account, Check, Compiled, Verdict
 from ledger.books.what_if.conditions import condition
 from ledger.model.causes import Cause
 from ledger.report.causes import Attribution
-from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff, meets_condition
+from ledger.report.diff import Diff, FormulaChange, TotalChange, VerdictChange, diff
 from ledger.report.diff_views import FORMATS, as_text, attribution_text
+from ledger.report.gates import PlanOutcome, meets_condition, read_gates
 from ledger.spec.inputs import changes, mix_plans, violations
 from ledger.spec.load import load_plan
 from ledger.spec.paths import unit
@@ -34,6 +35,11 @@ def closed(plan: Plan) -> Compiled:
     row = Account(Cause("decoder", "x"), "all", TRAFFIC, "forward", 1, 1, "2*B" if zero else "3*B", "rule", 2 * batch)
     totals = {"memory.peak": peak, "time.step": step, "parameters": 7}
     return Compiled(plan, totals, (row,), (), (), verdict, {})
+
+
+def outcome(compiled: Compiled) -> PlanOutcome:
+    """What the gates see of it; it keeps no headroom but when it holds at most half of what it may."""
+    return PlanOutcome(compiled.totals, compiled.verdict.fits, keeps_headroom=compiled.totals["memory.peak"] <= 100)
 
 
 @pytest.fixture
@@ -104,6 +110,25 @@ def test_real_plans_differ_both_ways_alike(settings: list[str]) -> None:
         assert row.by is None or row.joint + sum(cause.alone for cause in row.causes) == pytest.approx(row.by)
 
 
+def test_inputs_that_undo_each_other_have_amounts(base: Plan) -> None:
+    """2 x 10 and 4 x 5 are the same peak: twice the batch adds what half the sequence takes, and both are said.
+
+    Batch first: +200 B (2 x 10 -> 4 x 10); batch last: +100 B (2 x 5 -> 4 x 5): 150 B in the mean.
+    """
+
+    def reserving(plan: Plan) -> Compiled:
+        found = closed(plan)
+        return replace(found, totals={**found.totals, "memory.reserved": found.totals["memory.peak"]})
+
+    found = diff(reserving(other(base, 2, 10)), reserving(other(base, 4, 5)), reserving)
+    (peak,) = (row for row in found.outputs if row.key == "memory.reserved")
+    assert (peak.by, peak.causes) == (
+        0,
+        (Attribution(("run.micro_batch",), 200, 100), Attribution(("run.seq_len",), -100, -200)),
+    )
+    assert attribution_text(peak) == "run.micro_batch +150 B, run.seq_len −150 B".replace(" B", "\u202fB")
+
+
 def test_inputs_have_both_places(base: Plan) -> None:
     """A reviewer finds both lines."""
     (change,) = diff(closed(base), closed(other(base, 4, 5)), closed).inputs
@@ -143,8 +168,8 @@ def test_another_named_part_is_one_input_with_its_values() -> None:
     assert not changes(mix_plans(old, new, change.fields | price.fields), new)
 
 
-def test_many_inputs_are_not_attributed(base: Plan) -> None:
-    """Above a dozen inputs the attribution would take long and say little, and the diff says so."""
+def test_many_inputs_are_attributed_by_part(base: Plan) -> None:
+    """Above a dozen inputs each alone would take long and say little: those of a part count together, as is said."""
     new = other(base, 4, 10)
     kernels = replace(new.kernels, attention="eager", norm="eager", activation="eager", rotary="fused", loss="fused")
     given = replace(new.assumptions, mfu=0.1, headroom="cloud", power_usage_effectiveness=1.5, restart_time=1.0)
@@ -154,9 +179,11 @@ def test_many_inputs_are_not_attributed(base: Plan) -> None:
     assert found.outputs[-1].causes
     new = replace(new, cluster=replace(new.cluster, failure_rate=1.0))
     found = diff(closed(base), closed(new), closed)
-    assert found.notes == ("13 inputs changed: more than the 12 that changes are attributed to one by one",)
-    assert not any(row.causes for row in found.outputs)
-    assert "jointly" not in as_text(found)
+    assert found.notes == (
+        "13 inputs changed: more than the 12 that changes are attributed to one by one, so to parts of the plan",
+    )
+    (peak,) = (row for row in found.outputs if row.key == "memory.peak")
+    assert peak.causes == (Attribution(("run.seq_len", "run.micro_batch"), 300, 300),)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +269,15 @@ def test_markup_is_escaped() -> None:
     assert "&lt;script&gt;" in page
 
 
+def test_titles_are_text_in_markdown() -> None:
+    """What a plan is called makes no row, no tag, no link and no mention in a pull request."""
+    page = FORMATS["md"](replace(HAND, old="a|b", new="<i> @team [x](http://e.example) *c* `d` #7 www.e.example"))
+    assert page.splitlines()[0] == (
+        "# a\\|b → &lt;i&gt; @&#8203;team \\[x\\](http:&#47;&#47;e.example) \\*c\\* \\`d\\` #&#8203;7 www&#46;e.example"
+    )
+    assert "| decoder/x | hbm | forward | 2\\*B |" in page
+
+
 @pytest.mark.parametrize(
     ("written", "code"),
     [
@@ -255,28 +291,33 @@ def test_markup_is_escaped() -> None:
         ("time.step > 0 s", True),  # 2 s -> 4 s
         ("parameters != 0", False),
         ("fits", False),  # at 200 B it still fits
+        ("headroom", True),  # and has less to spare than 100 B
+        ("time.step < -50%", False),
     ],
 )
 def test_gates_compare_the_change(base: Plan, written: str, code: bool) -> None:
     """A gate is about new less old, or its share of old."""
     old, new = closed(base), closed(other(base, 4, 5))
-    assert meets_condition(condition(written, new.totals, changes=True), old, new) is code
+    (gate,) = read_gates([written], new.totals)
+    assert gate.trips(outcome(old), outcome(new)) is code
 
 
 def test_the_gate_on_fit_is_about_losing_it(base: Plan) -> None:
     """Only a plan that fitted can stop to fit."""
     small, large = closed(base), closed(other(base, 4, 10))
-    gate = condition("fits", small.totals, changes=True)
-    assert meets_condition(gate, small, large)
-    assert not meets_condition(gate, large, large)
-    assert not meets_condition(gate, large, small)
+    (gate,) = read_gates(["fits"], ())
+    assert gate.trips(outcome(small), outcome(large))
+    assert not gate.trips(outcome(large), outcome(large))
+    assert not gate.trips(outcome(large), outcome(small))
+    assert gate.trips(None, outcome(large)), "a new plan must fit"
 
 
 def test_a_total_that_vanishes_trips_its_gate(base: Plan) -> None:
     """A limit on what is no longer counted would pass in silence."""
     old = closed(base)
     new = replace(old, totals={key: value for key, value in old.totals.items() if key != "time.step"})
-    assert meets_condition(condition("time.step > 1 h", old.totals, changes=True), old, new)
+    assert meets_condition(condition("time.step > 1 h", old.totals, changes=True), old.totals, new.totals)
+    assert not meets_condition(condition("time.step > 1 h", old.totals, changes=True), new.totals, new.totals)
 
 
 def test_limits_keep_their_precision() -> None:
@@ -288,7 +329,7 @@ def test_limits_keep_their_precision() -> None:
     ("by", "said"),
     [
         (300, "run.micro_batch 50.0 %, run.seq_len 50.0 %"),  # 2 x 5 -> 4 x 10: both halves of the joint 100 B
-        (1, "run.micro_batch, run.seq_len, which undo each other"),
+        (1, "run.micro_batch +150 B, run.seq_len +150 B, jointly −299 B"),
     ],
 )
 def test_shares_are_of_first_and_last(by: int, said: str) -> None:

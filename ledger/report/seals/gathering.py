@@ -21,9 +21,9 @@ ELSEWHERE = "elsewhere"  # the folder of files that lie neither in the library n
 TYPED = "plan.yaml"  # what a plan is called that no file holds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NotingLibrary(Library):
-    """A library that notes each spec that it finds, and the file and the words that named it."""
+    """A library that notes each spec that it finds, and the file and the words that named it; equal to itself alone."""
 
     noted: list[tuple[Source, str, Source]] = field(default_factory=list, compare=False)
 
@@ -131,7 +131,9 @@ def seal_of(plan: Plan) -> Seal:
 
 def base_of(source: Source) -> Path:
     """The folder that names of a plan's own files are relative to: its repository, else the folder that it lies in."""
-    typed = source.file in {STANDARD_INPUT, GIVEN_TEXT} or bool(source.revision)
+    if source.revision:
+        return source.revision.top
+    typed = source.file in {STANDARD_INPUT, GIVEN_TEXT}
     folder = Path.cwd() if typed else Path(source.file).resolve().parent
     return checkout(folder) or folder
 
@@ -159,7 +161,7 @@ def _revision(folders: Folders, source: Source, plan: str, files: tuple[SealedFi
         return None
     own = [one.name for one in files if (top / one.name).is_file()]
     within = plan if source.revision else _within(Path(source.file), top)
-    return revision_of(top, within, own or [plan], source.revision)
+    return revision_of(top, within, own or [plan], source.revision.name if source.revision else "")
 
 
 def _within(path: Path, top: Path) -> str:

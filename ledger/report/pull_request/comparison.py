@@ -1,0 +1,155 @@
+"""Two trees of plans compared: each affected plan compiled once a side, and what each input contributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ledger.books import compile_totals
+from ledger.report.causes import BundleTotals, attribute, bundle_inputs, compile_between
+from ledger.report.gates import WORDS, Gate, PlanOutcome, plan_outcome
+from ledger.report.pull_request.pairs import PlanPair, PlanPairs, PlanVersion, plan_labels
+from ledger.report.pull_request.plan_changes import (
+    BROKEN,
+    CHANGED,
+    DELETED,
+    MEASURES,
+    MOVED,
+    NEGLIGIBLE,
+    NEW,
+    REPAIRED,
+    SAME,
+    Comparison,
+    Contribution,
+    Flip,
+    Movement,
+    PlanChange,
+)
+from ledger.spec.inputs import changes
+from ledger.spec.problems import SpecError
+
+if TYPE_CHECKING:
+    from ledger.books.results import Number
+    from ledger.spec.plan import Plan
+
+
+def compare(pairs: PlanPairs) -> Comparison:
+    """Every affected plan compiled once a side, and with each input changed alone where there are several."""
+    labels = plan_labels(pair.path for pair in pairs.pairs)
+    found = [compare_pair(pair, labels[pair.path]) for pair in pairs.affected]
+    return Comparison(pairs.old.title, pairs.new.title, pairs.count, tuple(sorted(found, key=severity)))
+
+
+def known_totals(comparison: Comparison) -> frozenset[str]:
+    """Every total that a compared plan has."""
+    outcomes = [outcome for change in comparison.changes for outcome in (change.old, change.new) if outcome]
+    return frozenset(key for outcome in outcomes for key in outcome.totals)
+
+
+def with_gates(comparison: Comparison, gates: Sequence[Gate]) -> Comparison:
+    """The same with what each gate says of each plan."""
+    judged = [replace(change, failed=tuple(failed_gates(change, gates))) for change in comparison.changes]
+    ordered = tuple(sorted(judged, key=severity))
+    return replace(comparison, changes=ordered, gates=tuple(gate.text for gate in gates))
+
+
+def failed_gates(change: PlanChange, gates: Iterable[Gate]) -> Iterator[str]:
+    """The gates that a change of a plan trips; of one that is gone or does not compile, none."""
+    if change.new:
+        outcome = change.new
+        yield from (gate.text for gate in gates if gate.trips(change.old, outcome))
+
+
+def compare_pair(pair: PlanPair, label: str) -> PlanChange:
+    """One affected plan."""
+    old, new = pair.old, pair.new
+    if new is None:
+        return PlanChange(label, pair, DELETED, old=outcome_of(old))
+    if new.plan is None:
+        return PlanChange(label, pair, BROKEN, problems=new.problems, texts=new.texts)
+    inputs = changes(old.plan, new.plan) if old and old.plan else ()
+    try:
+        outcome = plan_outcome(new.plan, compile_totals(new.plan))
+    except SpecError as error:
+        return PlanChange(label, pair, BROKEN, inputs=inputs, problems=error.problems, texts=error.sources)
+    if old and old.plan and not inputs:
+        return PlanChange(label, pair, MOVED if pair.moved_from else SAME, outcome, outcome)
+    before = outcome_of(old)
+    if before is None or old is None or old.plan is None:
+        return PlanChange(label, pair, REPAIRED if old else NEW, new=outcome)
+    return changed_plan(PlanChange(label, pair, CHANGED, before, outcome, inputs), old.plan, new.plan)
+
+
+def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
+    """A plan that compiles before and after, with the causes of what moved."""
+    if change.old is None or change.new is None:
+        return change
+    before, after = change.old, change.new
+    bundles = bundle_inputs(old, new, change.inputs)
+    effects = compile_between((old, before.totals), (new, after.totals), bundles, compile_totals)
+    moved = tuple(movements(before.totals, after.totals, effects))
+    is_same = not any(one.causes or one.by for one in moved)
+    turned = tuple(flips(before, after, effects))
+    return replace(change, kind=SAME if is_same and not turned else CHANGED, movements=moved, flips=turned)
+
+
+def movements(
+    old: Mapping[str, Number], new: Mapping[str, Number], effects: Sequence[BundleTotals]
+) -> Iterator[Movement]:
+    """The measures that both plans have, with their causes; what the causes make together comes last."""
+    for measure in MEASURES:
+        key = measure.key(new)
+        if not key or key != measure.key(old):
+            continue
+        limit = NEGLIGIBLE * abs(float(old[key]))
+        causes = [Contribution(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
+        causes = [cause for cause in causes if abs(float(cause.amount)) > limit]
+        joint = new[key] - old[key] - sum(cause.amount for cause in causes)
+        if abs(float(joint)) > limit:
+            causes.append(Contribution((), joint))
+        yield Movement(measure.name, key, old[key], new[key], tuple(causes))
+
+
+def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:
+    """The words of the verdict that turned, with the inputs that turn them alone: first to change, else last."""
+    for word, holds in WORDS.items():
+        if holds(old) != holds(new):
+            yield Flip(word, holds(new), turning_inputs(effects, holds, turned=holds(new)))
+            return  # what does not fit keeps no headroom either
+
+
+def turning_inputs(
+    effects: Sequence[BundleTotals], holds: Callable[[PlanOutcome], bool], *, turned: bool
+) -> tuple[str, ...]:
+    """The inputs that turn a word of the verdict on their own; else those without which it would not have turned."""
+    alone = [one for one in effects if holds(plan_outcome(one.with_it, one.added)) == turned]
+    needed = [one for one in effects if holds(plan_outcome(one.without, one.removed)) != turned]
+    return tuple(name for one in alone or needed for name in one.inputs)
+
+
+def severity(change: PlanChange) -> tuple[object, ...]:
+    """What sorts the worst first: broken, no longer fitting, without headroom, failing a gate, then by dollars."""
+    ranks = (
+        change.kind == BROKEN,
+        change.lost("fits"),
+        change.new is not None and not change.new.fits and change.kind != SAME,
+        change.lost("headroom"),
+        bool(change.failed),
+        change.kind == CHANGED,
+        change.kind in {NEW, REPAIRED},
+        change.kind == DELETED,
+        change.kind == MOVED,
+    )
+    moved = [change.movement(measure) for measure in MEASURES]
+    return (*(not rank for rank in ranks), *(-float(one.by) if one else 0.0 for one in moved), change.path)
+
+
+def outcome_of(version: PlanVersion | None) -> PlanOutcome | None:
+    """What a version of a plan comes to; None where it does not compile."""
+    if version is None or version.plan is None:
+        return None
+    try:
+        return plan_outcome(version.plan, compile_totals(version.plan))
+    except SpecError:
+        return None

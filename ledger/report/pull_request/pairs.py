@@ -1,0 +1,136 @@
+"""The plans of two trees side by side, and those of them whose resolved documents differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from ledger.spec.library import Library
+from ledger.spec.load import plan_of
+from ledger.spec.plan import Plan
+from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.trees import Tree, moved_files, plan_paths
+
+
+@dataclass(frozen=True)
+class PlanVersion:
+    """A plan of a tree: resolved and held to the rules, or the problems that it has; `texts` are what they lie in."""
+
+    path: str
+    plan: Plan | None = None
+    problems: tuple[Problem, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def content(self) -> object:
+        """What tells two versions apart: the resolved document; of what is no sound plan, its problems."""
+        return self.plan.digest if self.plan else tuple((one.message, one.help) for one in self.problems)
+
+
+@dataclass(frozen=True)
+class PlanPair:
+    """A plan before and after a change: None where there is none."""
+
+    old: PlanVersion | None
+    new: PlanVersion | None
+
+    @property
+    def path(self) -> str:
+        """Where it is now, or was."""
+        version = self.new or self.old
+        return version.path if version else ""
+
+    @property
+    def moved_from(self) -> str:
+        """Where it was, of one that was moved."""
+        return self.old.path if self.old and self.new and self.old.path != self.new.path else ""
+
+    @property
+    def is_affected(self) -> bool:
+        """Whether it is there, lies and says the same before and after."""
+        return not (self.old and self.new and self.old.content == self.new.content and not self.moved_from)
+
+
+@dataclass(frozen=True)
+class PlanPairs:
+    """Every plan of two trees; `affected` are those that differ, `count` is how many there are now."""
+
+    old: Tree
+    new: Tree
+    pairs: tuple[PlanPair, ...]
+
+    @property
+    def affected(self) -> tuple[PlanPair, ...]:
+        """Those that are not the same before and after."""
+        return tuple(pair for pair in self.pairs if pair.is_affected)
+
+    @property
+    def count(self) -> int:
+        """Plans that there are after the change."""
+        return sum(pair.new is not None for pair in self.pairs)
+
+
+def plan_pairs(
+    old: Tree, new: Tree, typed: Iterable[str], library: Library, overrides: Iterable[str] = ()
+) -> PlanPairs:
+    """The plans of two trees, of those that a user typed or of all; raises SpecError for what names none.
+
+    `overrides` hold of the new ones. A plan that git takes for renamed is one plan.
+    """
+    asked = tuple(typed)
+    moved = moved_files(old, new)
+    gone_to = {before: after for after, before in moved.items()}
+    was, now = old.chosen(asked), new.chosen(asked)
+    before = plan_paths(old, lambda path: was(path) or (path in gone_to and now(gone_to[path])))
+    after = plan_paths(new, lambda path: now(path) or (path in moved and was(moved[path])))
+    _require_plans(asked, (old, new), (before, after))
+    sources = {path: path if path in before else moved.get(path, "") for path in after}
+    taken = {path for path in sources.values() if path}
+    olds = dict(_versions(old, before, library, ()))
+    news = dict(_versions(new, after, library, tuple(overrides)))
+    pairs = [PlanPair(olds.get(sources[path]), news[path]) for path in after]
+    gone = [PlanPair(olds[path], None) for path in before if path not in taken]
+    return PlanPairs(old, new, tuple(sorted((*pairs, *gone), key=lambda pair: pair.path)))
+
+
+def load_version(tree: Tree, path: str, library: Library, overrides: tuple[str, ...] = ()) -> PlanVersion:
+    """A plan of a tree, with the parts that it names there."""
+    try:
+        return PlanVersion(path, plan_of(tree.source(path), overrides, tree.library(library)))
+    except SpecError as error:
+        return PlanVersion(path, None, error.problems, error.sources)
+
+
+def plan_labels(paths: Iterable[str]) -> Mapping[str, str]:
+    """What each plan is called: the name of its file, with as many folders as tell it from others."""
+    unique = sorted(set(paths))
+    labels = {path: PurePosixPath(path).stem for path in unique}
+    depth = 2
+    while len(set(labels.values())) < len(unique) and depth <= max(len(PurePosixPath(path).parts) for path in unique):
+        shared = [label for label in labels.values() if list(labels.values()).count(label) > 1]
+        labels = {
+            path: "/".join(PurePosixPath(path).with_suffix("").parts[-depth:]) if label in shared else label
+            for path, label in labels.items()
+        }
+        depth += 1
+    return labels
+
+
+def _versions(
+    tree: Tree, paths: Iterable[str], library: Library, overrides: tuple[str, ...]
+) -> Iterator[tuple[str, PlanVersion]]:
+    return ((path, load_version(tree, path, library, overrides)) for path in paths)
+
+
+def _require_plans(asked: Iterable[str], trees: tuple[Tree, Tree], found: tuple[tuple[str, ...], ...]) -> None:
+    """Raises SpecError for what was typed and is, before and after, no plan and no folder with one."""
+    problems = []
+    for typed in asked:
+        tests = [tree.chosen([typed]) for tree in trees]
+        if not any(test(path) for test, paths in zip(tests, found, strict=True) for path in paths):
+            help_text = "a plan is a YAML file that begins with `spec: ledger/1` and has `plan:`, and is committed"
+            message = f"no plan there, neither at {trees[0].title} nor at {trees[1].title}"
+            problems.append(Problem(Location(typed), message, help_text))
+    if problems:
+        raise SpecError(problems)

@@ -1,0 +1,177 @@
+"""What became of plans in words: the line that decides, and the cells of a plan's row; `mark` sets off names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from ledger import numbers
+from ledger.books.results import Number
+from ledger.report.gates import PlanOutcome, held_bytes
+from ledger.report.pull_request.plan_changes import (
+    BROKEN,
+    BYTES,
+    CHANGED,
+    DELETED,
+    DOLLARS,
+    MEASURES,
+    MOVED,
+    NEW,
+    REPAIRED,
+    RUN_SECONDS,
+    SAME,
+    SECONDS,
+    Comparison,
+    Flip,
+    Measure,
+    PlanChange,
+)
+
+Mark = Callable[[str], str]
+NONE, UNDONE = "–", "±0"  # not there; moved by several inputs that undo each other
+MOST_NAMES, MOST_CAUSES = 3, 4  # that a line names
+AMOUNTS: Mapping[str, tuple[Callable[[Number], str], Callable[[Number], str]]] = {  # plain, and with a sign
+    DOLLARS.name: (numbers.brief_money, numbers.signed_brief_money),
+    SECONDS.name: (numbers.duration, numbers.signed_duration),
+    BYTES.name: (numbers.size, numbers.signed_size),
+}
+TURNED: Mapping[
+    tuple[str, bool], tuple[str, str]
+] = {  # a word of the verdict that holds or not: of one plan, of several
+    ("fits", False): ("no longer fits", "no longer fit"),
+    ("headroom", False): ("no longer keeps its headroom", "no longer keep their headroom"),
+    ("fits", True): ("now fits", "now fit"),
+    ("headroom", True): ("now keeps its headroom", "now keep their headroom"),
+}
+
+
+def head_line(comparison: Comparison, mark: Mark) -> str:
+    """The line that decides: how many plans change and by how much, and what turned."""
+    changed = comparison.of_kind(CHANGED)
+    plans = "1 plan" if comparison.count == 1 else f"{comparison.count} plans"
+    verb = "change" if len(changed) > 1 else "changes"
+    lead = f"{len(changed) or 'None'} of {plans} {verb}"
+    if sums := summed(changed):
+        lead += f": {', '.join(sums)}"
+    return "; ".join((lead, *clauses(comparison, mark))).replace(numbers.THIN, " ")
+
+
+def summed(changed: Sequence[PlanChange]) -> list[str]:
+    """Dollars and time of runs added up; where neither moves, the largest change of memory."""
+    sums = []
+    for measure, keys in ((DOLLARS, DOLLARS.keys), (SECONDS, RUN_SECONDS)):
+        moved = [one for change in changed if (one := change.movement(measure)) and one.key in keys and one.by]
+        if moved:
+            sums.append(signed_amount(measure, sum(Fraction(one.by) for one in moved)))
+    if not sums:
+        held = [one.by for change in changed if (one := change.movement(BYTES)) and one.by]
+        sums = [f"{signed_amount(BYTES, max(held, key=lambda by: abs(float(by))))} a device"] if held else []
+    return sums
+
+
+def clauses(comparison: Comparison, mark: Mark) -> Iterator[str]:
+    """What a reader must know besides the sums, the worst first."""
+    yield from named(comparison.of_kind(BROKEN), ("does not compile", "do not compile"), mark)
+    for (word, holds), said in TURNED.items():
+        turned = [one for one in comparison.changes if any((f.word, f.holds) == (word, holds) for f in one.flips)]
+        yield from named(turned, said, mark)
+    new = comparison.of_kind(NEW, REPAIRED)
+    yield from named([one for one in new if one.new and not one.new.fits], ("does not fit", "do not fit"), mark)
+    for kind in (NEW, REPAIRED, DELETED, MOVED):
+        if count := len(comparison.of_kind(kind)):
+            yield f"{count} {kind}"
+    if count := len(comparison.of_kind(SAME)):
+        yield f"{count} with the same totals" if count > 1 else "1 with the same totals"
+
+
+def named(changes: Sequence[PlanChange], said: tuple[str, str], mark: Mark) -> Iterator[str]:
+    """Some plans and what is said of one, or of several; nothing where there are none."""
+    if changes:
+        names = [mark(change.label) for change in changes[:MOST_NAMES]]
+        more = [f"{len(changes) - MOST_NAMES} more"] if len(changes) > MOST_NAMES else []
+        *first, last = [*names, *more]
+        yield f"{', '.join(first)} and {last} {said[1]}" if first else f"{last} {said[0]}"
+
+
+def signed_amount(measure: Measure, amount: Number) -> str:
+    """A change of a measure, with its sign."""
+    return AMOUNTS[measure.name][1](amount)
+
+
+def fits_text(change: PlanChange, strong: Mark) -> str:
+    """Whether a plan fits, and where that turned, whether it did."""
+    if change.new is None:
+        return NONE
+    now = "yes" if change.new.fits else strong("no")
+    turned = change.old is not None and change.old.fits != change.new.fits
+    return f"{'no' if change.new.fits else 'yes'} → {now}" if turned else now
+
+
+def free_text(change: PlanChange, strong: Mark) -> str:
+    """What a device has left beside the plan."""
+    if change.new is None:
+        return NONE
+    free = free_bytes(change.new)
+    text = f"{numbers.size(free)} free" if free >= 0 else f"{numbers.size(-free)} missing"
+    return text if change.new.keeps_headroom else strong(text)
+
+
+def free_bytes(outcome: PlanOutcome) -> Number:
+    """Bytes of a device that the plan leaves free; negative where they lack."""
+    return outcome.totals["memory.capacity"] - held_bytes(outcome.totals)
+
+
+def amount_text(change: PlanChange, measure: Measure) -> str:
+    """A measure as it is now, and by how much it moved."""
+    if change.new is None or not (key := measure.key(change.new.totals)):
+        return NONE
+    now = AMOUNTS[measure.name][0](change.new.totals[key])
+    moved = change.movement(measure)
+    if moved is None or not (moved.by or moved.causes):
+        return now
+    return f"{now} ({signed_amount(measure, moved.by) if moved.by else UNDONE})"
+
+
+def reason_text(change: PlanChange, mark: Mark) -> str:
+    """What became of a plan: what turned by which input, then what each cause adds or takes away."""
+    if change.problems:
+        rest = f", and {len(change.problems) - 1} more problems" if change.problems[1:] else ""
+        return f"{BROKEN}: {mark(str(change.problems[0]))}{rest}"
+    said = [flip_text(flip, mark) for flip in change.flips]
+    if change.kind != CHANGED:
+        said.append(f"moved from {mark(change.pair.moved_from)}" if change.kind == MOVED else change.kind)
+    elif change.pair.moved_from:
+        said.append(f"moved from {mark(change.pair.moved_from)}")
+    return "; ".join((*said, *cause_texts(change, mark)))
+
+
+def flip_text(flip: Flip, mark: Mark) -> str:
+    """A word of the verdict that turned, and by which inputs."""
+    by = ", ".join(mark(name) for name in flip.inputs) or "several inputs together"
+    return f"{TURNED[flip.word, flip.holds][0]}, by {by}"
+
+
+def cause_texts(change: PlanChange, mark: Mark) -> Iterator[str]:
+    """Each cause with its amounts; those beyond the largest are added up."""
+    amounts = amounts_by_cause(change)
+    shown = dict(list(amounts.items())[:MOST_CAUSES]) if len(amounts) > MOST_CAUSES + 1 else amounts
+    for inputs, by in shown.items():
+        yield f"{' with '.join(mark(name) for name in inputs) or 'jointly'} {amounts_text(by)}"
+    rest = [by for inputs, by in amounts.items() if inputs not in shown]
+    if rest:
+        total = {measure.name: sum(Fraction(by.get(measure.name, 0)) for by in rest) for measure in MEASURES}
+        yield f"{len(rest)} others {amounts_text(total)}"
+
+
+def amounts_by_cause(change: PlanChange) -> dict[tuple[str, ...], dict[str, Number]]:
+    """What each cause does to each measure, the largest first by the first measure that moves; jointly at the end."""
+    found: dict[tuple[str, ...], dict[str, Number]] = {}
+    for movement in change.movements:
+        for cause in movement.causes:
+            found.setdefault(cause.inputs, {})[movement.measure] = cause.amount
+    return dict(sorted(found.items(), key=lambda item: not item[0]))
+
+
+def amounts_text(by: Mapping[str, Number]) -> str:
+    """`+$298 k, +4.9 days, −1.20 GB`."""
+    return ", ".join(signed_amount(measure, by[measure.name]) for measure in MEASURES if by.get(measure.name))

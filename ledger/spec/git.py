@@ -1,0 +1,149 @@
+"""Files as git has them: a revision of the repository around the current folder, its listing, its contents."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from posixpath import join, normpath
+
+from ledger.spec.problems import Location, Problem, SpecError
+
+LINK, MODULE = "120000", "160000"  # modes of symbolic links and of other repositories
+LONGEST_LINKS = 40  # that one path may follow, as Linux has it
+SHORT_COMMIT = 12  # digits that tell a commit from others
+SLOWEST = 60  # seconds that git may take
+RENAMED = ("diff", "--no-ext-diff", "--name-status", "-z", "-M", "--diff-filter=R")
+FROM_THE_TOP = "REV:path reads `path` at the git revision REV; a path in a folder starts at the repository's top"
+OUTSIDE = "of a revision, only files of its repository can be read"
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The files of a repository at a revision: `name` as typed, `top` the repository's folder, `tree` their object."""
+
+    name: str
+    top: Path
+    tree: str
+    prefix: str = ""  # the folder, below the top, that `./` means
+
+    def file(self, path: str) -> str:
+        """How a file of the revision is named to users, and to git."""
+        return f"{self.name}:{path}"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file, sorted."""
+        return tuple(_listing(self.top, self.tree))
+
+    def typed(self, path: str) -> str:
+        """A path as a user types it, from the top: one that begins with `./` or `../` is from the current folder."""
+        return normpath(join(self.prefix, path)) if path.startswith(("./", "../")) else path
+
+    def holds(self, folder: str) -> bool:
+        """Whether a folder has a file at this revision."""
+        return any(path.startswith(f"{folder}/") for path in self.paths)
+
+    def resolve(self, path: str) -> str:
+        """The path of a file from the top, without `..` and links; raises SpecError for one that leads outside."""
+        typed, listing = path, _listing(self.top, self.tree)
+        path = normpath(path)
+        for _ in range(LONGEST_LINKS):
+            if path.startswith(("../", "/")):
+                raise SpecError([Problem(Location(self.file(typed)), "the path leads out of the repository", OUTSIDE)])
+            link = next((one for one in _prefixes(path) if listing.get(one, ("", ""))[0] == LINK), None)
+            if link is None:
+                return path
+            target = _blob(self.top, listing[link][1]).decode(errors="replace")
+            path = normpath(join(str(PurePosixPath(link).parent), target, path[len(link) + 1 :]))
+        raise SpecError([Problem(Location(self.file(typed)), "links that lead to each other")])
+
+    def content(self, path: str) -> bytes:
+        """The bytes of a file by its path from the top; raises SpecError where there is none."""
+        mode, blob = _listing(self.top, self.tree).get(self.resolve(path), ("", ""))
+        if not blob or mode == MODULE:
+            raise SpecError([Problem(Location(self.file(path)), f"no such file at {self.name}", FROM_THE_TOP)])
+        return _blob(self.top, blob)
+
+    def contents(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """The bytes of many files, asked for at once; links and other repositories are passed over."""
+        listing = _listing(self.top, self.tree)
+        wanted = [(path, listing[path][1]) for path in paths if listing[path][0] not in {LINK, MODULE}]
+        answer = ask_git(["cat-file", "--batch"], self.top, "".join(f"{blob}\n" for _, blob in wanted).encode())
+        position = 0
+        for path, _ in wanted:
+            end = answer.index(b"\n", position)
+            size = int(answer[position:end].split()[2])
+            yield path, answer[end + 1 : end + 1 + size]
+            position = end + size + 2
+
+    def moves(self, later: Revision) -> Mapping[str, str]:
+        """New path -> old path of the files that git takes for renamed between this revision and a later one."""
+        words = ask_git([*RENAMED, self.tree, later.tree], self.top).decode(errors="replace").split("\0")
+        return {new: old for _, old, new in zip(words[::3], words[1::3], words[2::3], strict=False)}
+
+
+def open_revision(name: str) -> Revision:
+    """The revision that git knows by a name, of the repository around the current folder; raises SpecError."""
+    command = ["rev-parse", "--show-toplevel", "--show-prefix", "--verify", "--end-of-options", f"{name}^{{tree}}"]
+    try:
+        top, prefix, tree = ask_git(command).decode(errors="replace").splitlines()
+    except SpecError as error:
+        help_text = "`git log` has the revisions; a shallow clone lacks most of them (`git fetch --unshallow`)"
+        message = f"git knows no revision {name!r} here: {error.problems[0].message.removeprefix('git: ')}"
+        raise SpecError([Problem(Location(name), message, help_text)]) from error
+    return Revision(name, Path(top), tree, prefix)
+
+
+def merge_base(one: str, other: str) -> str:
+    """The commit at which two revisions parted, shortened; raises SpecError where there is none."""
+    return ask_git(["merge-base", "--end-of-options", one, other]).decode().strip()[:SHORT_COMMIT]
+
+
+def ask_git(command: Iterable[str], folder: Path | None = None, given: bytes = b"") -> bytes:
+    """What git prints; raises SpecError with its own words where it fails."""
+    words = ["git", *command]
+    where = Location(" ".join(words[:2]))
+    try:
+        done = subprocess.run(words, cwd=folder, input=given, capture_output=True, check=False, timeout=SLOWEST)  # noqa: S603 - git, not a shell
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise SpecError([Problem(where, f"git could not be asked: {error}")]) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SpecError([Problem(where, f"git: {said[0] if said else 'no answer'}")])
+    return done.stdout
+
+
+def folder_moves(old: Path, new: Path) -> Mapping[str, str]:
+    """New path -> old path of the files that git takes for renamed between two folders; none where there is no git."""
+    words = ["git", *RENAMED, "--no-index", str(old), str(new)]
+    try:
+        done = subprocess.run(words, capture_output=True, check=False, timeout=SLOWEST)  # noqa: S603 - git, not a shell
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    names = done.stdout.decode(errors="replace").split("\0")
+    pairs = zip(names[1::3], names[2::3], strict=False)
+    return {
+        PurePosixPath(b).relative_to(new).as_posix(): PurePosixPath(a).relative_to(old).as_posix() for a, b in pairs
+    }
+
+
+@cache
+def _listing(top: Path, tree: str) -> Mapping[str, tuple[str, str]]:
+    """Path -> mode and object, of every file of a tree."""
+    rows = ask_git(["ls-tree", "-r", "-z", tree], top).decode(errors="replace").split("\0")
+    parts = (row.partition("\t") for row in rows if row)
+    return {path: (entry.split()[0], entry.split()[2]) for entry, _, path in parts}
+
+
+@cache
+def _blob(top: Path, blob: str) -> bytes:
+    return ask_git(["cat-file", "blob", blob], top)
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """`a`, `a/b`, `a/b/c` of `a/b/c`."""
+    steps = path.split("/")
+    return ("/".join(steps[:count]) for count in range(1, len(steps) + 1))
