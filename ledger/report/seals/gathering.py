@@ -21,9 +21,9 @@ ELSEWHERE = "elsewhere"  # the folder of files that lie neither in the library n
 TYPED = "plan.yaml"  # what a plan is called that no file holds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NotingLibrary(Library):
-    """A library that notes each spec that it finds, and the file and the words that named it."""
+    """A library that notes each spec that it finds, and the file and the words that named it; equal to itself alone."""
 
     noted: list[tuple[Source, str, Source]] = field(default_factory=list, compare=False)
 
