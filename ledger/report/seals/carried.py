@@ -29,7 +29,7 @@ def carried_seal(path: Path, content: bytes) -> tuple[str, Seal]:
         record = READERS[kind](content)
     except NoSealError as error:
         raise SpecError([Problem(Location(str(path)), f"no sealed report: {error}", CARRIERS)]) from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise SpecError([Problem(Location(str(path)), f"the seal cannot be read: {error}", HELP)]) from error
     return kind, read_seal(record, str(path))
 

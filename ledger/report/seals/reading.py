@@ -14,6 +14,8 @@ MOST_FILES = 4_000
 LARGEST_FILE = 4_000_000  # characters; a spec is at most 1 MB, a table of published runs some 100 kB
 LARGEST_SEAL = 64_000_000  # characters of all files
 LONGEST_NAME = 400
+SHOWN = 80  # letters of what is refused
+GREATEST = 1e60  # of totals
 HELP = "make the report again with `ledger report`"
 Value = TypeVar("Value")
 
@@ -26,7 +28,7 @@ def read_seal(record: object, file: str) -> Seal:
     """The seal of a record with the texts of its files; SpecError, in `file`, where it is damaged or was changed."""
     try:
         seal = _seal(record)
-    except (BrokenSealError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"lacks `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
         raise SpecError([Problem(Location(file), f"the seal is damaged: {reason}", HELP)]) from error
     return seal
@@ -56,7 +58,7 @@ def _seal(record: Any) -> Seal:
         books=_text(record["books"]),
     )
     if seal.plan not in names:
-        raise BrokenSealError(f"it has no file `{seal.plan}`, which is its plan")
+        raise BrokenSealError(f"it has no file {_shown(seal.plan)}, which is its plan")
     if record_digest(seal_record(seal, texts=False)) != record["digest"]:
         raise BrokenSealError("its digest is not that of what it holds")
     return seal
@@ -72,11 +74,11 @@ def _files(listed: Any) -> Iterator[SealedFile]:
         made = SealedFile(_name(one["name"]), _text(one["text"]), one["of_library"] is True)
         size += len(made.text)
         if len(made.text) > LARGEST_FILE or size > LARGEST_SEAL:
-            raise BrokenSealError(f"`{made.name}` is larger than a seal may be")
+            raise BrokenSealError(f"{_shown(made.name)} is larger than a seal may be")
         if made.name in seen:
-            raise BrokenSealError(f"it has two files `{made.name}`")
+            raise BrokenSealError(f"it has two files {_shown(made.name)}")
         if made.digest != one["sha256"]:
-            raise BrokenSealError(f"`{made.name}` is not the file that was sealed")
+            raise BrokenSealError(f"{_shown(made.name)} is not the file that was sealed")
         seen.add(made.name)
         yield made
 
@@ -86,9 +88,9 @@ def _name(given: Any) -> str:
     name = _text(given)
     parts = PurePosixPath(name).parts
     if not parts or name != "/".join(parts) or len(name) > LONGEST_NAME:
-        raise BrokenSealError(f"`{name[:LONGEST_NAME]}` is no name of a file")
+        raise BrokenSealError(f"{_shown(name)} is no name of a file")
     if {".", "..", "/"} & {*parts} or not name.isprintable() or "\\" in name:
-        raise BrokenSealError(f"`{name}` leads out of the seal")
+        raise BrokenSealError(f"{_shown(name)} leads out of the seal")
     return name
 
 
@@ -104,14 +106,21 @@ def _each(given: Any, read: Callable[[Any], Value]) -> list[Value]:
     return [read(one) for one in given]
 
 
+def _shown(given: Any) -> str:
+    """The beginning of a value, in letters that every terminal has."""
+    return f"`{ascii(given)[:SHOWN]}`"
+
+
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise BrokenSealError(f"`{str(given)[:80]}` is no text")
+        raise BrokenSealError(f"{_shown(given)} is no text")
     given.encode()  # ValueError for half of a surrogate pair
     return given
 
 
 def _number(given: Any) -> int | float:
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise BrokenSealError(f"`{str(given)[:80]}` is no number")
+        raise BrokenSealError(f"{_shown(given)} is no number")
+    if not abs(given) < GREATEST:
+        raise BrokenSealError(f"{_shown(given)} is too large a number")
     return given

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "ledger-reproduce/1"
 SAME, DIFFERS, UNCOMPARED = "same", "differs", "not compared"
+# What a record that is none of recommendations makes raise, where it is read and where it is printed.
+NOT_RECOMMENDATIONS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 Totals = Mapping[str, int | float]
 
 
@@ -129,7 +131,7 @@ def _recommendations(seal: Seal, path: Path) -> Recommendations | None:
         return None
     try:
         return from_record(seal.search)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except NOT_RECOMMENDATIONS as error:
         raise _damaged(path) from error
 
 
@@ -142,7 +144,7 @@ def _page(path: Path, content: bytes, compiled: Compiled, seal: Seal, found: Rec
     kind = kind_of(content)
     try:
         now = FORMATS[kind](assemble_report(compiled, (kind,), found, seal))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except NOT_RECOMMENDATIONS as error:
         if found is None:
             raise
         raise _damaged(path) from error  # recommendations that lack what a page prints of them

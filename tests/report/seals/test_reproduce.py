@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
+from pypdf import PdfWriter
 
 import ledger
 from ledger.cli import main
@@ -217,6 +218,17 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     result = reproduce(path)
+    assert (result.exit_code, "Traceback" in result.output) == (2, False)
+
+
+@pytest.mark.parametrize("seal", [b"{}", b'{"files": [{"name": "gone.yaml"}]}', b'{"files": 7}', b"[]", b"no JSON"])
+def test_a_pdf_without_its_files_is_refused(tmp_path: Path, seal: bytes) -> None:
+    """A seal whose files are not attached, or that is none."""
+    writer = PdfWriter()
+    writer.add_blank_page(100, 100)
+    writer.add_attachment("seal.json", seal)
+    writer.write(tmp_path / "some.pdf")
+    result = reproduce(tmp_path / "some.pdf")
     assert (result.exit_code, "Traceback" in result.output) == (2, False)
 
 

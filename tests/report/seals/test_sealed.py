@@ -58,7 +58,7 @@ def repository(top: Path, *, with_package: bool = False) -> Path:
     path = own_files(top)
     if with_package:
         for name in PACKAGE:
-            shutil.copytree(ROOT / name, top / name, ignore=shutil.ignore_patterns("__pycache__", "schemas"))
+            shutil.copytree(ROOT / name, top / name, ignore=shutil.ignore_patterns("schemas"))
         shutil.copytree(ROOT / "ledger/cli/schemas", top / "ledger/cli/schemas")
     git(top, "init", "--quiet", "--initial-branch=main")
     git(top, "add", ".")
