@@ -94,7 +94,7 @@ def print_records(outcomes: list[CheckOutcome]) -> None:
 
 def record(outcome: CheckOutcome) -> dict[str, Any]:
     """An outcome for machines."""
-    from ledger.cli.problems import as_record
+    from ledger.cli.problem_formats import as_record
 
     return {
         "spec": outcome.spec,
@@ -122,7 +122,7 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_annotations(outcomes: list[CheckOutcome]) -> None:
     """GitHub workflow commands on stdout, which its runner reads."""
-    from ledger.cli.problems import annotation
+    from ledger.cli.problem_formats import annotation
 
     for outcome in outcomes:
         for problem in (*outcome.problems, *outcome.failures):

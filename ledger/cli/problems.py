@@ -1,16 +1,12 @@
-"""How problems reach the user: as text with the source line, as JSON, or as annotations of a pull request."""
+"""How problems reach the user: as text with the source line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import click
 
 from ledger.spec.problems import Problem
-
-GITHUB_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-GITHUB_PROPERTY_ESCAPES = GITHUB_ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 def tell(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> None:
@@ -19,26 +15,6 @@ def tell(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) 
 
     if text := render_problems(problems, sources):
         click.echo(text, err=True)
-
-
-def as_record(problem: Problem) -> dict[str, Any]:
-    """The problem for machines."""
-    where = problem.where
-    return {
-        "file": where.file,
-        "line": where.line,
-        "column": where.column,
-        "message": problem.message,
-        "help": problem.help,
-    }
-
-
-def annotation(problem: Problem, level: str) -> str:
-    """The problem as a GitHub workflow command, which shows it beside the line in a pull request."""
-    where = problem.where
-    text = f"{problem.message}\n{problem.help}".strip().translate(GITHUB_ESCAPES)
-    file = where.file.translate(GITHUB_PROPERTY_ESCAPES)
-    return f"::{level} file={file},line={where.line},col={where.column}::{text}"
 
 
 def no_such_name(problem: Problem) -> click.UsageError:

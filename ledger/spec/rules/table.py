@@ -151,7 +151,8 @@ def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -
     for rule in table:
         needs = _needs(rule)
         if all(need in known for need in needs):
-            yield from map(_told, rule(**{need: known[need] for need in needs}))
+            for problem in rule(**{need: known[need] for need in needs}):
+                yield replace(_told(problem), rule=rule.__name__)
 
 
 @cache
