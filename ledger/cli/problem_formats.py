@@ -120,7 +120,7 @@ def _uri(file: str) -> str:
 
 
 def junit(judged: Sequence[JudgedSpec], verb: str = "check") -> str:
-    """A suite of JUnit XML with a case for each spec: `error` of one that cannot be judged, `failure` of one that fails.
+    """A suite of JUnit XML, a case a spec: `error` of one that cannot be judged, `failure` of one that fails.
 
     Warnings and the verdict are the output of the case. Nothing is timed.
     """

@@ -126,8 +126,6 @@ WARNINGS: tuple[Rule, ...] = (
     experts.imbalance_has_an_effect,
     offload.host_updates_take_time,
     offload.host_sums_wait,
-    device.fp16_is_risky,
-    device.fp8_gradients_are_risky,
     device.links_are_as_measured,
     layout.pods_share_uplinks,
     states.blocks_fit,
