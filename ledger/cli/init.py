@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 START = Path(__file__).with_name("start.yaml")
+BESIDE = ".ledger"  # the folder beside a plan that has its schema
 SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.schema.json"
 
 
@@ -16,7 +17,8 @@ SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.sch
 def command(path: Path) -> None:
     """Write a plan to start from to PATH (plan.yaml).
 
-    Its first line gives editors completion and checks.
+    Its first line gives editors completion, also of the library's names, and checks: it names a schema, which is
+    written beside the plan (.ledger/plan.schema.json) and may be kept with it.
 
     A file that exists is left as it is.
     """
@@ -30,20 +32,20 @@ def command(path: Path) -> None:
 
 
 def modeline(path: Path) -> str:
-    """The line that leads editors to the plan's schema; none where the package's folder takes no file."""
+    """The line that leads editors to the plan's schema, which is written beside the plan; none where it cannot be."""
     from ledger.cli.schema import spec_schemas, write_schemas
 
+    schema = schema_of(path)
     try:
-        write_schemas(SCHEMA.parent, {"plan": spec_schemas()["plan"]})
+        write_schemas(schema.parent, {"plan": spec_schemas()["plan"]})
     except OSError:
         return ""
-    return f"# yaml-language-server: $schema={schema_address(path)}\n"
+    address = Path(os.path.relpath(schema, path.resolve().parent)).as_posix()
+    return f"# yaml-language-server: $schema={address}\n"
 
 
-def schema_address(path: Path) -> str:
-    """The plan's schema as an editor finds it from `path`: relative inside a checkout, else by its full address."""
-    checkout = SCHEMA.parents[3]
-    folder = path.resolve().parent
-    if folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file():
-        return Path(os.path.relpath(SCHEMA, folder)).as_posix()
-    return SCHEMA.as_uri()
+def schema_of(path: Path) -> Path:
+    """Where editors find the schema of a plan: in a checkout of this program that of all its plans, else beside it."""
+    folder, checkout = path.resolve().parent, SCHEMA.parents[3]
+    own = folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file()
+    return SCHEMA if own else folder / BESIDE / SCHEMA.name

@@ -29,32 +29,32 @@ def verb_schemas() -> dict[str, str]:
 
 def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
     """Schemas as files, for editors; one that is as it should be is left alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    from ledger.report.files import replace_file
+
     for kind, text in kinds.items():
-        path = folder / f"{kind}{SUFFIX}"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        replace_file(folder / f"{kind}{SUFFIX}", text.encode())
 
 
 @click.command(name="schema")
 @click.argument("kind", required=False)
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="A folder: every spec's schema, a file each."
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder: KIND's schema, or every spec's, a file each.",
 )
 def command(kind: str | None, out: Path | None) -> None:
     """Print the JSON Schema of KIND.
 
     KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
-    are listed.
+    are listed. Each is complete in itself, and lists the library's names as they are now.
     """
-    if out is not None:
-        write_schemas(out, spec_schemas())
-        return
     known = spec_schemas() | verb_schemas()
-    if kind is None:
+    if kind is not None and kind not in known:
+        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
+    if out is not None:
+        write_schemas(out, {kind: known[kind]} if kind else spec_schemas())
+    elif kind is not None:
+        click.echo(known[kind], nl=False)
+    else:
         for name in known:
             click.echo(name)
-        return
-    if kind not in known:
-        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
-    click.echo(known[kind], nl=False)

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ledger.spec.faults import Faults, Written
+from ledger.spec.library_names import LibraryName
 from ledger.spec.structures import (
     EACH,
     NEEDED,
@@ -31,7 +32,6 @@ VERSION = "ledger/1"
 SPEC = Row("spec", Constant(VERSION), f"The version of the spec language: always `{VERSION}`.")
 BASE = Row("base", String(), "Takes the named part, and overrides the values given beside it.")
 NAME = String(least=1)
-NAMED = "The name of a library part, or a path relative to this file."
 TITLE = "The name that people read."
 TITLED = String(1, 200)
 DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # number formats
@@ -161,7 +161,8 @@ class PartByName(PartOf):
     def schema(self) -> Schema:
         """A name, a mapping with the name alone, or the part."""
         alone = [self.name_alone.schema()] if self.name_alone else []
-        return {"anyOf": [NAME.schema() | {"description": NAMED}, *alone, super().schema()]}
+        named = LibraryName(NAME.least, kind=header_of(self.cls).kind)
+        return {"anyOf": [*named.alternatives(), *alone, super().schema()]}
 
 
 @lru_cache(maxsize=64)
@@ -264,7 +265,7 @@ def _header(cls: type) -> tuple[Row, ...]:
     needed = OPTIONAL if about.inline else NEEDED
     title = Row(about.kind, TITLED, TITLE, "title" if "title" in names else "", needed)
     source = replace(SOURCED, attribute="source" if "source" in names else "", needed=needed)
-    return (SPEC, BASE, title, source)
+    return (SPEC, replace(BASE, type=LibraryName(kind=about.kind)), title, source)
 
 
 def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
