@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
-from ledger.spec.library import Library, read_once
+from ledger.spec.library import WRITTEN_OUT, Library, read_once
 from ledger.spec.overrides import FLAG
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node
@@ -16,7 +16,7 @@ from ledger.spec.sources import Source
 FIGURE, DEVICE = "per_device_hour", "accelerator"
 LIST_PRICES = "`ledger list price` names those on file"
 CLUSTER_RULE = "cluster_is_of_the_device"
-STATE_ONE = "`assumptions: {price: {per_device_hour: 3 USD, date: 2026-05, source: your offer}}`"
+STATE_ONE = f"`assumptions: {{price: {WRITTEN_OUT[PRICE[1]]}}}`"
 
 
 def for_its_device(whole: Expanded, file: Node, source: Source, library: Library) -> Expanded:

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 MOST_NAMES = 40  # names that a help line lists
+MOST_OFFERED = 3  # near misses
+LEAST_BEGINNING = 3  # letters of a word that tell what it begins
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -17,6 +19,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def closest(word: str, known: Sequence[str]) -> list[str]:
-    """The names written most like `word`, at most three; none where none is near."""
+    """The names that begin with `word`, then those written most like it, at most three; none where none is near."""
     folded = {name.lower(): name for name in known}
-    return [folded[name] for name in difflib.get_close_matches(word.lower(), list(folded), n=3, cutoff=0.55)]
+    begun = [name for name in folded if len(word) >= LEAST_BEGINNING and name.startswith(word.lower())]
+    alike = difflib.get_close_matches(word.lower(), list(folded), n=MOST_OFFERED, cutoff=0.55)
+    return [folded[name] for name in dict.fromkeys([*begun, *alike])][:MOST_OFFERED]

@@ -12,7 +12,7 @@ from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
-from ledger.spec.library import Library
+from ledger.spec.library import WRITTEN_OUT, Library
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
@@ -97,8 +97,8 @@ class Price:
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A price: an hour of a device",
-        meaning="What one device costs, and who offers it. A plan that states none takes the library's of its "
-        "accelerator.",
+        meaning=f"What one device costs, and who offers it: `{WRITTEN_OUT['price']}`. "
+        "A plan that states none takes the library's of its accelerator.",
         kind="price",
         beside={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
     )

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ledger
-from ledger.cli import main
+from ledger.cli import VERBS, main
+from ledger.cli.verbs import TYPED
 from ledger.spec.problems import Location, Problem, SpecError
 
 
@@ -111,3 +112,46 @@ def test_standard_input_is_a_spec(command_line: Callable[..., Result]) -> None:
     result = command_line("check", "-", input="nonsense")
     assert result.exit_code == 2
     assert result.stdout.splitlines()[1].startswith("<stdin>:1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("chek", "there is no verb `chek`; did you mean `check`"),
+        ("plan", "there is no verb `plan`; did you mean `show` or `report`?"),
+        ("validate", "there is no verb `validate`; did you mean `check`?"),
+        ("zzz", "there is no verb `zzz`; known: report, check, "),
+    ],
+)
+def test_a_verb_that_is_none_is_told_what_was_meant(run: Callable[..., Result], typed: str, said: str) -> None:
+    """By its spelling, or by what it is called elsewhere; bad usage as ever."""
+    result = run(typed, "tiny.yaml")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_words_for_verbs_name_verbs() -> None:
+    """What is offered can be typed, and a verb is nobody's synonym."""
+    words = [word for text in TYPED.values() for word in text.split()]
+    assert {verb for verbs in TYPED for verb in verbs} <= VERBS.keys()
+    assert len(words) == len(set(words))
+    assert not VERBS.keys() & set(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "8b", "--set", "fsdp=true"], "did you mean `parallelism: {zero: 3}`?"),
+        (["check", "8b", "--set", "parallelism.tp=2"], "did you mean `tensor`?"),
+        (["solve", "8b", "--for", "gpus"], "did you mean `cluster.devices`?"),
+        (["check", "8b", "--set", "assumptions.price=h200"], "did you mean `h200-sxm`"),
+        (["check", "8b", "--set", "assumptions.price=$2.50"], "write it out: `{per_device_hour: 3 USD, date:"),
+    ],
+)
+def test_words_of_other_tools_are_understood_where_they_are_typed(
+    command_line: Callable[..., Result], arguments: list[str], said: str
+) -> None:
+    """In overrides, in what is solved for, and of prices."""
+    result = command_line(*arguments)
+    assert result.exit_code == 2
+    assert said in result.output
