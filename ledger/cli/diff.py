@@ -41,12 +41,15 @@ def command(
 
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
     from ledger.books.what_if.conditions import condition
+    from ledger.cli.tables import terminal_width
     from ledger.report.diff import diff, meets_condition
     from ledger.report.diff_views import FORMATS as PRINTED
+    from ledger.report.diff_views import as_text
 
     known = {**first.totals, **second.totals}
     conditions = [condition(gate, known, changes=True) for gate in gates]
-    click.echo(PRINTED[form](diff(first, second)), nl=False)
+    found = diff(first, second)
+    click.echo(as_text(found, terminal_width()) if form == "text" else PRINTED[form](found), nl=False)
     tripped = [gate.text for gate in conditions if meets_condition(gate, first, second)]
     for gate in tripped:
         click.echo(f"failed on: {gate}", err=True)
