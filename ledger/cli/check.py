@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import set_option
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
@@ -25,7 +26,14 @@ SEARCHED = FORMATS[:2]  # formats that have what else would fit
 
 
 @click.command(name="check")
-@click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=click.Path(allow_dash=True))
+@click.argument(
+    "specs",
+    nargs=-1,
+    required=True,
+    metavar="SPEC...",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.specs,
+)
 @set_option
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")

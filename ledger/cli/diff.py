@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import set_option
 
 FORMATS = ("text", "md", "json", "html")
@@ -11,7 +12,7 @@ CHANGED = 1
 
 
 @click.command(name="diff")
-@click.argument("specs", nargs=2, metavar="OLD NEW", type=click.Path(allow_dash=True))
+@click.argument("specs", nargs=2, metavar="OLD NEW", type=click.Path(allow_dash=True), shell_complete=completion.specs)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 @click.argument("config", type=click.Path())
 @click.option("--plan", "as_plan", is_flag=True, help="Print a plan with the model, layout and batches, not the model.")
 @click.option("--devices", type=click.IntRange(1), help="Devices of the plan, where the file leaves them open.")
-@click.option("--accelerator", metavar="NAME", help="The device of the plan of a config.json: h100-sxm where left out.")
+@click.option(
+    "--accelerator",
+    metavar="NAME",
+    shell_complete=completion.library("accelerator"),
+    help="The device of the plan of a config.json: h100-sxm where left out.",
+)
 @json_option
 def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str | None, as_json: bool) -> None:
     """Print the model spec of a Hugging Face config.json, of Megatron-LM's arguments, or of a torchtitan job.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 PRINTED = Path(__file__).resolve().parent / "schemas"  # of what verbs print with --json
 SUFFIX = ".schema.json"
@@ -35,8 +36,13 @@ def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
         replace_file(folder / f"{kind}{SUFFIX}", text.encode())
 
 
+def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """What there is a schema of, as shells complete it."""
+    return [CompletionItem(kind) for kind in (*spec_schemas(), *verb_schemas()) if kind.startswith(incomplete)]
+
+
 @click.command(name="schema")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=_kinds)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
