@@ -162,6 +162,13 @@ def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
 def judged(outcome: CheckOutcome) -> JudgedSpec:
     """A checked spec as other programs list it."""
     from ledger.cli.problem_formats import JudgedSpec
+    from ledger.spec.overrides import FLAG
 
-    errors = (*outcome.problems, *outcome.failures)
-    return JudgedSpec(outcome.spec, errors, outcome.warnings, outcome.headline, invalid=bool(outcome.problems))
+    return JudgedSpec(
+        outcome.spec,
+        errors=(*outcome.problems, *outcome.failures),
+        warnings=outcome.warnings,
+        headline=outcome.headline,
+        invalid=bool(outcome.problems),
+        path=next((file for file in outcome.sources if not file.startswith(FLAG)), ""),
+    )

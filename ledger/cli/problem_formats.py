@@ -30,7 +30,7 @@ class JudgedSpec:
     """A spec as the user named it, with what is wrong with it.
 
     `errors` fail it and `warnings` do not; `invalid`: the errors are such that it could not be judged. `headline` is
-    the verdict in a line.
+    the verdict in a line, `path` the spec's file, where it was named otherwise.
     """
 
     spec: str
@@ -38,6 +38,12 @@ class JudgedSpec:
     warnings: tuple[Problem, ...] = ()
     headline: str = ""
     invalid: bool = False
+    path: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file that the spec stands in."""
+        return self.path or self.spec
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
         """Every problem with its level, `error` or `warning`; one of what was typed stands in the spec's first line."""
@@ -50,7 +56,7 @@ class JudgedSpec:
         if not problem.where.file.startswith(FLAG):
             return problem
         message = f"{problem.message} ({problem.where.file})"
-        return Problem(Location(self.spec), message, problem.help, problem.rule)
+        return Problem(Location(self.file), message, problem.help, problem.rule)
 
 
 def as_record(problem: Problem) -> dict[str, Any]:
@@ -137,8 +143,8 @@ def junit(judged: Sequence[JudgedSpec], verb: str = "check") -> str:
 
 def _junit_case(suite: Element, one: JudgedSpec, verb: str) -> None:
     """Adds the case of a spec; readers of JUnit XML show one failure of a case, so it has all of the text."""
-    name = xml_text(one.spec)
-    case = SubElement(suite, "testcase", {"classname": f"ledger.{verb}", "name": name, "file": name})
+    named = {"classname": f"ledger.{verb}", "name": xml_text(one.spec), "file": xml_text(one.file)}
+    case = SubElement(suite, "testcase", named)
     if one.errors:
         first = one.errors[0]
         said = {"message": xml_text(first.message), "type": first.rule or UNNAMED}

@@ -16,7 +16,7 @@ ODD = Problem(Location("plans/odd.yaml", 3, 1), "odd batch", rule="headroom")
 TYPED = Problem(Location("--set run.micro_batch=0", 1, 7), "too small")
 JUDGED = (
     JudgedSpec("plans/bad spec.yaml", (BAD,), invalid=True),
-    JudgedSpec("plans/odd.yaml", (TYPED,), (ODD,), "fits: 1 GB of 2 GB"),
+    JudgedSpec("odd", (TYPED,), (ODD,), "fits: 1 GB of 2 GB", path="plans/odd.yaml"),
     JudgedSpec("plans/good.yaml", headline="fits: 1 GB of 3 GB"),
 )
 # What the standard's own schema asks of the parts that are written here: section 3 of SARIF 2.1.0 (OASIS, 2020), the
@@ -155,6 +155,7 @@ def test_a_suite_has_a_case_for_each_spec() -> None:
         ["failure", "system-out"],
         ["system-out"],
     ]
+    assert (odd.get("name"), odd.get("file")) == ("odd", "plans/odd.yaml")
     failure = odd.find("failure")
     assert failure is not None
     assert (failure.get("message"), failure.get("type")) == ("too small", "spec")
@@ -165,7 +166,7 @@ def test_xml_holds_whatever_a_spec_says() -> None:
     """Markup is escaped, and what no XML can hold is replaced: a parser reads every suite."""
     evil = Problem(Location("a.yaml"), "]]> <b>&\x00\x1b[31m\ud800")
     (case,) = parsed(junit([JudgedSpec("<a>\x08", (evil,))])).iter("testcase")
-    assert case.get("name") == "<a>\ufffd"
+    assert case.get("name") == case.get("file") == "<a>\ufffd"
     assert case.findtext("failure") == "a.yaml:1:1: ]]> <b>&\ufffd\ufffd[31m\ufffd"
 
 
