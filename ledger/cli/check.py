@@ -11,18 +11,19 @@ import click
 
 from ledger.cli import completion
 from ledger.cli.options import set_option
+from ledger.cli.problem_formats import FORMATS as WRITERS
+from ledger.cli.problem_formats import JudgedSpec, as_record
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome
+from ledger.spec.problems import FLAG, Problem
 
 if TYPE_CHECKING:
-    from ledger.cli.problem_formats import JudgedSpec
     from ledger.report.recommendations import Recommendations
-    from ledger.spec.problems import Problem
 
 FAILED = 1
-FORMATS = ("text", "json", "github", "sarif", "junit")
-SEARCHED = FORMATS[:2]  # formats that have what else would fit
+SEARCHED = ("text", "json")  # formats that have what else would fit
+FORMATS = (*SEARCHED, *WRITERS)
 
 
 @click.command(name="check")
@@ -126,8 +127,6 @@ def print_records(outcomes: list[CheckOutcome]) -> None:
 
 def record(outcome: CheckOutcome) -> dict[str, Any]:
     """An outcome for machines."""
-    from ledger.cli.problem_formats import as_record
-
     return {
         "spec": outcome.spec,
         "status": outcome.status,
@@ -154,15 +153,12 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
     """What is wrong with each spec, as other programs read it."""
-    from ledger.cli.problem_formats import FORMATS as WRITERS
-
     click.echo(WRITERS[form]([judged(outcome) for outcome in outcomes], "check"), nl=False)
 
 
 def judged(outcome: CheckOutcome) -> JudgedSpec:
     """A checked spec as other programs list it."""
     from ledger.cli.problem_formats import JudgedSpec
-    from ledger.spec.overrides import FLAG
 
     return JudgedSpec(
         outcome.spec,

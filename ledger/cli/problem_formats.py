@@ -12,8 +12,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ledger import __version__
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Location, Problem
+from ledger.spec.problems import FLAG, Location, Problem
 
 GITHUB_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 GITHUB_PROPERTY_ESCAPES = GITHUB_ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ledger.report import checklist
-from ledger.spec.problems import Problem, SpecError
+from ledger.spec.problems import FLAG, Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -72,8 +72,6 @@ def misses_headroom(compiled: Compiled) -> bool:
 
 def _texts(plan: Plan) -> dict[str, str]:
     """The texts of a plan that are in no file, or not in the file as it is now."""
-    from ledger.spec.overrides import FLAG
-
     if plan.reading is None:
         return {}
     typed = {f"{FLAG}{setting}": f"{FLAG}{setting}" for setting in plan.reading.overrides}

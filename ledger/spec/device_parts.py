@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
 from ledger.spec.library import WRITTEN_OUT, Library, read_once
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+FLAG = "--set "  # begins the file of a place in what was typed
+
 
 @dataclass(frozen=True, order=True)
 class Location:
