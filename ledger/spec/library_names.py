@@ -8,8 +8,6 @@ from ledger.spec.library import default_library
 from ledger.spec.value_types import Schema
 from ledger.spec.values import String
 
-NAMED = "The name of a library part, or a path relative to this file."
-
 
 @dataclass(frozen=True)
 class LibraryName(String):
@@ -22,6 +20,5 @@ class LibraryName(String):
         return {"anyOf": self.alternatives()}
 
     def alternatives(self) -> list[Schema]:
-        """The two, each with what it is."""
-        names = list(default_library().names(self.kind))
-        return [{"enum": names, "description": NAMED}, super().schema() | {"description": NAMED}]
+        """The two, without descriptions: editors would show those instead of the key's own."""
+        return [{"enum": list(default_library().names(self.kind))}, super().schema()]

@@ -19,6 +19,7 @@ from ledger.report.recommendations import Recommendation, Recommendations
 from ledger.spec.library import default_library, display_path
 from ledger.spec.plan import Origin
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.rules.table import WARNINGS
 
 
 def test_a_plan_that_fits_passes(run: Callable[..., Result]) -> None:
@@ -239,6 +240,12 @@ def test_every_line_of_a_checklist_says_what_decides_it() -> None:
         names = {check.name for check in ledger.compile("8b", settings).verdict.checks}
         told = {name for name in names if not name.startswith(checklist.EXPECTED)} - {"parameters"}  # always passes
         assert told <= set(checklist.DECISIONS)
+
+
+def test_what_a_rule_says_already_is_a_rule() -> None:
+    """A rule that is renamed would be told twice, once by the checklist."""
+    rules = {rule.__name__ for rule in WARNINGS}
+    assert {one.said_by for one in checklist.DECISIONS.values()} - {""} <= rules
 
 
 def test_one_cause_is_one_line() -> None:

@@ -88,6 +88,7 @@ def test_editors_complete_the_names_of_the_library(command_line: CommandLine, ki
     names = list(default_library().names(kind))
     for offered in (whole["properties"][kind]["anyOf"], whole["$defs"][kind]["properties"]["base"]["anyOf"]):
         assert [one["enum"] for one in offered if "enum" in one] == [names]
+        assert not any("description" in one for one in offered)  # else an editor shows that, not the key's own
     named = whole["properties"][kind] | {"$defs": whole["$defs"]}
     for value in (names[0], "our/own.yaml", "a-new-name"):
         jsonschema.Draft202012Validator(named).validate(value)
