@@ -58,7 +58,8 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
 def config_plan(config: str, devices: int | None, accelerator: str | None) -> ImportedSpec:
     """A first plan for the model of a config.json."""
     from ledger.cli.progress import searched
-    from ledger.search.first_plan import Start, first_plan
+    from ledger.search.first_plan import first_plan
+    from ledger.search.first_text import Start
     from ledger.spec.imports.huggingface.config import config_model
 
     if devices is None:

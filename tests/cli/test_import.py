@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,15 @@ from click.testing import Result
 
 import ledger
 from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.search.first_plan import first_plan, runnable
+from ledger.search.first_text import Start, start_text
 from ledger.search.recommendation_cache import recommendations
+from ledger.spec.imports.huggingface.config import config_model
+from ledger.spec.load import load_plan
+from ledger.spec.plan import Plan
 
 CommandLine = Callable[..., Result]
+PUBLISHED = sorted((Path(__file__).resolve().parents[1] / "spec" / "published_configs").glob("*.json"))
 
 # config.json of openai-community/gpt2 on Hugging Face, the fields that give the model its shape
 GPT2 = {
@@ -136,3 +143,30 @@ def test_a_misspelt_device_is_bad_input(small: CommandLine) -> None:
     result = small("import", ".", "--plan", "--devices", "8", "--accelerator", "h100-smx")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "did you mean `h100-sxm`" in result.stderr
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_every_published_model_has_a_first_plan(path: Path) -> None:
+    """Whatever its attention and its experts need: a plan that no rule refuses, on a number that few degrees divide."""
+    start = runnable(Start(config_model(path), 24), str(path))
+    for degree in start.expert_degrees:
+        plan = load_plan(start_text(replace(start, expert=degree, tokens=10**12)))
+        assert (plan.cluster.devices, plan.parallelism.data, plan.parallelism.expert) == (24, 24, degree)
+
+
+def test_a_search_begins_with_experts_split_where_that_fits(small: CommandLine) -> None:
+    """Whole experts of a large model fit nowhere, and a search that is cut short sees what is like its plan alone."""
+    path = next(path for path in PUBLISHED if path.stem == "mixtral-8x22b")
+    seen: list[Plan] = []
+    first_plan(Start(config_model(path), 64), str(path), seen.append)
+    assert seen[0].parallelism.expert == 8
+    # model.safetensors.index.json of mistralai/Mixtral-8x22B-v0.1: total_size 281241268224 B at 2 B a value
+    assert seen[0].run.tokens == 20 * 281241268224 // 2
+
+
+def test_a_model_that_nothing_runs_is_told_in_its_file(small: CommandLine) -> None:
+    """Not in a text that nobody wrote."""
+    Path("config.json").write_text(json.dumps({**SMALL, "head_dim": 17}), encoding="utf-8")
+    result = small("import", "config.json", "--plan", "--devices", "2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("config.json:1:1: no plan of this model: rotary = 1.0 of head_dim = 17")

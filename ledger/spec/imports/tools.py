@@ -18,7 +18,7 @@ def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) ->
     """The model spec, or the plan, that a file of another tool describes, with what is not in it; raises SpecError.
 
     A folder and a JSON file are of Hugging Face, TOML is of torchtitan, all else holds arguments of Megatron-LM. A
-    config.json says nothing of a run: `ledger.search.first_plan` has a plan for it.
+    config.json says nothing of a run: `ledger.search.first_plan` makes a plan for it.
     """
     file = Path(path)
     if is_config(file):
