@@ -118,11 +118,15 @@ def write_report(
     return written(assemble_report(compiled, chosen, found), Path(out), chosen)
 
 
-def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
-    """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised."""
+def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> tuple[Problem, ...]:
+    """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised.
+
+    With `strict` also what it is warned of.
+    """
     from ledger.course.checked import checked_spec
 
     outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
+    outcome = outcome.strict if strict else outcome
     return (*outcome.problems, *outcome.failures)
 
 

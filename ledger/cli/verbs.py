@@ -60,7 +60,7 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is named first; of what is none, the verbs that may have been meant."""
         name = args[0]
-        if name in self.table or name.startswith("-"):
+        if name in self.table or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         meant = next((verbs for verbs, words in TYPED.items() if name in words.split()), ())
         named = " or ".join(f"`{verb}`" for verb in meant if verb in self.table)

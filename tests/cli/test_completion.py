@@ -118,3 +118,8 @@ def test_a_step_that_is_finished_has_a_meaning() -> None:
     context = click.Context(main)
     (item, *_) = completion.keys(context, click.Option(["--for"]), "run.micro")
     assert item.help == "Sequences that one replica works on at once."
+
+
+def test_a_verb_that_is_none_completes_nothing(completed: Completed) -> None:
+    """A key that is pressed after a misspelt verb prints no error into the line."""
+    assert completed("chek", "8") == []
