@@ -19,8 +19,9 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def closest(word: str, known: Sequence[str]) -> list[str]:
-    """The names that begin with `word`, then those written most like it, at most three; none where none is near."""
+    """The names that begin with `word`, short ones first, then those written most like it; at most three, or none."""
     folded = {name.lower(): name for name in known}
-    begun = [name for name in folded if len(word) >= LEAST_BEGINNING and name.startswith(word.lower())]
+    begun = sorted((name for name in folded if name.startswith(word.lower())), key=len)
+    begun = begun if len(word) >= LEAST_BEGINNING else []
     alike = difflib.get_close_matches(word.lower(), list(folded), n=MOST_OFFERED, cutoff=0.55)
     return [folded[name] for name in dict.fromkeys([*begun, *alike])][:MOST_OFFERED]

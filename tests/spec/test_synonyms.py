@@ -61,3 +61,4 @@ def test_words_are_offered_as_they_would_be_written_there(key: str, known: tuple
 def test_names_that_begin_with_what_was_typed_come_first() -> None:
     """`h200` is more like `b200` letter by letter, and means the H200."""
     assert closest("H200", ["b200", "gb200", "h200-sxm"])[0] == "h200-sxm"
+    assert closest("bf16", ["bf16-autocast", "bf16-fp32-gradients", "bf16-mixed"])[0] == "bf16-mixed"
