@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,8 +41,8 @@ class JudgedSpec:
 
     @property
     def file(self) -> str:
-        """The file that the spec stands in."""
-        return self.path or self.spec
+        """The file that the spec stands in, in a checkout."""
+        return checkout_path(self.path or self.spec)
 
     def problems(self) -> Iterator[tuple[str, Problem]]:
         """Every problem with its level, `error` or `warning`; one of what was typed stands in the spec's first line."""
@@ -51,11 +51,17 @@ class JudgedSpec:
                 yield level, self._in_a_file(problem)
 
     def _in_a_file(self, problem: Problem) -> Problem:
-        """The problem where a program finds it: what was typed is in no file."""
-        if not problem.where.file.startswith(FLAG):
-            return problem
-        message = f"{problem.message} ({problem.where.file})"
-        return Problem(Location(self.file), message, problem.help, problem.rule)
+        """The problem where a program finds it: what was typed is in no file, a revision is checked out."""
+        where = problem.where
+        if not where.file.startswith(FLAG):
+            return replace(problem, where=replace(where, file=checkout_path(where.file)))
+        return replace(problem, where=Location(self.file), message=f"{problem.message} ({where.file})")
+
+
+def checkout_path(file: str) -> str:
+    """The path of a file in a checkout, also of one at a revision (`HEAD~1:specs/70b.yaml`)."""
+    _, colon, path = file.partition(":")
+    return path if colon and path and not Path(file).exists() else file
 
 
 def as_record(problem: Problem) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
 
-from ledger.cli.problem_formats import FORMATS, JudgedSpec, as_record, github, junit, sarif
+from ledger.cli.problem_formats import FORMATS, JudgedSpec, annotation, as_record, github, junit, sarif
 from ledger.spec.problems import Location, Problem
 
 BAD = Problem(Location("plans/bad spec.yaml", 9, 2), "100%, wrong: so", "write\nit: so", "layers_are_whole")
@@ -108,10 +109,10 @@ def parsed(text: str) -> ET.Element:
 def test_annotations_are_escaped() -> None:
     """GitHub's workflow commands: percent signs and line ends are encoded, and in properties `:` and `,` as well."""
     named = Problem(Location("a,b:c%\n::error::.yaml", 1, 1), "so\r\n::stop-commands::x")
-    lines = github([JudgedSpec("x", (BAD, named), (ODD,))]).split("\n")
-    assert lines == [
+    evil = "::error file=a%2Cb%3Ac%25%0A%3A%3Aerror%3A%3A.yaml,line=1,col=1::so%0D%0A::stop-commands::x"
+    assert annotation(named, "error") == evil
+    assert github([JudgedSpec("x", (BAD,), (ODD,))]).split("\n") == [
         "::error file=plans/bad spec.yaml,line=9,col=2::100%25, wrong: so%0Awrite%0Ait: so",
-        "::error file=a%2Cb%3Ac%25%0A%3A%3Aerror%3A%3A.yaml,line=1,col=1::so%0D%0A::stop-commands::x",
         "::warning file=plans/odd.yaml,line=3,col=1::odd batch",
         "",
     ]
@@ -141,6 +142,14 @@ def test_results_have_rule_level_and_place() -> None:
     assert places[1]["artifactLocation"] == {"uri": "plans/odd.yaml"}
     assert places[1]["region"] == {"startLine": 1, "startColumn": 1}
     assert results[1]["message"]["text"] == "too small (--set run.micro_batch=0)"
+
+
+def test_a_revision_is_its_file_in_a_checkout() -> None:
+    """Programs show a problem beside the line of a file, whatever revision of it was judged."""
+    old = JudgedSpec("HEAD~1:plans/odd.yaml", (replace(ODD, where=Location("HEAD~1:plans/odd.yaml", 3, 1)),))
+    assert github([old]).startswith("::error file=plans/odd.yaml,line=3,")
+    assert '"uri": "plans/odd.yaml"' in sarif([old])
+    assert 'name="HEAD~1:plans/odd.yaml" file="plans/odd.yaml"' in junit([old])
 
 
 def test_a_suite_has_a_case_for_each_spec() -> None:
