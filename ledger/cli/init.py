@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 START = Path(__file__).with_name("start.yaml")
-BESIDE = ".ledger"  # the folder beside a plan that has its schema
 SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.schema.json"
+BESIDE = ".ledger"  # the folder of the schema of plans outside a checkout
 
 
 @click.command(name="init")
@@ -17,8 +17,8 @@ SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.sch
 def command(path: Path) -> None:
     """Write a plan to start from to PATH (plan.yaml).
 
-    Its first line gives editors completion, also of the library's names, and checks: it names a schema, which is
-    written beside the plan (.ledger/plan.schema.json) and may be kept with it.
+    Its first line gives editors completion and checks, by a schema that knows what the library has today: that of the
+    checkout, or .ledger/plan.schema.json beside the plan.
 
     A file that exists is left as it is.
     """
@@ -32,20 +32,21 @@ def command(path: Path) -> None:
 
 
 def modeline(path: Path) -> str:
-    """The line that leads editors to the plan's schema, which is written beside the plan; none where it cannot be."""
+    """The line that leads editors to the plan's schema, relative to the plan; none where no schema can be written."""
     from ledger.cli.schema import spec_schemas, write_schemas
 
-    schema = schema_of(path)
+    folder = path.resolve().parent
+    schema = schema_file(folder)
     try:
         write_schemas(schema.parent, {"plan": spec_schemas()["plan"]})
     except OSError:
         return ""
-    address = Path(os.path.relpath(schema, path.resolve().parent)).as_posix()
-    return f"# yaml-language-server: $schema={address}\n"
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
 
 
-def schema_of(path: Path) -> Path:
-    """Where editors find the schema of a plan: in a checkout of this program that of all its plans, else beside it."""
-    folder, checkout = path.resolve().parent, SCHEMA.parents[3]
-    own = folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file()
-    return SCHEMA if own else folder / BESIDE / SCHEMA.name
+def schema_file(folder: Path) -> Path:
+    """Where plans of a folder have their schema: in a checkout that of the package, else in a folder beside them."""
+    checkout = SCHEMA.parents[3]
+    if folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file():
+        return SCHEMA
+    return folder / BESIDE / SCHEMA.name

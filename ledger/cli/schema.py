@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,10 +18,39 @@ def spec_schemas() -> dict[str, str]:
     import json
 
     from ledger.course.questions import LECTURE
-    from ledger.spec.kinds import TYPES, published
+    from ledger.spec.kinds import LIBRARY_PARTS, TYPES, published
+    from ledger.spec.library import default_library
 
     types = {**TYPES, "lecture": LECTURE}
-    return {kind: f"{json.dumps(published(types[kind]), indent=1, ensure_ascii=False)}\n" for kind in sorted(types)}
+    names = {kind: default_library().names(kind) for kind in LIBRARY_PARTS}
+    schemas = {kind: offering(published(types[kind]), names, kind) for kind in sorted(types)}
+    return {kind: f"{json.dumps(schema, indent=1, ensure_ascii=False)}\n" for kind, schema in schemas.items()}
+
+
+def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") -> Any:
+    """A schema that lists the names that the library has of a part, for editors to offer; others stay allowed.
+
+    `kind` is that of the part that the schema is about, which its key says.
+    """
+    if isinstance(schema, list):
+        return [offering(one, names, kind) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string" and "pattern" not in schema and names.get(kind):
+        said = {key: schema[key] for key in ("description",) if key in schema}  # of the key, where editors look for it
+        return {"anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in said}], **said}
+    inner = {key: offering(value, names, kind if key == "anyOf" else "") for key, value in schema.items()}
+    for group in ("properties", "$defs"):
+        for key, value in schema.get(group, {}).items():
+            # A part's own title goes by its kind; what it is based on is another of that kind.
+            about = kind if key == "base" else key if group == "$defs" or _names_a_part(value) else ""
+            inner[group][key] = offering(value, names, about)
+    return inner
+
+
+def _names_a_part(schema: Any) -> bool:
+    """Whether a property takes a part by name or written out."""
+    return isinstance(schema, dict) and any("$ref" in one for one in schema.get("anyOf", ()))
 
 
 def verb_schemas() -> dict[str, str]:

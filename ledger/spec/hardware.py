@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
-from ledger.spec.library_names import LibraryName
 from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
@@ -32,7 +31,7 @@ PEAK_RATES = members(
 )
 SOURCED_COUNT = Sourced(Integer(1, 1_000_000))
 SPELLINGS_OF_NAME = ListOf(String())
-DEVICE = LibraryName(1, 200, kind="accelerator")  # by its name, an alias, or what a file of one's own is called
+DEVICE = String(1, 200)  # an accelerator by its name, an alias, or what a file of one's own is called
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ledger.spec.faults import Faults, Written
-from ledger.spec.library_names import LibraryName
 from ledger.spec.structures import (
     EACH,
     NEEDED,
@@ -159,10 +158,9 @@ class PartByName(PartOf):
         return next((Fields((replace(row, needed=NEEDED),)) for row in field_rows(self.cls) if row.key == "name"), None)
 
     def schema(self) -> Schema:
-        """A name, a mapping with the name alone, or the part."""
+        """A name, a mapping with the name alone, or the part; editors would show what any of these is, not the key."""
         alone = [self.name_alone.schema()] if self.name_alone else []
-        named = LibraryName(NAME.least, kind=header_of(self.cls).kind)
-        return {"anyOf": [*named.alternatives(), *alone, super().schema()]}
+        return {"anyOf": [NAME.schema(), *alone, super().schema()]}
 
 
 @lru_cache(maxsize=64)
@@ -265,7 +263,7 @@ def _header(cls: type) -> tuple[Row, ...]:
     needed = OPTIONAL if about.inline else NEEDED
     title = Row(about.kind, TITLED, TITLE, "title" if "title" in names else "", needed)
     source = replace(SOURCED, attribute="source" if "source" in names else "", needed=needed)
-    return (SPEC, replace(BASE, type=LibraryName(kind=about.kind)), title, source)
+    return (SPEC, BASE, title, source)
 
 
 def _grouped(listed: Sequence[Row], about: PartHeader, above: str) -> Iterator[Row]:
