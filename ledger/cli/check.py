@@ -12,7 +12,8 @@ import click
 from ledger.cli import completion
 from ledger.cli.options import set_option
 from ledger.cli.problem_formats import FORMATS as WRITERS
-from ledger.cli.problem_formats import JudgedSpec, as_record
+from ledger.cli.problem_formats import JudgedSpec
+from ledger.cli.problems import as_record
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome

@@ -1,4 +1,4 @@
-"""Problems of several specs for other programs: JSON, annotations of GitHub, SARIF 2.1.0, JUnit XML."""
+"""Problems of several specs for other programs: annotations of GitHub, SARIF 2.1.0, JUnit XML."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ledger import __version__
+from ledger.report.annotations import annotation
 from ledger.spec.problems import FLAG, Location, Problem
 
-GITHUB_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-GITHUB_PROPERTY_ESCAPES = GITHUB_ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 # OASIS Standard "Static Analysis Results Interchange Format (SARIF) Version 2.1.0", 27 March 2020
 SARIF_VERSION = "2.1.0"
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
@@ -64,29 +63,9 @@ def checkout_path(file: str) -> str:
     return path if colon and path and not Path(file).exists() else file
 
 
-def as_record(problem: Problem) -> dict[str, Any]:
-    """The problem as a JSON object."""
-    where = problem.where
-    return {
-        "file": where.file,
-        "line": where.line,
-        "column": where.column,
-        "message": problem.message,
-        "help": problem.help,
-        "rule": problem.rule,
-    }
-
-
 def github(judged: Sequence[JudgedSpec], verb: str = "") -> str:  # noqa: ARG001 - every format is asked alike
     """GitHub's workflow commands, a line each, which its runner shows beside the lines of a pull request."""
     return "".join(f"{annotation(problem, level)}\n" for one in judged for level, problem in one.problems())
-
-
-def annotation(problem: Problem, level: str) -> str:
-    """One workflow command; what it says can neither end it nor begin another one."""
-    where = problem.where
-    file = where.file.translate(GITHUB_PROPERTY_ESCAPES)
-    return f"::{level} file={file},line={where.line},col={where.column}::{text_of(problem).translate(GITHUB_ESCAPES)}"
 
 
 def text_of(problem: Problem) -> str:

@@ -1,8 +1,9 @@
-"""How problems reach the user: as text with the source line."""
+"""How problems reach the user: as text with the source line, or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import click
 
@@ -15,6 +16,19 @@ def tell(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) 
 
     if text := render_problems(problems, sources):
         click.echo(text, err=True)
+
+
+def as_record(problem: Problem) -> dict[str, Any]:
+    """The problem for machines."""
+    where = problem.where
+    return {
+        "file": where.file,
+        "line": where.line,
+        "column": where.column,
+        "message": problem.message,
+        "help": problem.help,
+        "rule": problem.rule,
+    }
 
 
 def no_such_name(problem: Problem) -> click.UsageError:

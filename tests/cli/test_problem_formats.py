@@ -9,7 +9,9 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from ledger.cli.problem_formats import FORMATS, JudgedSpec, annotation, as_record, github, junit, sarif
+from ledger.cli.problem_formats import FORMATS, JudgedSpec, github, junit, sarif
+from ledger.cli.problems import as_record
+from ledger.report.annotations import annotation
 from ledger.spec.problems import Location, Problem
 
 BAD = Problem(Location("plans/bad spec.yaml", 9, 2), "100%, wrong: so", "write\nit: so", "layers_are_whole")
