@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
-from ledger.spec.library import WRITTEN_OUT, Library, read_once
+from ledger.spec.library import Library, read_once
+from ledger.spec.plan import PRICE_EXAMPLE
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
@@ -15,7 +16,7 @@ from ledger.spec.sources import Source
 FIGURE, DEVICE = "per_device_hour", "accelerator"
 LIST_PRICES = "`ledger list price` names those on file"
 CLUSTER_RULE = "cluster_is_of_the_device"
-STATE_ONE = f"`assumptions: {{price: {WRITTEN_OUT[PRICE[1]]}}}`"
+STATE_ONE = f"`assumptions: {{price: {PRICE_EXAMPLE}}}`"
 
 
 def for_its_device(whole: Expanded, file: Node, source: Source, library: Library) -> Expanded:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
+from ledger.spec.near import LISTED
+from ledger.spec.plan import PRICE_EXAMPLE
 from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
@@ -98,8 +100,19 @@ def _with_named_price(whole: Expanded, source: Source, library: Library) -> Expa
     try:
         price = resolve(assumptions.fields[key], key, source, library)
     except SpecError as error:
-        return whole.failing(kind, error)
+        return whole.failing(kind, _with_example(error))
     return whole.stating(PRICE, price)
+
+
+def _with_example(error: SpecError) -> SpecError:
+    """The same, with how a price is written out where what is written is like no name of one: most have no name."""
+    problems = (
+        replace(problem, help=f"write it out: `{PRICE_EXAMPLE}`; {problem.help}")
+        if problem.help.startswith(LISTED)
+        else problem
+        for problem in error.problems
+    )
+    return SpecError(problems, error.sources)
 
 
 def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> ResolvedPart:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ledger.spec.near import closest, nearest
+from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, from_file, from_revision
@@ -27,8 +27,6 @@ FOLDERS: Mapping[str, str] = {
     "lecture": "lecture",
     "suite": "verify",
 }
-# Kinds that are seldom meant by name, as they are written out.
-WRITTEN_OUT: Mapping[str, str] = {"price": "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"}
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,6 @@ class Library:
         if name.endswith((".yaml", ".yml")):
             return _relative(name, where, beside)
         help_text = nearest(name, list(self.names(kind)))
-        if kind in WRITTEN_OUT and not closest(name, self.names(kind)):
-            help_text = f"write it out: `{WRITTEN_OUT[kind]}`; {help_text}"
         raise SpecError([Problem(where, f"no {kind} is named `{name}`", help_text)])
 
     def _at_revision(self, path: Path, revision: str) -> Source:

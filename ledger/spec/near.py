@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+LISTED = "known: "  # begins a help line that offers no near miss
 MOST_NAMES = 40  # names that a help line lists
 MOST_OFFERED = 3  # near misses
 LEAST_BEGINNING = 3  # letters of a word that tell what it begins
@@ -15,7 +16,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     if near := closest(word, known):
         return "did you mean " + " or ".join(f"`{name}`" for name in near) + "?"
     more = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
-    return f"known: {', '.join(known[:MOST_NAMES])}{more}" if known else ""
+    return f"{LISTED}{', '.join(known[:MOST_NAMES])}{more}" if known else ""
 
 
 def closest(word: str, known: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
-from ledger.spec.library import WRITTEN_OUT, Library
+from ledger.spec.library import Library
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
@@ -59,6 +59,7 @@ __all__ = [
     "Train",
 ]
 BATCH = Size(most=1_000_000_000)
+PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
 DATE = String(pattern="^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
 
 
@@ -97,7 +98,7 @@ class Price:
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A price: an hour of a device",
-        meaning=f"What one device costs, and who offers it: `{WRITTEN_OUT['price']}`. "
+        meaning=f"What one device costs, and who offers it: `{PRICE_EXAMPLE}`. "
         "A plan that states none takes the library's of its accelerator.",
         kind="price",
         beside={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
