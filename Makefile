@@ -135,8 +135,8 @@ $(testable): pyproject.toml requirements/test.txt requirements/judges.txt $(runn
 	@$(python) -m pip install --quiet --no-deps --requirement requirements/judges.txt
 	@touch $@
 
-# For editors, which find them by the first line of a spec.
-$(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py) | $(runnable)
+# For editors, which find them by the first line of a spec; they list the names that there are.
+$(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py specs/*/*.yaml) | $(runnable)
 	@$(bin)/ledger schema --out $(@D)
 	@touch $@
 

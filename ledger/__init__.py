@@ -132,11 +132,15 @@ def reproduce(file: str | Path) -> dict[str, Any]:
     return published_reproduction(made_again(Path(file)), str(file))
 
 
-def check(spec: str | Path, overrides: Texts = ()) -> tuple[Problem, ...]:
-    """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised."""
+def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> tuple[Problem, ...]:
+    """Everything in which the plan fails, or why it is none: problems of the spec are returned here, not raised.
+
+    With `strict` also what it is warned of.
+    """
     from ledger.course.checked import checked_spec
 
     outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
+    outcome = outcome.strict if strict else outcome
     return (*outcome.problems, *outcome.failures)
 
 

@@ -170,9 +170,10 @@ def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
 
 
 # Roles whose range makes a policy risky, with the dtypes that do.
+NARROW = ("fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")
 RISKY: Mapping[str, tuple[str, ...]] = {
-    "gradients": ("fp16", "fp8_e4m3", "fp8_e5m2"),
-    "states": ("fp16", "fp8_e4m3", "fp8_e5m2"),
+    "gradients": NARROW,
+    "states": NARROW,
     "weights": ("fp16",),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,43 +10,69 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import set_option
+from ledger.cli.problem_formats import FORMATS as WRITERS
+from ledger.cli.problem_formats import JudgedSpec
+from ledger.cli.problems import as_record
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
 from ledger.report.checked import CheckOutcome
+from ledger.spec.problems import FLAG, Problem
 
 if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
 
 FAILED = 1
+SEARCHED = ("text", "json")  # formats that have what else would fit
+FORMATS = (*SEARCHED, *WRITERS)
 
 
 @click.command(name="check")
-@click.argument("specs", nargs=-1, required=True, metavar="SPEC...", type=click.Path(allow_dash=True))
+@click.argument(
+    "specs",
+    nargs=-1,
+    required=True,
+    metavar="SPEC...",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.specs,
+)
 @set_option
-@click.option("--format", "form", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
-@click.option("--json", "form", flag_value="json", type=click.Choice(["text", "json", "github"]), help="Print JSON.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
+@click.option("--strict", is_flag=True, help="Warnings fail a plan.")
 @search_option
 @click.option("--only-plans", is_flag=True, help="Pass over files that are no plans, as hooks name them.")
 @click.pass_context
 def command(
-    ctx: click.Context, specs: tuple[str, ...], overrides: tuple[str, ...], form: str, *, search: bool, only_plans: bool
+    ctx: click.Context,
+    specs: tuple[str, ...],
+    overrides: tuple[str, ...],
+    form: str,
+    *,
+    strict: bool,
+    search: bool,
+    only_plans: bool,
 ) -> None:
-    """Check plans: rules, expectations, fit.
+    """Check plans: rules, expectations, fit, and all that the report's checklist warns of.
 
-    Of a plan that does not leave its headroom free, the smallest edit that fits, the cheapest and the fastest layout
-    are printed, of a search that takes seconds; of all layouts where `ledger report` has searched them.
+    Each problem has its place in the file. Of a plan that does not leave its headroom free, the smallest edit that
+    fits, the cheapest and the fastest layout are printed, of a search that takes seconds; of all layouts where `ledger
+    report` has searched them.
 
-    Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation. 0: all pass.
+    Exit code 2: a spec is no valid plan. 1: a plan does not fit or misses an expectation, or has a warning under
+    --strict. 0: all pass.
     """
     import ledger
     from ledger.course.checked import checked_spec
 
     specs = tuple(filter(is_plan_file, specs)) if only_plans else specs
-    finder = partial(searched, whole=False) if search and form != "github" else None
+    finder = partial(searched, whole=False) if search and form in SEARCHED else None
     outcomes = [checked_spec(spec, partial(ledger.compile, spec, overrides), finder) for spec in specs]
-    {"text": print_text, "json": print_records, "github": print_annotations}[form](outcomes)
-    ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0))
+    outcomes = [outcome.strict for outcome in outcomes] if strict else outcomes
+    printers: dict[str, Callable[[list[CheckOutcome]], None]] = {"text": print_text, "json": print_records}
+    printers.get(form, partial(print_format, form))(outcomes)
+    ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0)
 
 
 def is_plan_file(spec: str) -> bool:
@@ -61,18 +88,30 @@ def exit_code(outcome: CheckOutcome) -> int:
 
 
 def print_text(outcomes: list[CheckOutcome]) -> None:
-    """A line for each spec on stdout, what is wrong on stderr."""
-    from ledger.cli.problems import tell
-    from ledger.numbers import THIN
+    """A line for each spec, and below it what is wrong."""
+    from ledger.cli.colours import BAD, CAREFUL, GOOD, coloured
 
     for outcome in outcomes:
-        tell((*outcome.problems, *outcome.failures), outcome.sources)
-        tell(replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings)
-        click.echo(f"{outcome.spec}: {outcome.status}{': ' if outcome.headline else ''}{outcome.headline}")
-        if outcome.shortfall:
-            click.echo(f"  {outcome.shortfall.replace(THIN, ' ')}")
+        colour = BAD if exit_code(outcome) else CAREFUL if outcome.warnings else GOOD
+        count = len(outcome.warnings)
+        heeded = f" with {count} warning{'s' if count > 1 else ''}" if count and not exit_code(outcome) else ""
+        status = coloured(f"{outcome.status}{heeded}", colour)
+        click.echo(f"{outcome.spec}: {status}{': ' if outcome.headline else ''}{outcome.headline}")
+        print_problems((*outcome.problems, *outcome.failures), outcome, BAD)
+        heeds = [replace(problem, message=f"warning: {problem.message}") for problem in outcome.warnings]
+        print_problems(heeds, outcome, CAREFUL)
         if outcome.recommendations:
             print_recommendations(outcome.recommendations)
+
+
+def print_problems(problems: Sequence[Problem], outcome: CheckOutcome, colour: str) -> None:
+    """Each problem of a spec in its line of the source, what is wrong in a colour."""
+    from ledger.cli.colours import coloured
+    from ledger.spec.render import problem_paragraphs
+
+    for paragraph in problem_paragraphs(problems, outcome.sources):
+        first, end, rest = paragraph.partition("\n")
+        click.echo(f"{coloured(first, colour)}{end}{rest}")
 
 
 def print_recommendations(found: Recommendations) -> None:
@@ -106,8 +145,6 @@ def print_records(outcomes: list[CheckOutcome]) -> None:
 
 def record(outcome: CheckOutcome) -> dict[str, Any]:
     """An outcome for machines."""
-    from ledger.cli.problems import as_record
-
     return {
         "spec": outcome.spec,
         "status": outcome.status,
@@ -132,12 +169,20 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
     }
 
 
-def print_annotations(outcomes: list[CheckOutcome]) -> None:
-    """GitHub workflow commands on stdout, which its runner reads."""
-    from ledger.report.annotations import annotation
+def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
+    """What is wrong with each spec, as other programs read it."""
+    click.echo(WRITERS[form]([judged(outcome) for outcome in outcomes], "check"), nl=False)
 
-    for outcome in outcomes:
-        for problem in (*outcome.problems, *outcome.failures):
-            click.echo(annotation(problem, "error"))
-        for problem in outcome.warnings:
-            click.echo(annotation(problem, "warning"))
+
+def judged(outcome: CheckOutcome) -> JudgedSpec:
+    """A checked spec as other programs list it."""
+    from ledger.cli.problem_formats import JudgedSpec
+
+    return JudgedSpec(
+        outcome.spec,
+        errors=(*outcome.problems, *outcome.failures),
+        warnings=outcome.warnings,
+        headline=outcome.headline,
+        invalid=bool(outcome.problems),
+        path=next((file for file in outcome.sources if not file.startswith(FLAG)), ""),
+    )

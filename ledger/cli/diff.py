@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import set_option
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ Texts = tuple[str, ...]
 
 @click.command(name="diff")
 @click.argument(
-    "specs", nargs=-1, required=True, metavar="OLD NEW | OLD..NEW [PATH]...", type=click.Path(allow_dash=True)
+    "specs",
+    nargs=-1,
+    required=True,
+    metavar="OLD NEW | OLD..NEW [PATH]...",
+    type=click.Path(allow_dash=True),
+    shell_complete=completion.specs,
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
 @click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
@@ -50,12 +56,15 @@ def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides
     import ledger
 
     first, second = ledger.compile(specs[0]), ledger.compile(specs[1], overrides)
+    from ledger.cli.tables import terminal_width
     from ledger.report.diff import diff
     from ledger.report.diff_views import FORMATS as PRINTED
+    from ledger.report.diff_views import as_text
     from ledger.report.gates import compiled_outcome, read_gates
 
     conditions = read_gates(gates, {**first.totals, **second.totals})
-    click.echo(PRINTED[form](diff(first, second)), nl=False)
+    found = diff(first, second)
+    click.echo(as_text(found, terminal_width()) if form == "text" else PRINTED[form](found), nl=False)
     old, new = compiled_outcome(first), compiled_outcome(second)
     tripped = [gate.text for gate in conditions if gate.trips(old, new)]
     for gate in tripped:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
 from ledger.cli.problems import no_such_name
@@ -14,7 +15,7 @@ from ledger.spec.problems import SpecError
 
 @click.command(name="explain")
 @spec_argument
-@click.argument("account")
+@click.argument("account", shell_complete=completion.accounts)
 @set_option
 @json_option
 @rarely()

@@ -9,6 +9,7 @@ import click
 
 START = Path(__file__).with_name("start.yaml")
 SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.schema.json"
+BESIDE = ".ledger"  # the folder of the schema of plans outside a checkout
 
 
 @click.command(name="init")
@@ -16,7 +17,8 @@ SCHEMA = Path(__file__).resolve().parent.parent / "spec" / "schemas" / "plan.sch
 def command(path: Path) -> None:
     """Write a plan to start from to PATH (plan.yaml).
 
-    Its first line gives editors completion and checks.
+    Its first line gives editors completion and checks, by a schema that knows what the library has today: that of the
+    checkout, or .ledger/plan.schema.json beside the plan.
 
     A file that exists is left as it is.
     """
@@ -30,20 +32,21 @@ def command(path: Path) -> None:
 
 
 def modeline(path: Path) -> str:
-    """The line that leads editors to the plan's schema; none where the package's folder takes no file."""
+    """The line that leads editors to the plan's schema, relative to the plan; none where no schema can be written."""
     from ledger.cli.schema import spec_schemas, write_schemas
 
+    folder = path.resolve().parent
+    schema = schema_file(folder)
     try:
-        write_schemas(SCHEMA.parent, {"plan": spec_schemas()["plan"]})
+        write_schemas(schema.parent, {"plan": spec_schemas()["plan"]})
     except OSError:
         return ""
-    return f"# yaml-language-server: $schema={schema_address(path)}\n"
+    return f"# yaml-language-server: $schema={Path(os.path.relpath(schema, folder)).as_posix()}\n"
 
 
-def schema_address(path: Path) -> str:
-    """The plan's schema as an editor finds it from `path`: relative inside a checkout, else by its full address."""
+def schema_file(folder: Path) -> Path:
+    """Where plans of a folder have their schema: in a checkout that of the package, else in a folder beside them."""
     checkout = SCHEMA.parents[3]
-    folder = path.resolve().parent
     if folder.is_relative_to(checkout) and (checkout / "pyproject.toml").is_file():
-        return Path(os.path.relpath(SCHEMA, folder)).as_posix()
-    return SCHEMA.as_uri()
+        return SCHEMA
+    return folder / BESIDE / SCHEMA.name

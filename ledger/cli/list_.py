@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ OF_A_STACK = ("framework", "version", "date")
 
 
 @click.command(name="list")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=completion.kinds)
 @json_option
 def command(kind: str | None, *, as_json: bool) -> None:
     """List the specs that a plan can name.

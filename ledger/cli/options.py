@@ -7,12 +7,14 @@ from typing import Any, TypeVar
 
 import click
 
+from ledger.cli import completion
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def spec_argument(function: Function) -> Function:
     """SPEC: a path, REV:path or -."""
-    return click.argument("spec", type=click.Path(allow_dash=True))(function)
+    return click.argument("spec", type=click.Path(allow_dash=True), shell_complete=completion.specs)(function)
 
 
 def set_option(function: Function) -> Function:
@@ -22,6 +24,7 @@ def set_option(function: Function) -> Function:
         "overrides",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=completion.settings,
         help="Override a value of the spec, as in run.micro_batch=2; null unsets it.",
     )(function)
 

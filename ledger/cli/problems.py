@@ -27,6 +27,7 @@ def as_record(problem: Problem) -> dict[str, Any]:
         "column": where.column,
         "message": problem.message,
         "help": problem.help,
+        "rule": problem.rule,
     }
 
 

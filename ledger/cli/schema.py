@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 PRINTED = Path(__file__).resolve().parent / "schemas"  # of what verbs print with --json
 SUFFIX = ".schema.json"
@@ -15,10 +18,39 @@ def spec_schemas() -> dict[str, str]:
     import json
 
     from ledger.course.questions import LECTURE
-    from ledger.spec.kinds import TYPES, published
+    from ledger.spec.kinds import LIBRARY_PARTS, TYPES, published
+    from ledger.spec.library import default_library
 
     types = {**TYPES, "lecture": LECTURE}
-    return {kind: f"{json.dumps(published(types[kind]), indent=1, ensure_ascii=False)}\n" for kind in sorted(types)}
+    names = {kind: default_library().names(kind) for kind in LIBRARY_PARTS}
+    schemas = {kind: offering(published(types[kind]), names, kind) for kind in sorted(types)}
+    return {kind: f"{json.dumps(schema, indent=1, ensure_ascii=False)}\n" for kind, schema in schemas.items()}
+
+
+def offering(schema: Any, names: Mapping[str, Sequence[str]], kind: str = "") -> Any:
+    """A schema that lists the names that the library has of a part, for editors to offer; others stay allowed.
+
+    `kind` is that of the part that the schema is about, which its key says.
+    """
+    if isinstance(schema, list):
+        return [offering(one, names, kind) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string" and "pattern" not in schema and names.get(kind):
+        said = {key: schema[key] for key in ("description",) if key in schema}  # of the key, where editors look for it
+        return {"anyOf": [{"enum": list(names[kind])}, {key: schema[key] for key in schema if key not in said}], **said}
+    inner = {key: offering(value, names, kind if key == "anyOf" else "") for key, value in schema.items()}
+    for group in ("properties", "$defs"):
+        for key, value in schema.get(group, {}).items():
+            # A part's own title goes by its kind; what it is based on is another of that kind.
+            about = kind if key == "base" else key if group == "$defs" or _names_a_part(value) else ""
+            inner[group][key] = offering(value, names, about)
+    return inner
+
+
+def _names_a_part(schema: Any) -> bool:
+    """Whether a property takes a part by name or written out."""
+    return isinstance(schema, dict) and any("$ref" in one for one in schema.get("anyOf", ()))
 
 
 def verb_schemas() -> dict[str, str]:
@@ -29,32 +61,37 @@ def verb_schemas() -> dict[str, str]:
 
 def write_schemas(folder: Path, kinds: dict[str, str]) -> None:
     """Schemas as files, for editors; one that is as it should be is left alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    from ledger.report.files import replace_file
+
     for kind, text in kinds.items():
-        path = folder / f"{kind}{SUFFIX}"
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        replace_file(folder / f"{kind}{SUFFIX}", text.encode())
+
+
+def _kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """What there is a schema of, as shells complete it."""
+    return [CompletionItem(kind) for kind in (*spec_schemas(), *verb_schemas()) if kind.startswith(incomplete)]
 
 
 @click.command(name="schema")
-@click.argument("kind", required=False)
+@click.argument("kind", required=False, shell_complete=_kinds)
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="A folder: every spec's schema, a file each."
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder: KIND's schema, or every spec's, a file each.",
 )
 def command(kind: str | None, out: Path | None) -> None:
     """Print the JSON Schema of KIND.
 
     KIND is what a spec holds (plan, accelerator, ...) or a verb with --json (show, score, ...). Without it, all
-    are listed.
+    are listed. Each is complete in itself, and lists the library's names as they are now.
     """
-    if out is not None:
-        write_schemas(out, spec_schemas())
-        return
     known = spec_schemas() | verb_schemas()
-    if kind is None:
+    if kind is not None and kind not in known:
+        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
+    if out is not None:
+        write_schemas(out, {kind: known[kind]} if kind else spec_schemas())
+    elif kind is not None:
+        click.echo(known[kind], nl=False)
+    else:
         for name in known:
             click.echo(name)
-        return
-    if kind not in known:
-        raise click.UsageError(f"no schema {kind!r}; there are {', '.join(known)}")
-    click.echo(known[kind], nl=False)

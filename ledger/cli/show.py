@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
 from ledger.cli.problems import no_such_name
@@ -18,7 +19,7 @@ COLUMNS = ("account", "role", "when", "resource", "times", "amount", "formula")
 
 @click.command(name="show")
 @spec_argument
-@click.argument("account", required=False)
+@click.argument("account", required=False, shell_complete=completion.accounts)
 @set_option
 @json_option
 @rarely()

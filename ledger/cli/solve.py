@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import json_option, set_option, spec_argument
 from ledger.cli.progress import progress_bar
 
@@ -22,6 +23,7 @@ KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py
     required=True,
     multiple=True,
     metavar="KEY",
+    shell_complete=completion.keys,
     help="What to look for, as in run.micro_batch or parallelism.tensor; several: all combinations.",
 )
 @click.option(
@@ -31,8 +33,20 @@ KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py
     metavar="CONDITION",
     help="What must hold, as in 'memory.peak <= 80 GB' or fits (which is the default).",
 )
-@click.option("--maximize", default="", metavar="TOTAL", help="Of all solutions, the one with most of a total.")
-@click.option("--minimize", default="", metavar="TOTAL", help="Of all solutions, the one with least of a total.")
+@click.option(
+    "--maximize",
+    default="",
+    metavar="TOTAL",
+    shell_complete=completion.totals,
+    help="Of all solutions, the one with most of a total.",
+)
+@click.option(
+    "--minimize",
+    default="",
+    metavar="TOTAL",
+    shell_complete=completion.totals,
+    help="Of all solutions, the one with least of a total.",
+)
 @click.option(
     "--keep",
     default="",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli import completion
 from ledger.cli.options import json_option, set_option, spec_argument
 from ledger.cli.progress import progress_bar
 from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
@@ -28,15 +29,23 @@ PAGES = (".html", ".htm")
     "--over",
     multiple=True,
     metavar="KEY=V,V",
+    shell_complete=completion.settings,
     help="Try these values of a key of the layout, or of any other key that --set takes; null leaves it out.",
 )
 @click.option(
     "--minimize",
     default="",
     metavar="TOTAL",
+    shell_complete=completion.totals,
     help="What is best has least of this total: time.step (most tokens_per_second where its tokens vary).",
 )
-@click.option("--maximize", default="", metavar="TOTAL", help="What is best has most of this total.")
+@click.option(
+    "--maximize",
+    default="",
+    metavar="TOTAL",
+    shell_complete=completion.totals,
+    help="What is best has most of this total.",
+)
 @click.option(
     "--subject-to", "conditions", multiple=True, metavar="CONDITION", help="What must hold, as in 'mfu >= 40 %'."
 )

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ledger.cli.colours import shows_colours
 from ledger.numbers import said
 
 if TYPE_CHECKING:
     from ledger.books.results import Number
 
 Rows = Sequence[Sequence[str]]
-GAP = 2  # between columns
-PARTED = re.compile(r"([._])(?=\w)")  # where the head of a column may be broken
 
 
 def amount(value: Number, unit: str) -> str:
@@ -31,34 +30,20 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Rows, right: Sequence[str] = ()) -> None:
-    """Prints rows under their columns; the columns named in `right` are aligned to the right."""
-    if sys.stdout.isatty():
-        print_rich(columns, rows, right)
-        return
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    for row in (columns, *rows):
-        cells = zip(columns, row, widths, strict=True)
-        line = "  ".join(cell.rjust(width) if name in right else cell.ljust(width) for name, cell, width in cells)
-        click.echo(line.rstrip())
+    """Prints rows under their columns; the columns named in `right` are aligned to the right.
 
-
-def print_rich(columns: Sequence[str], rows: Rows, right: Sequence[str]) -> None:
-    """The table for a terminal: in its width, in colour unless NO_COLOR is set.
-
-    Where it is too wide, heads break between their words.
+    On a terminal they fit its width, and the head is bold where there are colours.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from ledger.report.fitted_columns import aligned
 
-    console = Console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    natural = sum(max(map(len, cells)) for cells in zip(columns, *rows, strict=True)) + GAP * (len(columns) - 1)
-    for name in columns:
-        head = name if natural <= console.width else PARTED.sub(r"\1\n", name).replace(" ", "\n")
-        least = max(map(len, head.split()), default=0)
-        justify = "right" if name in right else "left"
-        table.add_column(Text(head), justify=justify, overflow="fold", min_width=least)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    ends = {column for column, name in enumerate(columns) if name in right}
+    head, *lines = aligned((columns, *rows), ends, terminal_width())
+    for line in head:
+        click.echo(click.style(line, bold=True) if shows_colours() else line)
+    for line in (each for row in lines for each in row):
+        click.echo(line)
+
+
+def terminal_width() -> int:
+    """The columns of the terminal that standard output is; 0 where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

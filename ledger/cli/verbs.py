@@ -11,11 +11,30 @@ from typing import Any
 
 import click
 
+from ledger.spec.near import nearest
 from ledger.spec.problems import SpecError
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+# Verbs -> what people type for them.
+TYPED: Mapping[tuple[str, ...], str] = {
+    ("show", "report"): "plan run estimate compile summary",
+    ("show", "score"): "predict simulate",
+    ("check",): "validate lint test doctor",
+    ("diff",): "compare",
+    ("sweep", "solve"): "search optimize optimise tune autotune recommend",
+    ("solve",): "invert maximize minimize",
+    ("explain",): "why trace",
+    ("bench",): "benchmark measure profile",
+    ("calibrate", "check"): "fit fits",
+    ("score",): "evaluate error errors",
+    ("verify",): "judge prove",
+    ("init",): "new create start",
+    ("import",): "convert load from",
+    ("list",): "ls library models accelerators",
+    ("report",): "html pdf print render",
+}
 
 
 class Verbs(click.Group):
@@ -35,6 +54,18 @@ class Verbs(click.Group):
             return None
         command: click.Command = import_module(self.table[cmd_name]).command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first; of what is none, the verbs that may have been meant."""
+        name = args[0]
+        if name in self.table or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        meant = next((verbs for verbs, words in TYPED.items() if name in words.split()), ())
+        named = " or ".join(f"`{verb}`" for verb in meant if verb in self.table)
+        help_text = f"did you mean {named}?" if named else nearest(name, list(self.table))
+        raise click.UsageError(f"there is no verb `{name}`; {help_text}", ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the command line; a stream that was closed (`>&-`) takes everything and gives nothing."""

@@ -15,6 +15,7 @@ from ledger.report.causes import Attribution
 from ledger.report.contract import json_number, json_number_or_none
 from ledger.report.diff import Diff, FormulaChange, TotalChange, total_group
 from ledger.report.escape import plain
+from ledger.report.fitted_columns import aligned
 from ledger.report.html import environment
 from ledger.report.views.parts import Cell, Column, Table
 from ledger.units import unit_of
@@ -52,10 +53,10 @@ INPUT = (Column("input", "code"), Column("old"), Column("new"), Column("old plac
 FORMULA = (Column("account", "code"), Column("resource", "code"), Column("when"), Column("old"), Column("new"))
 
 
-def as_text(diff: Diff) -> str:
-    """Plain columns for a terminal or a log."""
+def as_text(diff: Diff, width: int = 0) -> str:
+    """Plain columns for a log, or for a terminal of a `width`."""
     blocks = ["\n".join((title(diff), *verdict_lines(diff)))]
-    blocks += ["\n".join((table.caption, *aligned_lines(table))) for table in tables(diff)]
+    blocks += ["\n".join((table.caption, *aligned_lines(table, width))) for table in tables(diff)]
     blocks += [f"{note}." for note in diff.notes]
     return "\n\n".join(blocks).replace(numbers.THIN, " ") + "\n"
 
@@ -190,14 +191,12 @@ def input_rows(inputs: Iterable[Change], indent: str = "") -> Iterator[tuple[Cel
         yield from input_rows(change.parts, indent + "\u00a0\u00a0")
 
 
-def aligned_lines(table: Table) -> Iterator[str]:
+def aligned_lines(table: Table, width: int = 0) -> Iterator[str]:
     """The rows of a table under their columns, numbers to the right."""
     rows = [[column.title for column in table.columns], *([cell.text for cell in row] for row in table.rows)]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(row, widths, table.columns, strict=True)
-        line = [cell.rjust(width) if column.kind == "number" else cell.ljust(width) for cell, width, column in cells]
-        yield "  ".join(line).replace("\u00a0", " ").rstrip()
+    numeric = {place for place, column in enumerate(table.columns) if column.kind == "number"}
+    for line in (line for lines in aligned(rows, numeric, width) for line in lines):
+        yield line.replace("\u00a0", " ")
 
 
 # --- for programs -------------------------------------------------------------------------------

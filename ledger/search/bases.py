@@ -13,9 +13,9 @@ from ledger.search.batches import text_of
 from ledger.search.space import DATA, LAYOUT, VALUES, Layout, Space, laid_out, space_of
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
-from ledger.spec.overrides import FLAG as SET
 from ledger.spec.overrides import assignments, read_overrides
 from ledger.spec.plan import Plan
+from ledger.spec.problems import FLAG as SET
 from ledger.spec.problems import Location, Problem, SpecError
 
 # A layout in which no key has an effect, but for sharding: what a value by itself is held against.

@@ -6,10 +6,7 @@ write, and held to what the pass found.
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +22,7 @@ from ledger.search.pricing import Piece, pieces
 from ledger.search.question import CAPACITY, MEMORY, TIME, Question
 from ledger.search.space import LAYOUT, VALUES, Space, space_of
 from ledger.search.tasks import Job, Task
+from ledger.search.time_limit import OutOfTimeError, time_limit
 from ledger.search.workers import Run, in_this_process
 from ledger.spec.load import revised
 from ledger.spec.overrides import assignments
@@ -155,29 +153,6 @@ def _unlike(piece: Piece, plan: Plan) -> int:
     mesh = plan.parallelism
     cut: int = sum(used != (getattr(mesh, axis) > 1) for axis, used in piece.cut.items())
     return cut + (piece.zero != mesh.zero) + (bool(piece.offload) != bool(mesh.offload))
-
-
-class OutOfTimeError(Exception):
-    """The seconds of a search are over."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises OutOfTimeError after so many seconds, where the system has a timer and this is the main thread."""
-    if not seconds or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def over(*_: object) -> None:
-        raise OutOfTimeError
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 # --- what is recommended ------------------------------------------------------------------------

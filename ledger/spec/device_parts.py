@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from ledger.spec.expand import PRICE, Expanded, ResolvedPart, merge, resolve
 from ledger.spec.library import Library, read_once
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.plan import PRICE_EXAMPLE
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node
 from ledger.spec.sources import Source
 
 FIGURE, DEVICE = "per_device_hour", "accelerator"
 LIST_PRICES = "`ledger list price` names those on file"
-CLUSTER_OF = "the cluster describes nodes of "  # begins the warning of a cluster of another device
-STATE_ONE = "`assumptions: {price: {per_device_hour: 3 USD, date: 2026-05, source: your offer}}`"
+CLUSTER_RULE = "cluster_is_of_the_device"
+STATE_ONE = f"`assumptions: {{price: {PRICE_EXAMPLE}}}`"
 
 
 def for_its_device(whole: Expanded, file: Node, source: Source, library: Library) -> Expanded:
@@ -105,9 +105,11 @@ def _price_warnings(
         figure = on_file.node.fields[FIGURE] if on_file else None
         instead = f"priced at the {_text(figure)} on file for it" if figure else "not priced"
         message = f"the price is for {other}, and the plan runs on {device}: the run is {instead}"
-        yield Problem(_price_place(whole, stated), message, f"state one for {device}: {STATE_ONE}")
+        help_text = f"state one for {device}: {STATE_ONE}"
+        yield Problem(_price_place(whole, stated), message, help_text, "price_is_of_the_device")
     elif stated is None and on_file is None:
-        yield Problem(whole.named[DEVICE], no_price(device), f"state one: {STATE_ONE}; {LIST_PRICES}")
+        help_text = f"state one: {STATE_ONE}; {LIST_PRICES}"
+        yield Problem(whole.named[DEVICE], no_price(device), help_text, "devices_have_a_price")
 
 
 def no_price(device: str) -> str:
@@ -117,7 +119,7 @@ def no_price(device: str) -> str:
 
 def cluster_warnings(warnings: Iterable[Problem]) -> Iterator[Problem]:
     """Of a plan's warnings that of a cluster described with another device."""
-    return (one for one in warnings if one.message.startswith(CLUSTER_OF))
+    return (one for one in warnings if one.rule == CLUSTER_RULE)
 
 
 def _price_place(whole: Expanded, price: Node) -> Location:
@@ -135,11 +137,11 @@ def _cluster_warnings(whole: Expanded, library: Library) -> Iterator[Problem]:
     described = cluster.fields.get(DEVICE) if cluster else None
     if described is None or not isinstance(described.value, str) or is_device(described.value, whole, library):
         return
-    message = f"{CLUSTER_OF}{described.value}, and the plan runs on {device}"
+    message = f"the cluster describes nodes of {described.value}, and the plan runs on {device}"
     fitting = [f"`{name}`" for name in library.names("cluster") if _describes(name, whole, library)]
     help_text = f"{' or '.join(fitting)} describes nodes of {device}; " if fitting else ""
     help_text += f"`accelerator: {device}` in the cluster says that its network and failures are those of {device} too"
-    yield Problem(whole.named["cluster"], message, help_text)
+    yield Problem(whole.named["cluster"], message, help_text, CLUSTER_RULE)
 
 
 def _describes(name: str, whole: Expanded, library: Library) -> bool:

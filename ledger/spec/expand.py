@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from ledger.spec.library import Library
 from ledger.spec.measured_links import with_measured_links
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.near import LISTED
+from ledger.spec.plan import PRICE_EXAMPLE
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node, read_again
 from ledger.spec.sources import Source
 from ledger.spec.variants import CHANGED, changed_model, name_of_base
@@ -101,8 +102,19 @@ def _with_named_price(whole: Expanded, source: Source, library: Library) -> Expa
     try:
         price = resolve(assumptions.fields[key], key, source, library)
     except SpecError as error:
-        return whole.failing(kind, error)
+        return whole.failing(kind, _with_example(error))
     return whole.stating(PRICE, price)
+
+
+def _with_example(error: SpecError) -> SpecError:
+    """The same, with how a price is written out where what is written is like no name of one: most have no name."""
+    problems = (
+        replace(problem, help=f"write it out: `{PRICE_EXAMPLE}`; {problem.help}")
+        if problem.help.startswith(LISTED)
+        else problem
+        for problem in error.problems
+    )
+    return SpecError(problems, error.sources)
 
 
 def resolve(given: Node, kind: str, beside: Source, library: Library, depth: int = 0) -> ResolvedPart:

@@ -9,6 +9,7 @@ from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem
 from ledger.spec.quantities import QuantityError
 from ledger.spec.reader import Node
+from ledger.spec.synonyms import meant
 
 Steps = tuple[str | int, ...]
 WORDS = {
@@ -132,7 +133,8 @@ def malformed(written: Written, text: str, pattern: str) -> Fault:
 def unknown_field(written: Written, key: str, known: Sequence[str], instead: str = "") -> Fault:
     """A key that the mapping does not have; `instead` is what stands for it, where it once had one."""
     where: Location = written.node.keys.get(key, written.node.where)
-    problem = Problem(where, f"`{key}` is no field of {label(written.path)}", instead or nearest(key, known))
+    help_text = instead or meant(key, known) or nearest(key, known)
+    problem = Problem(where, f"`{key}` is no field of {label(written.path)}", help_text)
     return Fault((*written.path, key), problem, harmless=True)
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledger.spec.paths import is_known
-from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 from ledger.spec.reader import Node, read_value
-
-FLAG = "--set "
 
 
 @dataclass(frozen=True)

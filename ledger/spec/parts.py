@@ -31,7 +31,6 @@ VERSION = "ledger/1"
 SPEC = Row("spec", Constant(VERSION), f"The version of the spec language: always `{VERSION}`.")
 BASE = Row("base", String(), "Takes the named part, and overrides the values given beside it.")
 NAME = String(least=1)
-NAMED = "The name of a library part, or a path relative to this file."
 TITLE = "The name that people read."
 TITLED = String(1, 200)
 DTYPE = Choice("fp32", "tf32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4")  # number formats
@@ -159,9 +158,9 @@ class PartByName(PartOf):
         return next((Fields((replace(row, needed=NEEDED),)) for row in field_rows(self.cls) if row.key == "name"), None)
 
     def schema(self) -> Schema:
-        """A name, a mapping with the name alone, or the part."""
+        """A name, a mapping with the name alone, or the part; editors would show what any of these is, not the key."""
         alone = [self.name_alone.schema()] if self.name_alone else []
-        return {"anyOf": [NAME.schema() | {"description": NAMED}, *alone, super().schema()]}
+        return {"anyOf": [NAME.schema(), *alone, super().schema()]}
 
 
 @lru_cache(maxsize=64)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ledger.spec.overrides import FLAG
 from ledger.spec.plan import Accelerator, Origin
-from ledger.spec.problems import Location
+from ledger.spec.problems import FLAG, Location
 
 
 @dataclass(frozen=True)

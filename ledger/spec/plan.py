@@ -59,6 +59,7 @@ __all__ = [
     "Train",
 ]
 BATCH = Size(most=1_000_000_000)
+PRICE_EXAMPLE = "{per_device_hour: 3 USD, date: 2026-05, source: your offer}"
 DATE = String(pattern="^[0-9]{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?$")
 
 
@@ -97,8 +98,8 @@ class Price:
 
     spec: ClassVar[PartHeader] = PartHeader(
         title="A price: an hour of a device",
-        meaning="What one device costs, and who offers it. A plan that states none takes the library's of its "
-        "accelerator.",
+        meaning=f"What one device costs, and who offers it: `{PRICE_EXAMPLE}`. "
+        "A plan that states none takes the library's of its accelerator.",
         kind="price",
         beside={"spec": ("price", SOURCED.key, "accelerator"), "per_device_hour": (SOURCED.key,)},
     )

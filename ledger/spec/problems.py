@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+FLAG = "--set "  # begins the file of a place in what was typed
+
 
 @dataclass(frozen=True, order=True)
 class Location:
@@ -24,11 +26,15 @@ class Location:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong with an input: where, what in the user's words, and what to type instead."""
+    """One thing wrong with an input: where, what in the user's words, and what to type instead.
+
+    `rule` names what found it, for programs that list problems by rule; empty where a value's type did.
+    """
 
     where: Location
     message: str
     help: str = ""
+    rule: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message}"

@@ -60,6 +60,7 @@ SMALL_PREFIXES = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fracti
 UNSCALED = ("s", "/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
 TIME_UNITS = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
+TIME_WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400, "year": TIME_UNITS["y"]}
 NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
 ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
@@ -74,9 +75,10 @@ SPELLINGS = {  # common ways to write a unit that this language writes in one wa
     "usd": "USD",
     "dollars": "USD",
     "sec": "s",
-    "seconds": "s",
-    "hours": "h",
-    "days": "d",
+    "secs": "s",
+    "hr": "h",
+    "hrs": "h",
+    "mins": "min",
     "watts": "W",
     "percent": "%",
 }
@@ -103,7 +105,10 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
     add("s", "s", SMALL_PREFIXES)
     for name, size in TIME_UNITS.items():
         add("s", name, {}, size)
-    for name, size in {"s": 1, **TIME_UNITS}.items():
+    for name, size in TIME_WORDS.items():
+        add("s", name, {}, size)
+        add("s", f"{name}s", {}, size)
+    for name, size in {"s": 1, **TIME_UNITS, **TIME_WORDS}.items():
         add("/s", f"/{name}", {}, Fraction(1, size))
     for base, name, size in (
         ("B", "byte", 1),

@@ -14,6 +14,11 @@ EXCERPT_WIDTH = 160  # characters of a source line that are shown
 
 def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> str:
     """The problems as `file:line:column: message`, their line with a caret, and `help:`; blank lines between."""
+    return "\n\n".join(problem_paragraphs(problems, sources))
+
+
+def problem_paragraphs(problems: Iterable[Problem], sources: Mapping[str, str] | None = None) -> list[str]:
+    """The text of each problem, of which the first line is what is wrong; of very many, how many more there are."""
     told = tuple(problems)
     shown = told[:MOST_PROBLEMS]
     texts = sources or {}
@@ -22,7 +27,7 @@ def render_problems(problems: Iterable[Problem], sources: Mapping[str, str] | No
         for file in {problem.where.file for problem in shown}
     }
     rest = [f"and {len(told) - MOST_PROBLEMS} further problems"] if len(told) > MOST_PROBLEMS else []
-    return "\n\n".join([*(_problem(problem, split[problem.where.file]) for problem in shown), *rest])
+    return [*(_problem(problem, split[problem.where.file]) for problem in shown), *rest]
 
 
 def _problem(problem: Problem, text: Sequence[str]) -> str:

@@ -228,7 +228,9 @@ class Sourced(ValueType):
 
     def schema(self) -> Schema:
         """Either of the two."""
-        return {**self.whole.schema(), **self.inner.schema(), "type": list(self.types)}
+        whole = self.whole.schema()
+        whole["properties"]["value"]["description"] = "The value, whose source is beside it."
+        return {**whole, **self.inner.schema(), "type": list(self.types)}
 
 
 def quantity(

@@ -1,10 +1,11 @@
-"""`ledger check`: exit codes and the three ways to tell."""
+"""`ledger check`: exit codes, what is told, and how."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,15 +13,19 @@ from click.testing import CliRunner, Result
 import ledger
 from ledger.books.results import Check, Compiled
 from ledger.cli import main
+from ledger.cli.colours import GOOD, coloured
+from ledger.report import checklist
 from ledger.report.recommendations import Recommendation, Recommendations
+from ledger.spec.library import default_library, display_path
 from ledger.spec.plan import Origin
 from ledger.spec.problems import Location, Problem, SpecError
+from ledger.spec.rules.table import WARNINGS
 
 
 def test_a_plan_that_fits_passes(run: Callable[..., Result]) -> None:
-    """Silence and 0."""
+    """Its verdict, 0, and silence otherwise."""
     result = run("check", "tiny.yaml")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "tiny.yaml: passed: It fits.\n", "")
 
 
 @pytest.mark.parametrize(
@@ -40,9 +45,10 @@ def test_expectations_hold_within_their_tolerance(line: str, code: int) -> None:
 
 def test_a_missed_expectation_is_shown_in_its_line() -> None:
     """With what was expected."""
-    stderr = CliRunner().invoke(main, ["check", "70b", "--set", "expect=[{parameters: 5}]"]).stderr
-    assert stderr.startswith("--set expect=[{parameters: 5}]:1:28: ")
-    assert "expected 5" in stderr
+    lines = CliRunner().invoke(main, ["check", "70b", "--set", "expect=[{parameters: 5}]"]).stdout.splitlines()
+    assert lines[1].startswith("--set expect=[{parameters: 5}]:1:28: ")
+    assert "expected 5" in lines[1]
+    assert lines[3] == f"  {' ' * 27}^"
 
 
 def test_an_expectation_of_the_model_is_shown_in_the_model(compiled: Compiled, run: Callable[..., Result]) -> None:
@@ -51,14 +57,14 @@ def test_an_expectation_of_the_model_is_shown_in_the_model(compiled: Compiled, r
     missed = Check("expect.memory.peak", "Expected memory.peak", "fail", "1000", "expected 900")
     result = run("check", "tiny.yaml", with_={"plan": plan, "verdict": replace(compiled.verdict, checks=(missed,))})
     assert result.exit_code == 1
-    assert result.stderr.startswith("toy.yaml:7:5: Expected memory.peak: 1000")
+    assert result.stdout.splitlines()[1] == "toy.yaml:7:5: Expected memory.peak: 1000; expected 900"
 
 
 def test_an_unknown_expectation_fails() -> None:
     """A misspelt key must not pass as met, and the right one is offered."""
     result = CliRunner().invoke(main, ["check", "70b", "--set", "expect=[{parametrs: 5}]"])
     assert result.exit_code == 1
-    assert "did you mean parameters" in result.stderr
+    assert "did you mean parameters" in result.stdout
 
 
 def test_a_plan_that_does_not_fit_fails(run: Callable[..., Result], compiled: Compiled) -> None:
@@ -66,7 +72,7 @@ def test_a_plan_that_does_not_fit_fails(run: Callable[..., Result], compiled: Co
     misfit = replace(compiled.verdict, fits=False, checks=(Check("fit", "Fits", "fail", "2 GB of 1 GB", "too large"),))
     result = run("check", "tiny.yaml", with_={"verdict": misfit})
     assert result.exit_code == 1
-    assert "2 GB of 1 GB" in result.stderr
+    assert "2 GB of 1 GB; too large" in result.stdout
 
 
 @pytest.fixture
@@ -91,8 +97,15 @@ def test_the_worst_spec_decides(two_specs: Callable[..., Result]) -> None:
     """All specs are checked, all problems shown in the order of their place, and 2 wins over 0."""
     result = two_specs()
     assert result.exit_code == 2
-    assert result.stderr.index("bad.yaml:2:1: wrong first") < result.stderr.index("bad.yaml:9:2: 100%, wrong")
-    assert [line.split(":")[1] for line in result.stdout.splitlines()] == [" bad input", " passed"]
+    assert result.stdout.splitlines() == [
+        "bad.yaml: bad input",
+        "bad.yaml:2:1: wrong first",
+        "bad.yaml:9:2: 100%, wrong",
+        "help: write",
+        "it: so",
+        "good.yaml: passed: It fits.",
+    ]
+    assert not result.stderr
 
 
 @pytest.mark.parametrize("option", [("--json",), ("--format", "json")])
@@ -105,21 +118,15 @@ def test_json_holds_every_spec(two_specs: Callable[..., Result], option: tuple[s
     assert not result.stderr
 
 
-def test_annotations_are_escaped(two_specs: Callable[..., Result]) -> None:
-    """GitHub's workflow commands: percent signs and line ends in a message are encoded, one command a line."""
-    lines = two_specs("--format", "github").stdout.splitlines()
-    assert lines == [
-        "::error file=bad.yaml,line=2,col=1::wrong first",
-        "::error file=bad.yaml,line=9,col=2::100%25, wrong%0Awrite%0Ait: so",
-    ]
-
-
 def test_warnings_are_told_and_fail_nothing(run: Callable[..., Result], compiled: Compiled) -> None:
     """What is legal but risky is said, in text and to GitHub, and the plan still passes."""
     warned = {"plan": replace(compiled.plan, warnings=(Problem(Location("tiny.yaml", 4, 2), "odd batch"),))}
     result = run("check", "tiny.yaml", with_=warned)
     assert result.exit_code == 0
-    assert "tiny.yaml:4:2: warning: odd batch" in result.stderr
+    assert result.stdout.splitlines() == [
+        "tiny.yaml: passed with 1 warning: It fits.",
+        "tiny.yaml:4:2: warning: odd batch",
+    ]
     github = run("check", "tiny.yaml", "--format", "github", with_=warned)
     assert github.stdout == "::warning file=tiny.yaml,line=4,col=2::odd batch\n"
 
@@ -134,7 +141,8 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
     monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: found)
     tight = replace(compiled.verdict, checks=(Check("fits", "Memory", "warn", "1 GB of 1 GB"),))
     result = run("check", "tiny.yaml", "--search", with_={"verdict": tight})
-    assert result.stdout.splitlines()[1:] == [
+    assert result.stdout.splitlines()[1].startswith("tiny.yaml:3:7: warning: Memory: 1 GB of 1 GB")
+    assert result.stdout.splitlines()[3:] == [
         "  smallest edit and cheapest and fastest: 10.0 days, $5 000, 500.0 MB",
         "    parallelism:",
         "      zero: 3",
@@ -161,10 +169,12 @@ def test_what_lacks_of_the_headroom_is_told_before_what_to_edit(
     """A plan that fits is edited for the memory that its policy keeps free; one that leaves it has no such line."""
     one = Recommendation({"run.micro_batch": 2}, {"time.step": 2.0, "memory.reserved": 5e8})
     monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: Recommendations(smallest=one))
-    lines = command_line("check", "7b-8xh100", "--search").stdout.splitlines()
-    assert lines[1] == "  18.0 GB free, 2.01 GB short of the 20.0 GB of production headroom"
-    assert lines[2].startswith("  smallest edit")
-    assert "short of" not in command_line("check", "7b-8xh100", "--set", "run.micro_batch=2", "--search").stdout
+    production = ("check", "7b-8xh100", "--search", "--set", "assumptions.headroom=production")
+    lines = command_line(*production).stdout.splitlines()
+    warned = "--set assumptions.headroom=production:1:28: warning: 18.0 GB free, 2.01 GB short of the 20.0 GB of"
+    assert lines[1] == f"{warned} production headroom"
+    assert lines[5].startswith("  smallest edit")
+    assert "short of" not in command_line(*production, "--set", "run.micro_batch=2").stdout
 
 
 def test_the_nearest_miss_is_told_with_by_how_much(
@@ -176,7 +186,114 @@ def test_the_nearest_miss_is_told_with_by_how_much(
         "ledger.cli.check.searched", lambda *_, **__: Recommendations(nearest=near, legal=9, headroom=20e9)
     )
     lines = command_line("check", "8b", "--set", "accelerator=l4", "--search").stdout.splitlines()
-    assert lines[1:3] == [
+    assert lines[-3:-1] == [
         "  no layout fits; the nearest miss: tensor 8",
         "    it needs 4.71 GB, 510.0 MB more than 24.2 GB less 20.0 GB headroom",
     ]
+
+
+def warned(*settings: str, spec: str = "8b") -> list[tuple[str, str, int]]:
+    """Rule, file and line of every warning of a library plan under these settings."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    result = CliRunner().invoke(main, ["check", spec, "--no-search", "--json", *arguments])
+    (record,) = json.loads(result.stdout)["specs"]
+    return [(one["rule"], one["file"], one["line"]) for one in record["warnings"]]
+
+
+def line_of(spec: str, text: str) -> int:
+    """The line of a library plan that holds a text, from 1."""
+    lines = (default_library().root / f"{spec}.yaml").read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        (["assumptions.headroom=cloud", "run.micro_batch=2", "run.global_batch=128"], "headroom"),
+        (["assumptions.mfu=0.9"], "run"),
+        (["model.max_seq_len=1024"], "sequences_are_longer_than_the_model"),
+        (["accelerator=a100-sxm-80gb", "assumptions.price={accelerator: h100-sxm}"], "price_is_of_the_device"),
+        (["precision.gradients=fp8_e5m2"], "precision.gradients"),
+        (["precision.weights=fp16", "precision.master=none"], "precision.weights"),
+        (["accelerator=l40s"], "evidence"),
+        (["parallelism.offload=[activations]"], "host"),
+    ],
+)
+def test_all_that_the_checklist_says_is_a_warning(settings: list[str], rule: str) -> None:
+    """What a reader of the report would look at is told without a report, once each."""
+    rules = [found for found, _, _ in warned("expect=[]", *settings)]
+    assert rules.count(rule) == 1
+    assert len(rules) == len(set(rules))
+
+
+def test_a_warning_stands_at_the_input_that_decides() -> None:
+    """The line of the file where it is changed, or the override."""
+    assert ("headroom", "--set assumptions.headroom=cloud", 1) in warned("assumptions.headroom=cloud", spec="405b")
+    path = display_path(default_library().root / "70b.yaml")
+    assert warned(spec="70b") == [("run", path, line_of("70b", "mfu:"))]
+
+
+def test_every_line_of_a_checklist_says_what_decides_it() -> None:
+    """A line without a row would be told at the plan's title, whatever it is about."""
+    plans = [], ["parallelism.offload=[optimizer]", "precision.gradients=fp16"], ["model={parameters: 8e9}"]
+    for settings in plans:
+        names = {check.name for check in ledger.compile("8b", settings).verdict.checks}
+        told = {name for name in names if not name.startswith(checklist.EXPECTED)} - {"parameters"}  # always passes
+        assert told <= set(checklist.DECISIONS)
+
+
+def test_what_a_rule_says_already_is_a_rule() -> None:
+    """A rule that is renamed would be told twice, once by the checklist."""
+    rules = {rule.__name__ for rule in WARNINGS}
+    assert {one.said_by for one in checklist.DECISIONS.values()} - {""} <= rules
+
+
+def test_one_cause_is_one_line() -> None:
+    """A plan that does not fit has several lines of the checklist that fail, and fails for one reason."""
+    result = CliRunner().invoke(main, ["check", "8b", "--set", "accelerator=l4", "--no-search", "--json"])
+    (record,) = json.loads(result.stdout)["specs"]
+    assert [one["rule"] for one in record["failures"]] == ["fits"]
+    assert "also: Activations and logits" in record["failures"][0]["message"]
+    rules = [rule for rule, _, _ in warned("parallelism.offload=[optimizer]")]
+    assert "host_updates_take_time" in rules
+    assert "host" not in rules
+
+
+def test_strict_fails_what_is_warned_of(run: Callable[..., Result], compiled: Compiled) -> None:
+    """1 instead of 0, and errors instead of warnings in every format."""
+    with_ = {"plan": replace(compiled.plan, warnings=(Problem(Location("tiny.yaml", 4, 2), "odd batch"),))}
+    result = run("check", "tiny.yaml", "--strict", with_=with_)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == ["tiny.yaml: failed: It fits.", "tiny.yaml:4:2: odd batch"]
+    github = run("check", "tiny.yaml", "--strict", "--format", "github", with_=with_)
+    assert github.stdout == "::error file=tiny.yaml,line=4,col=2::odd batch\n"
+    assert run("check", "tiny.yaml", "--strict").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "colours"),
+    [({}, True, True), ({"NO_COLOR": "1"}, True, False), ({"TERM": "dumb"}, True, False), ({}, False, False)],
+)
+def test_colours_are_for_terminals(
+    environment: dict[str, str], terminal: bool, colours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Green, yellow and red there; none in pipes, and none for who asks for none."""
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", Terminal(terminal))
+    assert (coloured("passed", GOOD) == "\x1b[32mpassed\x1b[0m") == colours
+    assert (coloured("passed", GOOD) == "passed") != colours
+
+
+class Terminal(StringIO):
+    """A standard output that is a terminal, or not."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        """As it was made."""
+        return self.terminal

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ledger
-from ledger.cli import main
+from ledger.cli import VERBS, main
+from ledger.cli.verbs import TYPED
 from ledger.spec.problems import Location, Problem, SpecError
 
 
@@ -85,13 +86,13 @@ def test_no_color_on_a_pipe(run: Callable[..., Result]) -> None:
 
 
 def test_bad_specs_are_refused_by_every_verb_that_reads_one(command_line: Callable[..., Result]) -> None:
-    """Each verb tells the same problem in the same way before it does anything else."""
+    """Each verb tells the same problem in the same way before it does anything else; to `check` it is the result."""
     Path("plan.yaml").write_text("spec: ledger/1\nplan: A\nplan: B\n", encoding="utf-8")
     said = set()
     for args in (["show"], ["check"], ["report"]):
         result = command_line(*args, "plan.yaml")
         assert result.exit_code == 2
-        said.add(result.stderr)
+        said.add(result.stderr or result.stdout.removeprefix("plan.yaml: bad input\n"))
     result = command_line("explain", "plan.yaml", "memory.peak")
     assert said == {result.stderr}
     assert "plan.yaml:3:1: " in result.stderr
@@ -110,4 +111,46 @@ def test_standard_input_is_a_spec(command_line: Callable[..., Result]) -> None:
     """`-` reads a plan from a pipe, and its places say so."""
     result = command_line("check", "-", input="nonsense")
     assert result.exit_code == 2
-    assert result.stderr.startswith("<stdin>:1:1: ")
+    assert result.stdout.splitlines()[1].startswith("<stdin>:1:1: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("chek", "there is no verb `chek`; did you mean `check`"),
+        ("plan", "there is no verb `plan`; did you mean `show` or `report`?"),
+        ("validate", "there is no verb `validate`; did you mean `check`?"),
+        ("zzz", "there is no verb `zzz`; known: report, "),
+    ],
+)
+def test_a_verb_that_is_none_is_told_what_was_meant(run: Callable[..., Result], typed: str, said: str) -> None:
+    """By its spelling, or by what it is called elsewhere; bad usage as ever."""
+    result = run(typed, "tiny.yaml")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_words_for_verbs_name_verbs() -> None:
+    """What is offered can be typed, and each word stands for one thing."""
+    words = [word for text in TYPED.values() for word in text.split()]
+    assert {verb for verbs in TYPED for verb in verbs} <= VERBS.keys()
+    assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "8b", "--set", "fsdp=true"], "did you mean `parallelism: {zero: 3}`?"),
+        (["check", "8b", "--set", "parallelism.tp=2"], "did you mean `tensor`?"),
+        (["solve", "8b", "--for", "gpus"], "did you mean `cluster.devices`?"),
+        (["check", "8b", "--set", "assumptions.price=h200"], "did you mean `h200-sxm`"),
+        (["check", "8b", "--set", "assumptions.price=$2.50"], "write it out: `{per_device_hour: 3 USD, date:"),
+    ],
+)
+def test_words_of_other_tools_are_understood_where_they_are_typed(
+    command_line: Callable[..., Result], arguments: list[str], said: str
+) -> None:
+    """In overrides, in what is solved for, and of prices."""
+    result = command_line(*arguments)
+    assert result.exit_code == 2
+    assert said in result.output

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
 from click.testing import Result
 
+from ledger.spec.kinds import TYPES
+from ledger.spec.library import default_library
 from ledger.spec.quantities import DIMENSIONS, parse_any
 
 CommandLine = Callable[..., Result]
@@ -64,6 +67,52 @@ def test_init_overwrites_nothing(command_line: CommandLine, tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "plan.yaml exists already" in result.stderr
     assert (tmp_path / "plan.yaml").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(("kind", "names"), [("plan", ["plan"]), (None, [*TYPES, "lecture"])])
+def test_schemas_are_written_as_they_are_asked_for(
+    command_line: CommandLine, kind: str | None, names: list[str]
+) -> None:
+    """One kind alone, or all that a spec may be."""
+    assert command_line("schema", *([kind] if kind else []), "--out", "there").exit_code == 0
+    assert sorted(path.name for path in Path("there").iterdir()) == sorted(f"{name}.schema.json" for name in names)
+
+
+def test_a_schema_is_complete_in_itself(command_line: CommandLine) -> None:
+    """An editor without a network, and one that has the file alone, knows all of it."""
+    for kind in TYPES:
+        text = command_line("schema", kind).stdout
+        referred = set(re.findall(r'"\$ref": "([^"]*)"', text))
+        assert all(address.startswith("#/$defs/") for address in referred)
+        assert {address.removeprefix("#/$defs/") for address in referred} <= json.loads(text).get("$defs", {}).keys()
+
+
+@pytest.mark.parametrize("kind", ["accelerator", "cluster", "model", "precision", "optimizer", "stack"])
+def test_editors_complete_the_names_of_the_library(command_line: CommandLine, kind: str) -> None:
+    """Every name of the kind is offered where a part is named; what is offered hides no description of the key."""
+    whole = json.loads(command_line("schema", "plan").stdout)
+    named, *_ = whole["properties"][kind]["anyOf"]
+    assert named["anyOf"][0] == {"enum": list(default_library().names(kind))}
+    assert not any("description" in one for one in named["anyOf"])
+
+
+def test_every_key_says_what_it_is(command_line: CommandLine) -> None:
+    """Editors show the description of the key under the cursor: a property without one shows nothing."""
+    bare = sorted(undescribed(json.loads(command_line("schema", "plan").stdout), ""))
+    assert bare == []
+
+
+def undescribed(schema: object, path: str) -> Iterator[str]:
+    """Properties of a schema that have no description, but in conditions."""
+    if isinstance(schema, list):
+        for place, inner in enumerate(schema):
+            yield from undescribed(inner, f"{path}/{place}")
+    if isinstance(schema, dict):
+        found = schema.get("properties", {})
+        yield from (f"{path}/{name}" for name, one in found.items() if not one.get("description"))
+        for key, inner in schema.items():
+            if key != "if":
+                yield from undescribed(inner, f"{path}/{key}")
 
 
 def test_units_lists_what_the_reader_takes(command_line: CommandLine) -> None:

@@ -269,12 +269,29 @@ def test_a_text_that_is_no_json_object_is_refused_with_its_place(text: str, line
 
 
 def test_a_folder_with_a_config_is_read(tmp_path: Path) -> None:
-    """A checkpoint's folder serves as well as its file, gives the model its name, and may be indented with tabs."""
-    folder = tmp_path / "tiny: llama"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(INVENTED["llama, own head size"], indent="\t"))
-    assert import_config(folder) == import_config(folder / "config.json")
-    assert yaml.safe_load(import_config(folder))["model"] == "tiny: llama"
+    """A checkpoint's folder serves as well as its file, and may be indented with tabs."""
+    (tmp_path / "config.json").write_text(json.dumps(INVENTED["llama, own head size"], indent="\t"))
+    assert import_config(tmp_path) == import_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("stated", "file", "name"),
+    [
+        (
+            {"_name_or_path": "meta-llama/Llama-2-7b-hf/", "architectures": ["LlamaForCausalLM"]},
+            "x.json",
+            "Llama-2-7b-hf",
+        ),
+        ({"architectures": ["LlamaForCausalLM"]}, "tiny: llama.json", "tiny: llama"),
+        ({"architectures": ["LlamaForCausalLM"]}, "config.json", "Llama, 3 layers of 64"),
+        ({}, "config.json", "llama, 3 layers of 64"),
+    ],
+)
+def test_a_model_is_named_by_what_it_is(stated: dict[str, object], file: str, name: str) -> None:
+    """The name that it was saved under, a file named after it, or its class and shape; a folder may have any name."""
+    shape = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+    text = json.dumps({"model_type": "llama", "vocab_size": 256, **shape, **stated})
+    assert yaml.safe_load(import_text(text, f"downloads/today/{file}"))["model"] == name
 
 
 def test_a_missing_file_is_a_problem_with_its_path(tmp_path: Path) -> None:
@@ -289,7 +306,8 @@ def test_a_model_of_text_and_images_is_its_decoder() -> None:
     inner = {"hidden_size": 68, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 6}
     wrapped = imported({"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152}})
     alone = imported({"model_type": "gemma3_text", **inner})
-    assert {**wrapped, "source": ""} == {**alone, "source": ""}
+    own = {"model": "", "source": ""}
+    assert {**wrapped, **own} == {**alone, **own}
     assert "`gemma3` without `text_config`" in str(refused({"model_type": "gemma3"}))
 
 

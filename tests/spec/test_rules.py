@@ -342,8 +342,6 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["precision.weights=fp16", "precision.master=none"], "pure fp16: updates below 6e-8 vanish"),
-        (["precision.gradients=fp8_e5m2"], "gradients in fp8_e5m2: most of them are too small"),
         (["parallelism.offload=[optimizer]"], "the update on the host is taken to cost nothing beside its copies"),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),

@@ -15,8 +15,9 @@ from ledger.spec.inputs import LABELS, UNREAD
 from ledger.spec.kinds import LIBRARY_PARTS
 from ledger.spec.near import nearest
 from ledger.spec.options import listed_values
-from ledger.spec.paths import parent_of, part_of, spec_path, type_of
+from ledger.spec.paths import key_of, parent_of, part_of, spec_path, type_of
 from ledger.spec.plan import Group, Plan
+from ledger.spec.synonyms import target
 from ledger.spec.values import Integer, Quantity, Size
 
 LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
@@ -64,7 +65,9 @@ def unknown(plan: Plan, path: str, keep: str = "") -> Unknown:
         raise key_fault(path, f"`{path}` has no value in this plan to begin from", help_text)
     solvable = [one for one, value in known.items() if any(kind.holds(one, value) for kind in KINDS)]
     message = "is nothing to solve for" if type_of(path) is None else "is nothing that this plan states"
-    raise key_fault(path, f"`{path}` {message}", nearest(path, solvable))
+    named, _ = target(key_of(path))
+    help_text = f"did you mean `{named}`?" if named in solvable else nearest(path, solvable)
+    raise key_fault(path, f"`{path}` {message}", help_text)
 
 
 def in_order(plan: Plan, paths: Sequence[str]) -> list[str]:

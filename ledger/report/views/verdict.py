@@ -43,7 +43,7 @@ class VerdictView:
 
     `change` is what to change first, in a sentence; empty where nothing is known to help; `advice` are layouts to
     choose from. `measured` is the error on
-    runs like the plan, of a page that shows them. `warnings` are the plan's, as `ledger check` tells them.
+    runs like the plan, of a page that shows them. `warnings` are those of rules on specs, the checklist has the others.
     """
 
     known: bool

@@ -15,10 +15,15 @@ def model_text(model: Mapping[str, Any]) -> str:
     return "\n".join(_model(model)) + "\n"
 
 
-def plan_text(plan: Mapping[str, Any], assumed: Mapping[str, Any]) -> str:
-    """The text of a plan; `assumed` are parts that the plan needs and its file does not state."""
+def plan_text(plan: Mapping[str, Any], assumed: Mapping[str, Any], why: Mapping[str, str] | None = None) -> str:
+    """The text of a plan; `assumed` are parts that the plan needs and its file does not state.
+
+    `why` has what parts rest on, a comment above each.
+    """
     lines = []
     for key, value in {**plan, **assumed}.items():
+        if key in (why or {}):
+            lines += [f"# {line}" for line in (why or {})[key].splitlines()]
         if key == "model" and isinstance(value, Mapping):
             lines += ["model:", *(f"  {line}" for line in _model(value))]
             continue

@@ -17,13 +17,14 @@ from ledger.spec.sources import from_file
 def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) -> ImportedSpec:
     """The model spec, or the plan, that a file of another tool describes, with what is not in it; raises SpecError.
 
-    A folder and a JSON file are of Hugging Face, TOML is of torchtitan, all else holds arguments of Megatron-LM.
+    A folder and a JSON file are of Hugging Face, TOML is of torchtitan, all else holds arguments of Megatron-LM. A
+    config.json says nothing of a run: `ledger.search.first_plan` makes a plan for it.
     """
     file = Path(path)
-    if file.is_dir() or file.suffix == ".json":
+    if is_config(file):
         if as_plan:
             message = "a config.json says nothing of a run"
-            raise SpecError([Problem(Location(str(file)), message, "leave `--plan` out; `ledger init` starts a plan")])
+            raise SpecError([Problem(Location(str(file)), message, "a first plan for its model is searched for")])
         return _with_rules(ImportedSpec(import_config(file)), str(file), as_plan=False)
     text = from_file(file).text
     if file.suffix != ".toml":
@@ -33,6 +34,11 @@ def import_file(path: str | Path, *, as_plan: bool = False, devices: int = 0) ->
         if not as_plan:
             return ImportedSpec(_library_text(name))
     return _with_rules(made, str(file), as_plan=as_plan)
+
+
+def is_config(file: Path) -> bool:
+    """Whether a file, or a folder, holds the configuration of a model in transformers."""
+    return file.is_dir() or file.suffix == ".json"
 
 
 def _with_rules(made: ImportedSpec, file: str, *, as_plan: bool) -> ImportedSpec:

@@ -87,22 +87,6 @@ def pools_hold_what_is_allocated(stack: Stack, at: Places) -> Iterator[Problem]:
         yield Problem(at("stack.allocator.fragmentation"), message, "reserved over allocated, 1 or more")
 
 
-def fp16_is_risky(precision: Precision, at: Places) -> Iterator[Problem]:
-    """Pure fp16 loses what lies under 6e-8 and overflows above 65504."""
-    if precision.weights.every == "fp16" and precision.master is None:
-        message = (
-            "pure fp16: updates below 6e-8 vanish, values above 65504 overflow, and no fp32 master copy catches them"
-        )
-        yield Problem(at("precision"), message, "`bf16-mixed` keeps an fp32 master copy")
-
-
-def fp8_gradients_are_risky(precision: Precision, at: Places) -> Iterator[Problem]:
-    """Gradients kept in fp8 have a range of 2e-3 (e4m3) or 1.5e-5 (e5m2) at the small end."""
-    if precision.gradients.startswith(("fp8", "mxfp", "nvfp")):
-        message = f"gradients in {precision.gradients}: most of them are too small for its range"
-        yield Problem(at("precision.gradients"), message, "keep gradients in bf16 or fp32")
-
-
 def peak_key(dtype: str) -> str:
     """The row of a peak table that prices a matmul in this dtype."""
     return {"mxfp8": "fp8", "mxfp4": "fp4", "nvfp4": "fp4", "e2m1": "fp4"}.get(dtype, dtype.partition("_e")[0])

@@ -62,7 +62,7 @@ def bare_models_keep_their_states(parallelism: Parallelism, model: Model, at: Pl
 def host_updates_take_time(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """The step holds the copies over the link alone."""
     if parallelism.updates_on_host:
-        message = "the update on the host is taken to cost nothing beside its copies: no spec states the host's rates"
+        message = "the update on the host is taken to cost nothing beside its copies: no spec states its room and rates"
         help_text = "`traffic.host` over the rate of one device's share of host memory is the least that it adds"
         yield Problem(at(OFFLOAD), message, help_text)
 

@@ -126,8 +126,6 @@ WARNINGS: tuple[Rule, ...] = (
     experts.imbalance_has_an_effect,
     offload.host_updates_take_time,
     offload.host_sums_wait,
-    device.fp16_is_risky,
-    device.fp8_gradients_are_risky,
     device.links_are_as_measured,
     layout.pods_share_uplinks,
     states.blocks_fit,
@@ -151,7 +149,8 @@ def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -
     for rule in table:
         needs = _needs(rule)
         if all(need in known for need in needs):
-            yield from map(_told, rule(**{need: known[need] for need in needs}))
+            for problem in rule(**{need: known[need] for need in needs}):
+                yield replace(_told(problem), rule=rule.__name__)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ledger.spec.imports.huggingface.checks import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
@@ -15,10 +16,16 @@ from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.reader import LARGEST_TEXT, Node, read
 
 LONGEST_TITLE = 200
+HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of the names of classes
 
 
 def import_config(path: str | Path) -> str:
     """The YAML text of the model spec that a config.json, or the folder that holds one, describes; raises SpecError."""
+    return model_text({"spec": "ledger/1", **config_model(path)})
+
+
+def config_model(path: str | Path) -> dict[str, Any]:
+    """The model that a config.json, or the folder that holds one, describes, as a plan has it; raises SpecError."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
     try:
@@ -28,20 +35,25 @@ def import_config(path: str | Path) -> str:
         raise SpecError(
             [Problem(Location(str(file)), f"cannot be read: {reason}", "a config.json, or its folder")]
         ) from error
-    return import_text(text, str(file))
+    return _model(text, str(file))
 
 
 def import_text(text: str, file: str) -> str:
     """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
+    return model_text({"spec": "ledger/1", **_model(text, file)})
+
+
+def _model(text: str, file: str) -> dict[str, Any]:
     whole = _parse(text, file)
     config, family = _decoder(whole)
     wrong = problems(family, config)
     if wrong:
         raise SpecError(wrong)
-    name = _title(whole, file)
+    values = all_values(family, config)
+    document = family.document(values)
+    name = _title(whole, file, f"{values['num_hidden_layers']} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    document = family.document(all_values(family, config))
-    return model_text({"spec": "ledger/1", "model": name, "source": source, **document})
+    return {"model": name, "source": source, **document}
 
 
 def _parse(text: str, file: str) -> Node:
@@ -79,11 +91,23 @@ def _decoder(config: Node) -> tuple[Node, Family]:
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
 
 
-def _title(config: Node, file: str) -> str:
+def _title(config: Node, file: str, shape: str) -> str:
+    """The name that the model was saved under, else that of its file, else its architecture with its shape.
+
+    A folder is called whatever its owner likes, and `config.json` is no name.
+    """
     named = config.fields["_name_or_path"].plain() if "_name_or_path" in config.fields else None
     last = str(named or "").rstrip("/").rsplit("/", 1)[-1]
-    path = Path(file).absolute()
-    stem = path.parent.name if path.stem == "config" else path.stem
-    words = (last, stem, str(config.fields["model_type"].plain()))
+    stem = Path(file).stem
+    words = (last, "" if stem == "config" else stem, f"{_architecture(config)}, {shape}")
     printable = ("".join(letter for letter in word if letter.isprintable()).strip() for word in words)
     return next(word for word in printable if word)[:LONGEST_TITLE]
+
+
+def _architecture(config: Node) -> str:
+    """The class of the model without its head: `LlamaForCausalLM` is a Llama; else the type of the model."""
+    listed = config.fields.get("architectures")
+    classes = [str(node.value) for node in listed.items] if listed and isinstance(listed.value, tuple) else []
+    name = classes[0] if classes else str(config.fields["model_type"].plain())
+    head = next((end for end in HEADS if name.endswith(end) and name != end), "")
+    return name.removesuffix(head)

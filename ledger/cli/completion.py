@@ -1,0 +1,109 @@
+"""What shells complete: specs, names of the library, keys of a plan and their values, accounts and totals of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+PATIENCE = 1.0  # seconds that somebody who pressed a key is kept waiting
+YAML = (".yaml", ".yml")
+MOST_LAYERS = 8  # of values that count layers
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def specs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001 - click's
+    """Plans of the library and YAML files of this folder; where none begins so, any path, as the shell completes it."""
+    from ledger.spec.library import default_library
+
+    here = sorted(path.name for path in Path().iterdir() if path.suffix in YAML) if "/" not in incomplete else []
+    found = _beginning([*default_library().names("plan"), *here], incomplete)
+    folders = "/" in incomplete or (incomplete and any(Path().glob(f"{incomplete.replace('*', '')}*/")))
+    return [CompletionItem(incomplete, type="file")] if folders or not found else found
+
+
+def library(kind: str) -> Complete:
+    """The names of a kind in the library."""
+
+    def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+        from ledger.spec.library import default_library
+
+        return _beginning(default_library().names(kind), incomplete)
+
+    return names
+
+
+def kinds(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """The kinds of specs that the library has."""
+    from ledger.spec.library import FOLDERS
+
+    return _beginning(FOLDERS, incomplete)
+
+
+def keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Keys of a plan, one step of their path at a time, each with what it is."""
+    from ledger.spec.keys import plan_keys
+    from ledger.spec.paths import row
+
+    depth = incomplete.count(".")
+    found = [key for key in plan_keys() if key.startswith(incomplete) and key.count(".") == depth]
+    if len(found) == 1:  # what follows it as well, so that a shell does not end the word there
+        found = [key for key in plan_keys() if key == found[0] or key.startswith(f"{found[0]}.")]
+    meanings = {key: rows.meaning for key in found if (rows := row(key))}
+    return [CompletionItem(key, help=meanings.get(key)) for key in found]
+
+
+def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`KEY=VALUE`: keys, and the values of one that has an equals sign, where they can be listed."""
+    key, equals, value = incomplete.partition("=")
+    if not equals:
+        return keys(ctx, param, incomplete)
+    return [CompletionItem(f"{key}={one}") for one in values(key) if one.startswith(value)]
+
+
+def values(key: str) -> list[str]:
+    """What a key may be set to: names of the library, or the choices of its type."""
+    from ledger.spec.edit import flow
+    from ledger.spec.kinds import LIBRARY_PARTS
+    from ledger.spec.library import default_library
+    from ledger.spec.options import listed_values
+    from ledger.spec.paths import key_of, type_of
+
+    if key_of(key) in LIBRARY_PARTS:
+        return list(default_library().names(key_of(key)))
+    return [flow(value) for value in listed_values(type_of(key), MOST_LAYERS)]
+
+
+def accounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Accounts and totals of the plan that was named before; none where it takes too long to compile."""
+    # Of a line that ends in an option without a value, click leaves the arguments unread.
+    spec = ctx.params.get("spec") or next(iter(ctx.args), None)
+    return _beginning(known_names(spec, ctx.params.get("overrides") or ()), incomplete)
+
+
+def totals(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Totals of the plan that was named before."""
+    return [item for item in accounts(ctx, param, incomplete) if "/" not in item.value]
+
+
+def known_names(spec: str | None, overrides: Sequence[str]) -> list[str]:
+    """Every account and total of a plan; none of what is no plan, or is not compiled in time."""
+    import ledger
+    from ledger.search.time_limit import OutOfTimeError, time_limit
+    from ledger.spec.problems import SpecError
+
+    if not spec or spec == "-":
+        return []
+    try:
+        with time_limit(PATIENCE):
+            compiled = ledger.compile(spec, overrides)
+            return list(dict.fromkeys([*(one.account for one in compiled.accounts), *compiled.totals]))
+    except (SpecError, OSError, OutOfTimeError):
+        return []
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]

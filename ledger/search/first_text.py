@@ -1,0 +1,121 @@
+"""The text of a first plan: common choices for a model and a device, each with what it rests on in a comment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger import numbers
+from ledger.spec.device_parts import DEVICE
+from ledger.spec.imports.parts import NODE
+from ledger.spec.imports.text import plan_text
+from ledger.spec.library import default_library, read_once
+from ledger.spec.load import load_accelerator
+
+DEFAULT_DEVICE = "h100-sxm"
+STACK = "pytorch-fsdp2-2025"
+# Hoffmann et al. 2022, arXiv 2203.15556, table 3: about 20 tokens for each parameter at the least loss of a budget.
+TOKENS_A_PARAMETER = 20
+# Tokens of a sequence: Llama 3 is trained on so many before its context is extended (arXiv 2407.21783, section 3.4).
+LONGEST_SEQUENCE = 8192
+STEP_TOKENS = 2**22  # tokens a step; Llama 2 is trained with 4M (arXiv 2307.09288, section 2.2)
+EXPERT_DEGREES = (1, NODE, 8 * NODE)  # over how many devices experts are split to begin with
+LAYOUT = "assumed: the layout"  # the comment in whose place stands what is found
+LONGEST_TITLE = 200
+WHY: Mapping[str, str] = {
+    "precision": "assumed: bf16 weights and gradients, with an fp32 copy for the optimizer",
+    "optimizer": "assumed: the most common one",
+    "stack": "assumed: PyTorch with FSDP2, not compiled",
+    "kernels": "assumed: kernels that can run the model, where the stack's cannot",
+    "parallelism": LAYOUT,
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a first plan begins with: the model as a plan has it, how many devices, and their name where it is known.
+
+    `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at, `tokens` are those of
+    the run where they are known.
+    """
+
+    model: Mapping[str, Any]
+    devices: int
+    accelerator: str = ""
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    expert: int = 1
+    tokens: int = 0
+
+    @property
+    def device(self) -> str:
+        """The name of the device, or the one that is assumed."""
+        return self.accelerator or DEFAULT_DEVICE
+
+    @property
+    def expert_degrees(self) -> tuple[int, ...]:
+        """Degrees of EXPERT_DEGREES that divide both the experts of each layer and the devices."""
+        experts = [group["mlp"]["experts"] for group in self.model["layers"] if "experts" in group["mlp"]]
+        return tuple(
+            degree
+            for degree in EXPERT_DEGREES
+            if degree == 1 or (experts and math.gcd(self.devices, *experts) % degree == 0)
+        )
+
+
+def start_text(start: Start) -> str:
+    """The plan with every device a replica that holds a share of the states; raises SpecError for an unknown device."""
+    longest = start.model.get("max_seq_len") or LONGEST_SEQUENCE
+    length = min(longest, LONGEST_SEQUENCE)
+    batch = start.devices * max(1, round(STEP_TOKENS / (length * start.devices)))
+    cluster, network = _cluster(start)
+    degrees = {"data": start.devices, "expert": start.expert, "zero": 3}
+    parts = {
+        "spec": "ledger/1",
+        "plan": f"{start.model['model']} on {start.devices} {load_accelerator(start.device).title}"[:LONGEST_TITLE],
+        "accelerator": start.device,
+        "cluster": cluster,
+        "model": start.model,
+        "precision": "bf16-mixed",
+        "optimizer": "adamw",
+        "stack": STACK,
+        **({"kernels": start.kernels} if start.kernels else {}),
+        "parallelism": {key: degree for key, degree in degrees.items() if degree > 1 and start.devices > 1},
+        "recompute": "none",
+        "run": {
+            **({"tokens": f"{start.tokens} tokens"} if start.tokens else {}),
+            "seq_len": length,
+            "micro_batch": 1,
+            "global_batch": batch,
+        },
+    }
+    device = {} if start.accelerator else {"accelerator": "assumed: the device"}
+    run = _run_comment(longest, length, batch)
+    return plan_text(parts, {}, {**WHY, **device, "cluster": f"assumed: {network}", "run": run})
+
+
+def _run_comment(longest: int, length: int, batch: int) -> str:
+    cut = f", of the {longest} that the model takes" if longest > length else ", as many as the model takes"
+    return (
+        f"assumed: {TOKENS_A_PARAMETER} tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)\n"
+        f"assumed: sequences of {length} tokens{cut}\n"
+        f"assumed: about {numbers.integer(batch * length)} tokens a step, a whole number of sequences a device"
+    ).replace(numbers.THIN, " ")
+
+
+def _cluster(start: Start) -> tuple[dict[str, Any], str]:
+    """The devices with the network that the library has for nodes of the device, and what that is."""
+    library = default_library()
+    names = set(library.spelt(DEVICE, start.device))
+    fitting = [
+        name
+        for name in library.names("cluster")
+        if read_once(library.folder("cluster") / f"{name}.yaml").plain_field(DEVICE) in names
+    ]
+    whole = start.devices <= NODE or start.devices % NODE == 0
+    if fitting:
+        node = {} if whole else {"devices_per_node": math.gcd(start.devices, NODE)}
+        return {"base": fitting[0], "devices": start.devices, **node}, f"the network of {fitting[0]}"
+    node = {"devices_per_node": min(start.devices, NODE) if whole else math.gcd(start.devices, NODE)}
+    return {"devices": start.devices, **node}, "nodes of this many devices, and a network between them as on file"
