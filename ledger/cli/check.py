@@ -72,7 +72,7 @@ def command(
     outcomes = [outcome.strict for outcome in outcomes] if strict else outcomes
     printers: dict[str, Callable[[list[CheckOutcome]], None]] = {"text": print_text, "json": print_records}
     printers.get(form, partial(print_format, form))(outcomes)
-    ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0)
+    ctx.exit(max((exit_code(outcome) for outcome in outcomes), default=0))
 
 
 def is_plan_file(spec: str) -> bool:
