@@ -19,7 +19,7 @@ BRIEF_MONEY = ((10**9, "B"), (10**6, "M"), (10**3, "k"), (1, ""))
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCIENTIFIC_FROM = 10**15  # a count of operations is written with its power of ten from here on
 COMMAS = re.compile(r"\b\d{1,3}(?:,\d{3})+\b")
-MINUTE, HOUR, DAY = 60, 3600, 86400
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 31_557_600
 LONGEST_DAYS = 10**6  # that are written out
 BELOW_SECONDS = ((1, "s"), (Decimal("1e-3"), "ms"), (Decimal("1e-6"), "µs"), (Decimal("1e-9"), "ns"))
 
@@ -253,6 +253,23 @@ def energy(value: Number) -> str:
     return si(Fraction(value) / HOUR, "Wh")
 
 
+def frequency(value: Number) -> str:
+    """Events a second, as a person counts them: `0.474 a day`, `3.2 a year`."""
+    steps = ((1, "second"), (HOUR, "hour"), (DAY, "day"), (YEAR, "year"))
+    length, name = next(((length, name) for length, name in steps if value * length >= Fraction(1, 10)), steps[-1])
+    return f"{plain(value * length)} a {name}"
+
+
+def mass(value: Number) -> str:
+    """Kilograms, as tonnes where there are many: `1.02 kt`."""
+    return si(value / 1000, "t") if value >= 1000 else f"{plain(value)}{THIN}kg"
+
+
+def carbon_intensity(value: Number) -> str:
+    """Kilograms a joule, as grids state it: `380 g/kWh`."""
+    return f"{trimmed(plain(value * 1000 * 1000 * HOUR))}{THIN}g/kWh"
+
+
 FORMATS: Mapping[str, Callable[[Number], str]] = {
     "B": size,
     "FLOP": operations,
@@ -264,6 +281,9 @@ FORMATS: Mapping[str, Callable[[Number], str]] = {
     "W": lambda value: si(value, "W"),
     "J": energy,
     "USD": money,
+    "/s": frequency,
+    "kg": mass,
+    "kg/J": carbon_intensity,
     "day": days,
     "token/s": rate,
     "1": count,

@@ -20,8 +20,11 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("hfu", "%"),
     ("goodput", "%"),
     ("pace.", "%"),
+    ("checkpoint.bytes", "B"),
+    ("checkpoint.", "s"),
     ("cost.", "USD"),
     ("energy.", "J"),
+    ("carbon.", "kg"),
 )
 
 

@@ -3,7 +3,7 @@
 
 const panel = document.getElementById("live");
 const part = (name) => panel.querySelector(`[data-part="${name}"]`);
-const WRITTEN = { "memory.reserved": size, "time.step": duration, "time.run": duration, "cost.run": money, tokens_per_second: rate,
+const WRITTEN = { "memory.reserved": size, "time.step": duration, "time.calendar": duration, "cost.run": money, tokens_per_second: rate,
   devices: (count) => grouped(String(count)) };
 const plan = evaluate(PLAN.own);
 let chosen = { ...PLAN.own };

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ledger.spec.device_parts import LIST_PRICES, STATE_ONE, no_price
 from ledger.spec.plan import Plan
 
-OF_RUNS = ("time.run", "cost.run", "energy.run")
+OF_RUNS = ("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run")
+POWERED = ("energy.run", "carbon.run")
+SAVED = ("checkpoint.interval", "checkpoint.time")
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,15 @@ def _lacking(plan: Plan, key: str) -> Iterator[Absent]:
         yield Absent("run.tokens", f"`{key}` is of a whole run, and the plan states no tokens", "state `run.tokens`")
     if key == "cost.run" and not plan.assumptions.price:
         yield Absent("assumptions.price", no_price(device), f"state one: {STATE_ONE}; {LIST_PRICES}", device)
-    if key == "energy.run" and not plan.accelerator.power:
+    if key in POWERED and not (plan.operations.power or plan.accelerator.power):
         message = f"no power of {device} is stated, so the run has no `{key}`"
-        yield Absent("accelerator.power", message, "state `accelerator.power`", device)
-    if key == "goodput":
-        needed = "cluster.failure_rate"
-        if not plan.cluster.failure_rate:
-            yield Absent(needed, f"`{key}` needs `{needed}`", "state how often devices fail")
-        if plan.assumptions.checkpoint_interval is None:
-            needed = "assumptions.checkpoint_interval"
-            yield Absent(needed, f"`{key}` needs `{needed}`", "state how often the run is saved")
+        yield Absent("operations.power", message, "state `operations.power`", device)
+    if key == "carbon.run" and plan.operations.grid_intensity is None:
+        needed = "operations.grid_intensity"
+        yield Absent(needed, f"`{key}` needs `{needed}`", "state what the grid gives off, as `380 g/kWh`")
+    if key == "goodput" and not plan.operations.loses:
+        needed, message = "operations", "nothing is stated that keeps the run from training, so there is no `goodput`"
+        yield Absent(needed, message, "state `operations`: failures, checkpoints, evaluation")
+    if key in SAVED and not plan.operations.saves:
+        needed = "operations.checkpoint_interval"
+        yield Absent(needed, f"`{key}` needs `{needed}`", "state how often the run is saved, and what that takes")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ledger.books.calendar import run
 from ledger.books.compiled_roles import CompiledRole, whole
-from ledger.books.counts import napkin, parameters
+from ledger.books.counts import CHECKPOINT, checkpoint, napkin, parameters
 from ledger.books.results import Check, Number, Verdict
-from ledger.books.totals import run, static
-from ledger.books.verdict import cost, expectations, policy
+from ledger.books.totals import static
+from ledger.books.verdict import cost, expectations, operated, policy
 from ledger.numbers import said
 from ledger.spec.plan import Plan
 
@@ -19,13 +20,15 @@ def totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     """Parameters, the napkin, persistent state, labelled capacity; the run at the assumed MFU."""
     found: dict[str, Number] = dict(parameters(whole(plan), books))
     found.update(napkin(plan, whole(plan)))
+    found.update(checkpoint(plan, whole(plan)))
     for key, amount in (pair for book in books for pair in static(plan, book)):
         found[key] = max(found.get(key, 0), amount)
     found["memory.capacity"] = plan.accelerator.memory
     if "napkin.time.run" in found:
         steps = plan.run.global_batch * plan.run.seq_len
-        known = dict(run(plan, float(found["napkin.time.run"]) * steps / (plan.run.tokens or 1)))
-        found.update({key: known[key] for key in ("cost.run", "energy.run", "goodput") if key in known})
+        step = float(found["napkin.time.run"]) * steps / (plan.run.tokens or 1)
+        known = dict(run(plan, step, lambda: found[CHECKPOINT]))
+        found.update({key: amount for key, amount in known.items() if key != "time.run"})
     return found
 
 
@@ -39,11 +42,12 @@ def verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
         Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
+        *operated(found),
         *policy(plan),
         *expectations(plan, found),
     ]
     headline = f"state {'fits' if fits else 'does not fit'}: {figure}"
     if "napkin.days" in found:
-        length, assumed = said(found["napkin.time.run"], "s"), said(plan.assumptions.mfu, "%")
+        length, assumed = said(found["time.calendar"], "s"), said(plan.assumptions.mfu, "%")
         headline += f"; {length} at the assumed {assumed} MFU{cost(plan, found)}"
     return Verdict(fits, "not known from a parameter count", "uncalibrated", headline, tuple(checks))

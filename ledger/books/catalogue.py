@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from ledger.spec.operations import PAID, Operations
 from ledger.spec.plan import Overlap
 
 
@@ -39,12 +40,17 @@ STATE = "accelerator.memory.labelled * cluster.devices // "
 STATE += "(bytes(precision.weights) + bytes(precision.gradients) + bytes(precision.master)"
 STATE += " + states(optimizer.name))"
 FORMATS = ("precision.weights", "precision.gradients", "precision.master", "precision.states", "optimizer.name")
-FAILING = ("cluster.failure_rate", "cluster.devices", "assumptions.checkpoint_cost", "assumptions.checkpoint_interval")
+CHECKPOINT = "checkpoint.bytes"
+YOUNG = "Young 1974: saving, and at each failure a restart and half an interval of lost work, on average"
+OPERATED = ("cluster.devices", *(f"operations.{field.name}" for field in fields(Operations) if field.name not in PAID))
 POWER = ("cluster.devices", "accelerator.power", "assumptions.power_usage_effectiveness")
 PRICE = ("cluster.devices", "assumptions.price.per_device_hour")
-WATTS = "cluster.devices * accelerator.power * assumptions.power_usage_effectiveness * "
+CALENDAR = "(run + warm_up) / (utilisation x (1 - checkpoint.time / checkpoint.interval"
+CALENDAR += (
+    " - evaluation_time / evaluation_interval - failure_rate x devices x (restart_time + checkpoint.interval / 2)))"
+)
+CALENDAR += "; the run itself where nothing is stated, and at most 1000 times it"
 DOLLARS = "cluster.devices * assumptions.price.per_device_hour / 3600 * "
-BARE_RUN = f"napkin.time.run / run.tokens * run.global_batch * run.seq_len * {STEPS}"
 
 MEANINGS: tuple[Meaning, ...] = (
     Meaning("parameters", "elements of all weights, each storage once", "tied weights are one storage", ("model",)),
@@ -211,16 +217,27 @@ MEANINGS: tuple[Meaning, ...] = (
             " (parallelism.tensor x share of bandwidth reached x accelerator.bandwidth)",
             "Pope et al. 2022: the weights that a token uses and the whole cache are read once for it",
             ("parameters.active", "kv_cache", "parallelism.tensor", "accelerator.bandwidth")),
-    Meaning("goodput", "1 - checkpoint_cost / checkpoint_interval"
-            " - failure_rate x devices x (restart_time + checkpoint_interval / 2), at least 0",
-            "Young 1974: saving, restarting, and half an interval of lost work at each failure",
-            (*FAILING, "assumptions.restart_time")),
+    Meaning("checkpoint.bytes", "parameters.trainable x (bytes of a weight's most exact copy + of its states)",
+            "each trained weight and its states once in the whole job; a master copy stands for the weights made of it",
+            ("parameters.trainable", "precision.master", "precision.weights", "optimizer.name")),
+    Meaning("checkpoint.interval", "as stated; `best`: sqrt(2 x checkpoint.time / (failure_rate x devices))", YOUNG,
+            ("operations.checkpoint_interval", "cluster.devices")),
+    Meaning("checkpoint.time", "as stated, else checkpoint.bytes / storage_bandwidth",
+            "for which a checkpoint stops the run", ("operations.checkpoint_cost", "operations.storage_bandwidth",
+                                                    CHECKPOINT)),
+    Meaning("goodput", "time.run / time.calendar", "the share of the calendar that trains; of a plan without tokens,"
+            " that after warm-up", OPERATED),
     Meaning("time.run", f"time.step * {STEPS}", "whole steps", ("time.step", *BATCH), exact=True),
-    Meaning("cost.run", f"{DOLLARS}time.run", "the price of a device's hour", (*PRICE, "time.run"), True, bare=False),
-    Meaning("energy.run", f"{WATTS}time.run", "devices at full power, times site power over device power",
-            (*POWER, "time.run"), True, bare=False),
-    Meaning("cost.run", f"{DOLLARS}{BARE_RUN}", "the price of a device's hour, at the assumed MFU",
-            (*PRICE, "napkin.time.run", *BATCH), True, bare=True),
-    Meaning("energy.run", f"{WATTS}{BARE_RUN}", "devices at full power, at the assumed MFU",
-            (*POWER, "napkin.time.run", *BATCH), True, bare=True),
+    Meaning("time.calendar", CALENDAR, "of time.run; " + YOUNG, (*OPERATED, "time.run"), bare=False),
+    Meaning("time.calendar", CALENDAR, "of napkin.time.run; " + YOUNG, (*OPERATED, "napkin.time.run"), bare=True),
+    Meaning("time.calendar.<end>", "time.calendar of a step of time.step.<end>", "the ends of a step, carried through",
+            ("time.step.<end>", "time.calendar"), bare=False),
+    Meaning("cost.run", f"{DOLLARS}time.calendar", "the price of a device's hour", (*PRICE, "time.calendar"), True),
+    Meaning("cost.run.<end>", f"{DOLLARS}time.calendar.<end>", "the ends of a step, carried through",
+            (*PRICE, "time.calendar.<end>"), True, bare=False),
+    Meaning("energy.run", "devices x power of a device, measured where it is stated, else rated"
+            " x power_usage_effectiveness x time.calendar", "devices draw as much all the time, times site power over"
+            " device power", (*POWER, "operations.power", "time.calendar")),
+    Meaning("carbon.run", "energy.run * operations.grid_intensity", "what the grid gives off for the energy",
+            ("energy.run", "operations.grid_intensity"), True),
 )  # fmt: skip

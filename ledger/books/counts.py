@@ -22,7 +22,7 @@ from ledger.numbers import DAY
 from ledger.spec.plan import Attention, Plan
 
 Totals = Iterator[tuple[str, Amount]]
-PER_DEVICE = "parameters.per_device"
+PER_DEVICE, CHECKPOINT = "parameters.per_device", "checkpoint.bytes"
 CORE = ("attention", "core")
 
 
@@ -37,8 +37,7 @@ def of_model(model: Whole) -> Totals:
     yield "parameters", whole_parameters(model)
     yield "parameters.active", sum(model.value(layers * used(weight)) for layers, weight in model.weights())
     yield from _with_adapters(model)
-    trained = [(layers, weight) for layers, weight in model.weights() if not weight.frozen]
-    yield "parameters.trainable", sum(model.value(layers * weight.elements()) for layers, weight in trained)
+    yield "parameters.trainable", trainable(model)
 
 
 def _with_adapters(model: Whole) -> Totals:
@@ -95,6 +94,18 @@ def flops(plan: Plan, spent: Sequence[Spent]) -> Totals:
         yield "flops.run", step * steps(plan)
     if any("flops.update" in mine for _, mine in spent):
         yield "flops.update", together("update")
+
+
+def checkpoint(plan: Plan, model: Whole) -> Totals:
+    """Bytes of one checkpoint: of each trained weight its most exact copy, and its states; each once in the job."""
+    copy = plan.precision.master or plan.precision.weights.base
+    each = dtypes.DTYPES[copy].average + sum(per_parameter(plan.optimizer, plan.precision).values())
+    yield CHECKPOINT, truncate(trainable(model) * each)
+
+
+def trainable(model: Whole) -> Exact:
+    """Elements of the weights that have a gradient."""
+    return sum(model.value(layers * weight.elements()) for layers, weight in model.weights() if not weight.frozen)
 
 
 def steps(plan: Plan) -> Amount:

@@ -9,15 +9,15 @@ from ledger.arithmetic.values import (
     divide,
     largest,
     largest_of,
-    maximum,
     minimum,
     of_item,
     parts_of,
     real,
     truncate,
 )
+from ledger.books import calendar
 from ledger.books.compiled_roles import CompiledRole, whole
-from ledger.books.counts import Totals, counters, flops, napkin, parameters, peak, reach, steps
+from ledger.books.counts import CHECKPOINT, Totals, checkpoint, counters, flops, napkin, parameters, peak, reach
 from ledger.books.intervals import MEMORY, known_as
 from ledger.books.memory import quantised
 from ledger.books.memory.outside import reserved
@@ -42,6 +42,7 @@ def totals(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], tim
     found.update(flops(plan, [(book.role.devices, book.spent) for book in books]))
     found.update(counters(plan, model))
     found.update(napkin(plan, model))
+    found.update(checkpoint(plan, model))
     found.update(memory(plan, books, peaks))
     found.update(traffic(spent))
     if plan.parallelism.offload:
@@ -118,7 +119,8 @@ def times(plan: Plan, time: StepTime, known: Mapping[str, Amount]) -> Totals:
     yield "hfu", _of_peak(plan, time.estimate, known["flops.step"])
     yield "prefill.time", time.forward
     yield "decode.time_per_token", decode(plan, known)
-    yield from run(plan, time.estimate)
+    yield from calendar.run(plan, time.estimate, lambda: known[CHECKPOINT])
+    yield from calendar.ends(plan, time, lambda: known[CHECKPOINT])
 
 
 def bounds(time: StepTime) -> Totals:
@@ -163,30 +165,3 @@ def decode(plan: Plan, known: Mapping[str, Amount]) -> Amount:
     measured = curve(plan.accelerator, ELEMENTWISE)
     share = measured.parameters["b"] if measured else 1.0
     return read / (plan.parallelism.tensor * share * plan.accelerator.bandwidth)
-
-
-def run(plan: Plan, step: Amount) -> Totals:
-    """Time, cost and energy of the whole run, and the share of it that failures and checkpoints leave."""
-    useful = goodput(plan)
-    if useful is not None:
-        yield "goodput", useful
-    if not plan.run.tokens:
-        return
-    seconds = steps(plan) * step
-    yield "time.run", seconds
-    if plan.assumptions.price:
-        yield "cost.run", plan.cluster.devices * plan.assumptions.price.per_device_hour * seconds / 3600
-    if plan.accelerator.power:
-        power = plan.accelerator.power * plan.assumptions.power_usage_effectiveness
-        yield "energy.run", plan.cluster.devices * power * seconds
-
-
-def goodput(plan: Plan) -> Amount | None:
-    """The share of time that trains: without saving, restarts, and half an interval of work lost at each failure."""
-    given = plan.assumptions
-    if not plan.cluster.failure_rate or given.checkpoint_interval is None:
-        return None
-    failures = plan.cluster.failure_rate * plan.cluster.devices
-    saving = (given.checkpoint_cost or 0.0) / given.checkpoint_interval
-    losing = failures * ((given.restart_time or 0.0) + given.checkpoint_interval / 2)
-    return maximum(0.0, 1.0 - saving - losing)

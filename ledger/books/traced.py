@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ledger.arithmetic.operations import Number
 from ledger.arithmetic.tracing import Graph, Trace, holds, marked
 from ledger.arithmetic.values import Amount, largest, pick
-from ledger.books import totals
+from ledger.books import calendar, totals
 from ledger.books.compiled_roles import CompiledRole, compile_roles
 from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.price_changes import PRICES, step_calls
@@ -143,7 +144,11 @@ def structure(plan: Plan, graph: Graph, values: Mapping[str, int], *, every: boo
     peaks = [peak_of(book) for book in books]
     table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
-    found = totals.totals(sized, books, peaks, step) if every else _few(sized, books, peaks, step)
+    found = (
+        totals.totals(sized, books, peaks, step)
+        if every
+        else _few(sized, books, peaks, step, partial(calendar.checkpoint_bytes, plan))
+    )
     fullest = largest(peaks, lambda peak: peak.bytes)
     titles = [point.title for book in books for point in book.line.points]
     starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
@@ -151,7 +156,9 @@ def structure(plan: Plan, graph: Graph, values: Mapping[str, int], *, every: boo
     return Structure(trace.conditions, found | {"devices": sized.cluster.devices}, moment, tuple(titles))
 
 
-def _few(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step: StepTime) -> dict[str, Amount]:
+def _few(
+    plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step: StepTime, checkpoint: calendar.Bytes
+) -> dict[str, Amount]:
     """What moves where a reader moves a size: memory, the step with its band, and the run."""
     return {
         **dict(totals.memory(plan, books, peaks)),
@@ -159,5 +166,6 @@ def _few(plan: Plan, books: Sequence[CompiledRole], peaks: Sequence[Peak], step:
         "time.step.low": step.low,
         "time.step.high": step.high,
         "tokens_per_second": plan.run.global_batch * plan.run.seq_len / step.estimate,
-        **dict(totals.run(plan, step.estimate)),
+        **dict(calendar.run(plan, step.estimate, checkpoint)),
+        **dict(calendar.ends(plan, step, checkpoint)),
     }

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 
+from ledger.books.calendar import LEAST
 from ledger.books.counts import peak
 from ledger.books.price_changes import LIMITS
 from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, machine, offer, said, size
+from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import GROUPED, MATMUL, KernelClass
 from ledger.spec.plan import Plan
 
-GB = 1e9
-# Bytes a device should keep free, by planning level: the course's buffers of 20 and 40 GB, and half the first.
-HEADROOM: Mapping[str, float] = {"minimum": 0.0, "typical": 10 * GB, "production": 20 * GB, "cloud": 40 * GB}
 # Share of the step that data sheets may price before a verdict stops being called calibrated.
 MOSTLY, BARELY = 0.10, 0.90
 ASTRAY = 1.5  # times the napkin's length of the run, or as small a part of it, from where a person should look
@@ -34,6 +33,7 @@ def verdict(
         *_memory(plan, totals, roles),
         *_work(plan, totals, rows),
         *_hosted(totals),
+        *operated(totals),
         *policy(plan),
         *expectations(plan, totals),
     )
@@ -73,7 +73,7 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
 def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
-    run = f"; {said(totals['time.run'], 's')}{cost(plan, totals)}" if "time.run" in totals else ""
+    run = f"; {said(totals['time.calendar'], 's')}{cost(plan, totals)}" if "time.calendar" in totals else ""
     return f"{memory}{run}; limited by {limit}"
 
 
@@ -82,19 +82,25 @@ def shortfall(plan: Plan, totals: Mapping[str, Number]) -> str:
     if "memory.reserved" not in totals:
         return ""
     free = float(totals["memory.capacity"]) - float(totals["memory.reserved"])
-    policy, wanted = plan.assumptions.headroom, HEADROOM[plan.assumptions.headroom]
+    wanted = headroom(plan)
     if not 0 <= free < wanted:
         return ""
-    return f"{size(free)} free, {size(wanted - free)} short of the {size(wanted)} of {policy} headroom"
+    words = headroom_words(plan.assumptions.headroom)
+    return f"{size(free)} free, {size(wanted - free)} short of the {size(wanted)} of {words} headroom"
+
+
+def headroom(plan: Plan) -> float:
+    """Bytes of each device that the plan wants free."""
+    return headroom_bytes(plan.assumptions.headroom, plan.accelerator.memory)
 
 
 def _memory(plan: Plan, totals: Mapping[str, Number], roles: Sequence[RoleResult]) -> Iterator[Check]:
     reserved, capacity = float(totals["memory.reserved"]), float(totals["memory.capacity"])
     free = capacity - reserved
-    wanted = HEADROOM[plan.assumptions.headroom]
+    wanted = headroom(plan)
     worst = max(roles, key=lambda role: role.peak.total)
     status = "fail" if free < 0 else "warn" if free < wanted else "pass"
-    policy_says = f"{plan.assumptions.headroom} headroom is {said(wanted, 'B')}"
+    policy_says = f"{headroom_words(plan.assumptions.headroom)} headroom is {said(wanted, 'B')}"
     room = f"{said(free, 'B')} free" if free >= 0 else f"{said(-free, 'B')} missing"
     detail = f"peak at {worst.peak.title}; {room}, {policy_says}"
     yield Check("fits", "Memory reserved per device", status, f"{said(reserved, 'B')} of {said(capacity, 'B')}", detail)
@@ -185,6 +191,19 @@ def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
         if moved := totals["traffic.host"]:
             detail += f", nor its rate: {said(moved, 'B')} of traffic of each device's update are not timed"
         yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
+
+
+def operated(totals: Mapping[str, Number]) -> Iterator[Check]:
+    """How much of the calendar trains, where a plan says what does not; a run that gets nowhere fails."""
+    if "goodput" not in totals:
+        return
+    useful = float(totals["goodput"])
+    ends = useful > LEAST
+    detail = "the rest goes to failures, checkpoints, evaluation, starting and waiting"
+    if not ends:
+        detail = "failures and checkpoints take more time than there is: save oftener, or faster, or restart faster"
+    figure = said(useful, "%")
+    yield Check("operations", "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
 
 
 def policy(plan: Plan) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import sympy
 
+from ledger.books import calendar
 from ledger.books.bindings import bindings
 from ledger.books.compiler import compile_plan
 from ledger.books.evaluate import exact
@@ -156,9 +157,9 @@ def storage(ask: StorageAsk, books: CompiledPlans) -> Found:
     each = per_parameter(plan.precision, plan.optimizer)
     copy = "master" if plan.precision.master else "weights"
     written = {name: size for name, size in each.items() if name == copy or name not in TITLES}
-    size = sum(written.values()) * books(plan).totals["parameters"]
+    size = books(plan).totals["checkpoint.bytes"]
     cost = float(size) / ask.bandwidth
-    rate = plan.cluster.failure_rate * plan.cluster.devices
+    rate = calendar.failures(plan)
     interval, spent, failures = sympy.symbols("T C f", positive=True)
     (best,) = sympy.solve(sympy.diff(spent / interval + failures * interval / 2, interval), interval)
     wanted = float(best.subs({spent: cost, failures: rate}))
@@ -174,8 +175,8 @@ def storage(ask: StorageAsk, books: CompiledPlans) -> Found:
 
 
 def _goodput(plan: Plan, cost: float, interval: float) -> float:
-    given = replace(plan.assumptions, checkpoint_interval=interval, checkpoint_cost=cost)
-    return float(compile_plan(replace(plan, assumptions=given)).totals["goodput"])
+    given = replace(plan.operations, checkpoint_interval=interval, checkpoint_cost=cost)
+    return float(calendar.share(replace(plan, operations=given), lambda: 0))
 
 
 # --- money --------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ from ledger.books.compiler import compile_plan
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.notation import text
 from ledger.books.results import Compiled, Number
-from ledger.books.verdict import HEADROOM
 from ledger.course.answers import Amount, Figure, Found, Grid, Value
 from ledger.course.asks import AccountsAsk, ChecksAsk, CompareAsk, LevelsAsk, MomentsAsk, PlanAsk
 from ledger.model.dims import symbol
 from ledger.model.operations import total
+from ledger.spec.headroom import POLICIES
 from ledger.spec.plan import Plan
 from ledger.units import spelt
 
@@ -185,7 +185,7 @@ def levels(ask: LevelsAsk, books: CompiledPlans) -> Found:
     figures = []
     rows: list[tuple[Value | Amount, ...]] = []
     for name, plan in ask.plans.items():
-        peak, free = books(plan).totals["memory.peak"], HEADROOM[name]
+        peak, free = books(plan).totals["memory.peak"], POLICIES[name]
         figures.append(Figure(name, "", float(peak) + free, "B"))
         rows.append((name, plan.recompute.policy, peak, free, float(peak) + free))
     columns = (("level", ""), ("recompute", ""), ("peak", "B"), ("kept free", "B"), ("to plan for", "B"))

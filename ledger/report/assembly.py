@@ -40,6 +40,6 @@ def run_elasticities(compiled: Compiled) -> tuple[tuple[str, str, float], ...]:
     """Path, name and elasticity of the run's length (of a step's, where the run has none) for every input with one."""
     from ledger.books.what_if.sensitivity import sensitivities
 
-    length = "time.run" if compiled.plan.run.tokens else "time.step"
+    length = "time.calendar" if compiled.plan.run.tokens else "time.step"
     rows = [(row.path, row.title, row.elasticities.get(length)) for row in sensitivities(compiled)]
     return tuple((path, title, by) for path, title, by in rows if by is not None and "price" not in path)

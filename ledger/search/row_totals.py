@@ -11,10 +11,10 @@ import numpy as np
 
 from ledger.arithmetic.operations import WHOLE
 from ledger.arithmetic.values import largest_of, parts_of
-from ledger.books import totals
+from ledger.books import calendar, totals
 from ledger.books.compiled_roles import whole
 from ledger.books.compiler import compile_plan
-from ledger.books.counts import PER_DEVICE, counters, flops, napkin, of_model
+from ledger.books.counts import CHECKPOINT, PER_DEVICE, checkpoint, counters, flops, napkin, of_model
 from ledger.books.intervals import MEMORY, known_as
 from ledger.books.price_changes import PRICES, shares
 from ledger.books.spending import HELD
@@ -30,17 +30,20 @@ from ledger.search.spent import TOTAL
 from ledger.search.sums import CellSums, added
 from ledger.spec.plan import Plan
 
+WITH_ENDS = ("time.step", "time.calendar", "cost.run")
 # Which part of RowTotals has a total: by the longest of these that its name begins with, part by part.
 SOURCES: Mapping[str, str] = {
     **dict.fromkeys(("time.step", "memory.peak", "memory.reserved", "memory.capacity"), "front"),
-    **dict.fromkeys(("time.run", "cost.run", "energy.run", "goodput"), "of_run"),
+    **dict.fromkeys(("time.run", "time.calendar", "cost.run", "energy.run", "carbon.run", "goodput"), "of_run"),
+    **dict.fromkeys(("checkpoint.interval", "checkpoint.time"), "of_run"),
     **dict.fromkeys(("tokens_per_second", "tokens_per_second_per_device"), "of_run"),
-    **dict.fromkeys(("parameters", "napkin", "flops.counter", "flops.unmasked", "saved", "kv_cache"), "counted"),
+    **dict.fromkeys(("parameters", "napkin", "flops.counter", "flops.unmasked", "saved"), "counted"),
+    **dict.fromkeys(("kv_cache", CHECKPOINT), "counted"),
     "flops": "work",
     **dict.fromkeys(("parameters.per_device", "memory.static"), "held"),
     **dict.fromkeys(("comm", "traffic"), "traffic"),
     **dict.fromkeys(("memory.host", "traffic.host", "host_link"), "host"),
-    **dict.fromkeys(("time", "time.step.low", "time.step.high"), "times"),
+    **dict.fromkeys(("time", *(f"{key}.{end}" for key in WITH_ENDS for end in ("low", "high"))), "times"),
     "memory": "parts",
     "pace": "paces",
     **dict.fromkeys(("mfu", "hfu", "prefill", "decode"), "times"),
@@ -113,7 +116,7 @@ class RowTotals:
     def of_run(self) -> dict[str, Array]:
         """The run's totals, and rates, which follow from the step."""
         plan, step = self.world.plan, self.rows.step
-        return {**dict(totals.rates(plan, step)), **dict(totals.run(plan, step))}
+        return {**dict(totals.rates(plan, step)), **dict(calendar.run(plan, step, lambda: self.counted[CHECKPOINT]))}
 
     @cached_property
     def plan(self) -> Plan:
@@ -275,7 +278,7 @@ def counted(plan: Plan, sizes: Sequence[int]) -> dict[str, list[float]]:
     """Totals of the model, and of one micro-batch of each of these sizes."""
     mine = whole(plan)
     always = dict(of_model(mine))
-    always |= dict(napkin(plan, mine))
+    always |= dict(napkin(plan, mine)) | dict(checkpoint(plan, mine))
     found: dict[str, list[float]] = {}
     for size in sizes:
         sized = replace(plan, run=replace(plan.run, micro_batch=size))

@@ -22,13 +22,14 @@ from ledger.spec.reader import Node
 from ledger.spec.structures import Values
 
 Parts = Mapping[str, Any]
+PLAIN_PARTS = ("recompute", "train", "assumptions", "operations")  # which are what is stated, or left out
 Built = TypeVar("Built")
 
 
 def parts(stated: Values, names: Mapping[str, str]) -> Parts:
     """Every part of the plan whose own needs are met, by name; what was not sound is not among what is stated."""
     built = {kind: named(stated[kind], names.get(kind, "")) for kind in LIBRARY_PARTS if kind in stated}
-    built |= {name: stated[name] for name in ("recompute", "train", "assumptions") if name in stated}
+    built |= {name: stated[name] for name in PLAIN_PARTS if name in stated}
     for name, (derive, needs) in DERIVED.items():
         if name in stated and all(need in built for need in needs):
             built[name] = derive(stated[name], *(built[need] for need in needs))

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from ledger.spec.kernel_classes import KernelClass, kernel_class
 from ledger.spec.kernel_families import NUMBER_FORMATS, price_classes
+from ledger.spec.operations import stood_in
 from ledger.spec.parts import At, Nested, PartHeader
 from ledger.spec.price_lists import NameOf, PriceOf, PriceParameters, priced_forms
 from ledger.spec.structures import (
@@ -194,6 +195,7 @@ class Cluster:
                 instead="scaleout_bandwidth",
             )
         },
+        extra=stood_in("cluster"),
     )
 
     devices: Annotated[int, degree(), "Accelerators in the job."]
@@ -224,7 +226,4 @@ class Cluster:
         quantity("1", greatest=1000),
         "What the cards of a pod send over what leaves it at most: 7 for 1:7.",
     ] = 1.0
-    failure_rate: Annotated[
-        float, quantity("/s", zero=True), "Failures per device: `0.0002 /d`; not stated where not given."
-    ] = 0.0
     name: str = ""

@@ -33,6 +33,7 @@ from ledger.spec.plan import (
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.publication import Publication, Spelling
 from ledger.spec.reader import Node, read, read_again
+from ledger.spec.renamed import in_new_places
 from ledger.spec.rules.table import RULES, WARNINGS, Rule, check_rules
 from ledger.spec.sizes import evaluate_sizes
 from ledger.spec.sources import Source, exists, open_source
@@ -42,7 +43,7 @@ Built = TypeVar("Built")
 PARTS = tuple(row.attribute for row in field_rows(Plan) if row.attribute != "title")
 # Parts that a plan may leave out, as they are then; of those that are derived, no value is stated.
 LEFT_OUT: Mapping[str, Any] = {"kernels": {}, "parallelism": {}} | {
-    row.key: row.default for row in field_rows(Plan) if row.key in {"recompute", "train", "assumptions"}
+    row.key: row.default for row in field_rows(Plan) if row.key in build.PLAIN_PARTS
 }
 
 
@@ -116,7 +117,7 @@ def _draft(reading: Reading, rules: tuple[Rule, ...] = RULES) -> Draft:
         replace(whole, node=changed, texts={**whole.texts, **texts}), whole.node.fields.get("model")
     )
     whole = for_its_device(assume_fabric(whole, source, shelf), node, source, shelf)
-    return _checked(whole, reading, rules)
+    return _checked(in_new_places(whole, source.file), reading, rules)
 
 
 def load_accelerator(given: str | Path, *, library: Library | None = None) -> Accelerator:

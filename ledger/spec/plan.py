@@ -12,7 +12,9 @@ from ledger.spec.attention import Attention
 from ledger.spec.expectations import EXPECT, Expectation
 from ledger.spec.feed_forward import MLP, ComponentStep, Custom, Router, Shared
 from ledger.spec.hardware import DEVICE, Accelerator, Cluster, Curve
+from ledger.spec.headroom import DEFAULT, HEADROOM, Headroom
 from ledger.spec.library import Library
+from ledger.spec.operations import Operations, stood_in
 from ledger.spec.optimizer import Optimizer
 from ledger.spec.parallelism import Offload, Parallelism, Stages
 from ledger.spec.parts import SPEC, TITLED, At, PartHeader, ValuesOf
@@ -23,7 +25,7 @@ from ledger.spec.stack import Stack
 from ledger.spec.stack_parts import Kernels, Overlap, Replay
 from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
 from ledger.spec.training import Lora, Recompute, Train
-from ledger.spec.values import Choice, Quantity, Size, String
+from ledger.spec.values import Quantity, Size, String
 
 __all__ = [
     "MLP",
@@ -41,6 +43,7 @@ __all__ = [
     "Model",
     "Norm",
     "Offload",
+    "Operations",
     "Optimizer",
     "Origin",
     "Overlap",
@@ -118,22 +121,20 @@ class Price:
 class Assumptions:
     """What nothing measured stands behind; `mfu` is the napkin's."""
 
-    spec: ClassVar[PartHeader] = PartHeader(meaning="What nothing measured stands behind.", sourced=True)
+    spec: ClassVar[PartHeader] = PartHeader(
+        meaning="What nothing measured stands behind.",
+        sourced=True,
+        extra=stood_in("assumptions"),
+    )
 
     mfu: Annotated[float, quantity("1", greatest=1), "Of the napkin estimate."] = 0.4
     price: Annotated[Price | None, OPTIONAL] = None
-    headroom: Annotated[str, Choice("minimum", "typical", "production", "cloud"), "How much memory must stay free."] = (
-        "production"
-    )
-    checkpoint_interval: Annotated[float | None, quantity("s"), "Between the beginnings of two checkpoints: `3 h`."] = (
-        None
-    )
-    checkpoint_cost: Annotated[
-        float | None, quantity("s", zero=True), "For which a checkpoint stops the run: `30 s`."
-    ] = None
-    restart_time: Annotated[
-        float | None, quantity("s", zero=True), "From a failure to the first step after it: `10 min`."
-    ] = None
+    headroom: Annotated[
+        Headroom,
+        Sourced(HEADROOM),
+        "How much of a device's memory should stay free: a share (`10 %`), bytes (`8 GB`), `none`, or a level of the "
+        "course: `minimum` 0, `typical` 10 GB, `production` 20 GB, `cloud` 40 GB.",
+    ] = DEFAULT
     power_usage_effectiveness: Annotated[float, quantity("1", greatest=1000), "Site power over device power."] = 1.0
     expert_imbalance: Annotated[
         Fraction,
@@ -171,6 +172,7 @@ class Plan:
     kernels: Annotated[Kernels, ValuesOf(Kernels), OPTIONAL]
     run: Annotated[Run, ValuesOf(Run)]
     assumptions: Annotated[Assumptions, Assumptions.spec.meaning] = field(default_factory=Assumptions)
+    operations: Annotated[Operations, Operations.spec.meaning] = field(default_factory=Operations)
     train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
     expect: tuple[Expectation, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)

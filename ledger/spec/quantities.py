@@ -43,6 +43,8 @@ DIMENSIONS: Mapping[str, Dimension] = {
         Dimension("FLOP/s", "an arithmetic rate", "989.5 TFLOP/s", Fraction(10**24)),
         Dimension("W", "a power", "700 W", Fraction(10**9)),
         Dimension("J", "an energy", "3 MWh", Fraction(10**24)),
+        Dimension("kg", "a mass", "400 t", Fraction(10**15)),
+        Dimension("kg/J", "a carbon intensity", "380 g/kWh", Fraction(10**12)),
         Dimension("s", "a time", "18 us", Fraction(10**12)),
         Dimension("/s", "a frequency", "0.01 /d", Fraction(10**9)),
         Dimension("tokens", "a number of tokens", "15T tokens", Fraction(10**20), whole=True),
@@ -57,10 +59,23 @@ BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei":
 COUNT_PREFIXES = {"K": 10**3, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}  # as tokens and parameters are counted
 SPOKEN = {"thousand": 10**3, "million": 10**6, "billion": 10**9}  # before money alone
 SMALL_PREFIXES = {"m": Fraction(1, 10**3), "u": Fraction(1, 10**6), "µ": Fraction(1, 10**6), "n": Fraction(1, 10**9)}
-UNSCALED = ("s", "/s", "USD", "1")  # written without a prefix
+UNSCALED = ("kg", "kg/J", "s", "/s", "USD", "1")  # written without a prefix
 SHORTEST = 30  # digits before a number is written with an exponent
 TIME_UNITS = {"min": 60, "h": 3600, "d": 86400, "y": 31_557_600}  # a Julian year
 TIME_WORDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400, "year": TIME_UNITS["y"]}
+# Units that are written without a prefix: of what dimension, and how large.
+OTHER_UNITS: tuple[tuple[str, str, int | Fraction], ...] = (
+    ("B", "byte", 1),
+    ("B", "bytes", 1),
+    ("tokens", "token", 1),
+    ("kg", "kg", 1),
+    ("kg", "t", 1000),
+    ("kg/J", "kg/J", 1),
+    ("kg/J", "g/kWh", Fraction(1, 1000 * 3_600_000)),
+    ("kg/J", "kg/kWh", Fraction(1, 3_600_000)),
+    ("kg/J", "kg/MWh", Fraction(1, 3_600_000_000)),
+    ("1", "", 1),
+)
 NUMBER = re.compile(r"\s*([-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*(.*?)\s*")
 ALL_UNITS = "units are B, B/s, b/s, FLOP/s, W, s, h, d, tokens, parameters, USD, %, with prefixes"
 SPELLINGS = {  # common ways to write a unit that this language writes in one way only
@@ -110,13 +125,8 @@ def units() -> Mapping[str, tuple[str, Fraction]]:
         add("s", f"{name}s", {}, size)
     for name, size in {"s": 1, **TIME_UNITS, **TIME_WORDS}.items():
         add("/s", f"/{name}", {}, Fraction(1, size))
-    for base, name, size in (
-        ("B", "byte", 1),
-        ("B", "bytes", 1),
-        ("tokens", "token", 1),
-        ("1", "", 1),
-    ):
-        add(base, name, {}, size)
+    for base, name, worth in OTHER_UNITS:
+        add(base, name, {}, worth)
     add("1", "%", {}, Fraction(1, 100))
     return table
 

@@ -151,7 +151,7 @@ def test_of_a_choice_every_value_is_tried(path: str) -> None:
     overrides = CHOICES[path]
     plan = load_plan(SMALL, overrides)
     found = solve(plan, path)
-    assert found.goal == "minimize time.run"
+    assert found.goal == "minimize time.calendar"
     assert any("no objective is named" in note for note in found.notes)
     assert found.values is not None
     assert len(found.tried) == found.counts["combinations"] == len(unknown(plan, path).some)
@@ -349,7 +349,7 @@ def test_the_smallest_memory_that_fits_is_one_that_the_rules_allow(small: Plan) 
         ),
         (["kernels.experts"], [], {}, "nothing that is asked for depends on `kernels.experts`"),
         (["model.layers.decoder.mlp.top_k"], [], {}, "`model.layers.decoder.mlp.top_k` cannot vary in this plan"),
-        (["assumptions.restart_time"], [], {}, "`assumptions.restart_time` has no value in this plan to begin from"),
+        (["operations.restart_time"], [], {}, "`operations.restart_time` has no value in this plan to begin from"),
         (["run.seq_len"], [], {"keep": SHAPE}, "`run.seq_len` is no size that `--keep shape` keeps in proportion"),
         (
             ["model.d_model", "model.layers.decoder.repeat"],

@@ -78,7 +78,7 @@ def test_two_keys_are_solved_for_together(command_line: CommandLine) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("parallelism.zero = ")
-    assert any(line.startswith("note: no objective is named: the least time.run of all") for line in lines)
+    assert any(line.startswith("note: no objective is named: the least time.calendar of all") for line in lines)
     assert any(line.startswith("tried: 8, of which 8 legal; ") for line in lines)
     assert any(line.startswith("as overrides: --set ") for line in lines)
     assert any("answer" in line for line in lines)
@@ -90,7 +90,7 @@ def test_a_choice_says_why_others_are_not_it(command_line: CommandLine) -> None:
     result = command_line("solve", "7b-8xh100", "--for", "parallelism.replicate")
     assert result.exit_code == 0
     assert "runner-up" in result.stdout
-    assert "% time.run" in result.stdout
+    assert "% time.calendar" in result.stdout
     assert "refused: 8: replicate = 8 leaves one device for each copy, so nothing is split" in result.stdout
 
 

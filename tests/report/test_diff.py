@@ -172,12 +172,13 @@ def test_many_inputs_are_attributed_by_part(base: Plan) -> None:
     """Above a dozen inputs each alone would take long and say little: those of a part count together, as is said."""
     new = other(base, 4, 10)
     kernels = replace(new.kernels, attention="eager", norm="eager", activation="eager", rotary="fused", loss="fused")
-    given = replace(new.assumptions, mfu=0.1, headroom="cloud", power_usage_effectiveness=1.5, restart_time=1.0)
+    given = replace(new.assumptions, mfu=0.1, headroom="cloud", power_usage_effectiveness=1.5)
+    new = replace(new, operations=replace(new.operations, restart_time=1.0))
     new = replace(new, kernels=kernels, assumptions=given, recompute=Recompute("selective"))
     found = diff(closed(base), closed(new), closed)
     assert len(found.inputs) == 12
     assert found.outputs[-1].causes
-    new = replace(new, cluster=replace(new.cluster, failure_rate=1.0))
+    new = replace(new, operations=replace(new.operations, restart_time=1.0, warm_up=3.0))
     found = diff(closed(base), closed(new), closed)
     assert found.notes == (
         "13 inputs changed: more than the 12 that changes are attributed to one by one, so to parts of the plan",

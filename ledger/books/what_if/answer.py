@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ledger.books.results import Number
-from ledger.books.verdict import HEADROOM
+from ledger.books.verdict import headroom
 from ledger.books.what_if.conditions import Condition
 from ledger.books.what_if.ordered import SMALLEST, Objective, Place
 from ledger.books.what_if.sought import NEXT_REAL, Settings, Value
 from ledger.books.what_if.trial import Trial
 from ledger.numbers import said
 from ledger.spec.device_parts import cluster_warnings
+from ledger.spec.headroom import headroom_words
 from ledger.spec.plan import Plan
 
 Totals = Mapping[str, Number]
@@ -150,9 +151,10 @@ def _asides(trial: Trial, found: Place) -> Iterator[str]:
 
 def unasked(plan: Plan, here: Totals, paths: tuple[str, ...]) -> Iterator[str]:
     """What was no condition and yet bounds the value: memory to keep free, and the length the model was made for."""
-    wanted = HEADROOM[plan.assumptions.headroom]
+    wanted = headroom(plan)
     free = float(plan.accelerator.memory) - float(Fraction(here.get("memory.reserved", 0)))
     if free < wanted and "memory.reserved" in here:
-        yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {plan.assumptions.headroom} headroom"
+        words = headroom_words(plan.assumptions.headroom)
+        yield f"{said(free, 'B')} stay free of the {said(wanted, 'B')} of {words} headroom"
     if "run.seq_len" in paths and 0 < plan.model.max_seq_len < plan.run.seq_len:
         yield f"the model was made for {plan.model.max_seq_len} tokens"

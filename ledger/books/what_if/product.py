@@ -16,7 +16,7 @@ from ledger.books.what_if.unknowns import unknown
 from ledger.spec.device_parts import cluster_warnings
 
 Note = Callable[[int, int], None]  # combinations that were tried, of about so many
-DEFAULT_OBJECTIVES = ("time.run", "time.step")  # the first that the plan has
+DEFAULT_OBJECTIVES = ("time.calendar", "time.step")  # the first that the plan has
 REASONS = 3  # why values are refused, that a message names
 ANSWER, RUNNER_UP, WORSE, FAILS, REFUSED = "answer", "runner-up", "worse", "fails", "refused"
 

@@ -15,19 +15,19 @@ from math import log
 
 import sympy
 
+from ledger.books.calendar import calendar, checkpoint_bytes, run
 from ledger.books.compiled_roles import CompiledRole, at_sizes
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.price_changes import PRICES, step_time
 from ledger.books.resources import stock
-from ledger.books.results import Compiled, Number
-from ledger.books.totals import run
+from ledger.books.results import Compiled
 from ledger.books.what_if.derivative import Gradient, added, slopes
 from ledger.model.dims import BY_NAME, symbol
 from ledger.spec.plan import Group, Plan
 from ledger.spec.stages import growth
 
 NEAR = 0.01  # sizes are moved by at least so much: they are whole numbers
-TIME = ("time.step", "time.run", "cost.run")
+TIME = ("time.step", "time.run", "time.calendar", "cost.run")
 
 
 @dataclass(frozen=True)
@@ -44,30 +44,32 @@ def sensitivities(compiled: Compiled) -> tuple[Sensitivity, ...]:
     plan = compiled.plan
     if plan.model.bare:
         return ()
-    return (*_prices(plan, compiled.totals), *_sizes(compiled), *_amounts(plan))
+    return (*_prices(compiled), *_sizes(compiled), *_amounts(compiled))
 
 
 # --- prices -------------------------------------------------------------------------------------
 
 
-def _prices(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Sensitivity]:
+def _prices(compiled: Compiled) -> Iterator[Sensitivity]:
     """What the pace of the step depends on: a total of the plan each."""
     for price in PRICES:
-        gained = -price.better * float(totals[price.pace])
-        yield Sensitivity(price.path, price.title, _timed(plan, gained) | {"memory.peak": 0.0})
+        gained = -price.better * float(compiled.totals[price.pace])
+        yield Sensitivity(price.path, price.title, _timed(compiled, gained) | {"memory.peak": 0.0})
 
 
 def _elasticity(before: float, after: float, less: float, more: float) -> float:
     return log(after / before) / log(more / less)
 
 
-def _timed(plan: Plan, step: float, run: float | None = None) -> dict[str, float]:
+def _timed(compiled: Compiled, step: float, run: float | None = None) -> dict[str, float]:
     """The elasticities of time, and of cost where the plan has a price; the run's are the step's if not given."""
-    found = {"time.step": step}
+    found, plan, totals = {"time.step": step}, compiled.plan, compiled.totals
     if plan.run.tokens:
         found["time.run"] = step if run is None else run
+        trained = float(totals["time.run"])
+        found["time.calendar"] = found["time.run"] * trained / (trained + (plan.operations.warm_up or 0.0))
         if plan.assumptions.price:
-            found["cost.run"] = found["time.run"]
+            found["cost.run"] = found["time.calendar"]
     return found
 
 
@@ -163,8 +165,10 @@ def _around(compiled: Compiled, mover: Mover | None) -> dict[str, float]:
 
 def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
     """What a step of a plan of other sizes takes, and its run."""
-    step = step_time(plan, at_sizes(plan, books))
-    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step)}}
+    books = at_sizes(plan, books)
+    step = step_time(plan, books)
+    saved = partial(checkpoint_bytes, plan)
+    return {"time.step": step, **{key: float(amount) for key, amount in run(plan, step, saved)}}
 
 
 def _move_seq_len(plan: Plan) -> Put:
@@ -215,10 +219,45 @@ OF_A_GROUP: Sequence[tuple[str, str, Callable[[Group, Plan], Put] | None]] = (
 # --- what is bought -----------------------------------------------------------------------------
 
 
-def _amounts(plan: Plan) -> Iterator[Sensitivity]:
-    """A run is as long as it has tokens, and costs as much as an hour of its devices does."""
-    if plan.run.tokens:
-        yield Sensitivity("run.tokens", "tokens of the run", _timed(plan, 0.0, 1.0) | {"memory.peak": 0.0})
-        if plan.assumptions.price:
-            cost = {"time.step": 0.0, "time.run": 0.0, "cost.run": 1.0, "memory.peak": 0.0}
-            yield Sensitivity("assumptions.price.per_device_hour", "price of a device and hour", cost)
+def _amounts(compiled: Compiled) -> Iterator[Sensitivity]:
+    """A run is as long as it has tokens, and costs as much as an hour of its devices does; and what interrupts it."""
+    plan = compiled.plan
+    if not plan.run.tokens:
+        return
+    yield Sensitivity("run.tokens", "tokens of the run", _timed(compiled, 0.0, 1.0) | {"memory.peak": 0.0})
+    still = {"time.step": 0.0, "time.run": 0.0, "memory.peak": 0.0}
+    if plan.assumptions.price:
+        cost = still | {"time.calendar": 0.0, "cost.run": 1.0}
+        yield Sensitivity("assumptions.price.per_device_hour", "price of a device and hour", cost)
+    for field, title in INTERRUPTIONS.items():
+        if isinstance(stated := getattr(plan.operations, field), float) and plan.operations.loses and stated:
+            lost = _longer(compiled, field, stated)
+            money = {"cost.run": lost} if plan.assumptions.price else {}
+            yield Sensitivity(f"operations.{field}", title, still | {"time.calendar": lost} | money)
+
+
+# Fields of a plan's operations that a reviewer may ask about, with what they are.
+INTERRUPTIONS = {
+    "failure_rate": "failures of a device",
+    "checkpoint_interval": "time between checkpoints",
+    "checkpoint_cost": "time of a checkpoint",
+    "storage_bandwidth": "bandwidth of storage",
+    "restart_time": "time of a restart",
+    "evaluation_interval": "time between evaluations",
+    "evaluation_time": "time of an evaluation",
+    "warm_up": "warm-up",
+}
+
+
+def _longer(compiled: Compiled, field: str, stated: float) -> float:
+    """The elasticity of the calendar in a field of the plan's operations."""
+    plan, saved = compiled.plan, partial(checkpoint_bytes, compiled.plan)
+    less, more = (
+        calendar(
+            replace(plan, operations=replace(plan.operations, **{field: stated * by})),
+            compiled.totals["time.run"],
+            saved,
+        )
+        for by in (1 - NEAR, 1 + NEAR)
+    )
+    return _elasticity(float(less), float(more), 1 - NEAR, 1 + NEAR)

@@ -54,8 +54,8 @@ def advised(name: str, one: Recommendation, here: Mapping[str, Number]) -> Advis
     totals = one.totals
     length = f"{numbers.duration(totals['time.step'])} a step"
     told = []
-    if "time.run" in totals:
-        length = numbers.duration(totals["time.run"])
+    if "time.calendar" in totals:
+        length = numbers.duration(totals["time.calendar"])
     if "cost.run" in totals:
         told.append(numbers.money(totals["cost.run"]))
     told.append(f"{numbers.size(totals['memory.reserved'])} a device")
@@ -96,8 +96,8 @@ def _searched_sentence(found: Recommendations, here: Mapping[str, Number]) -> st
 
 
 def _saving(one: Recommendation, here: Mapping[str, Number]) -> str:
-    saved = {key: float(here[key]) - one.totals[key] for key in ("cost.run", "time.run") if key in one.totals}
-    said = {"cost.run": numbers.money, "time.run": numbers.duration}
+    saved = {key: float(here[key]) - one.totals[key] for key in ("cost.run", "time.calendar") if key in one.totals}
+    said = {"cost.run": numbers.money, "time.calendar": numbers.duration}
     if not saved:
         return f"A step takes {numbers.percent(1 - one.totals['time.step'] / float(here['time.step']))} less"
     return f"Saves {' and '.join(said[key](by) for key, by in saved.items())}"

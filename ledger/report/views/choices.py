@@ -41,7 +41,7 @@ def sensitivity(report: Report) -> ChartAndTable | None:
     strongest = effects[0]
     alt = f"Change of the run’s length per 1 % more of each input. Strongest: {strongest.label}, {strongest.text}."
     values = report.compiled.totals
-    rows = tuple(effect_row(row, values.get("time.run"), values.get("cost.run")) for row in ordered)
+    rows = tuple(effect_row(row, values.get("time.calendar"), values.get("cost.run")) for row in ordered)
     headings = (Column("input"), Column("key", "code"), *columns("number", "length", "time", "cost"))
     return ChartAndTable(
         draw_chart(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,10 @@ from ledger.report.views.derivations import DerivationsView, derivations
 from ledger.report.views.nearby import NearbyView, microbenchmarks, whole_runs
 from ledger.report.views.parts import DASH, Cell, Column, Report, Table, columns, number_cell, slowest_role, text_cells
 from ledger.report.views.work import transfer_kinds
+from ledger.spec.headroom import headroom_words
 from ledger.spec.inputs import origin
 from ledger.spec.kernel_classes import HOST_LINK, KernelClass
+from ledger.spec.operations import BEST
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -135,33 +137,48 @@ def region_text(curves: Sequence[Curve]) -> str:
 
 def assumptions(report: Report) -> Table:
     """What nothing measured stands behind."""
-    rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan) if row[1])
+    rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan, report.compiled.totals) if row[1])
     headings = columns("text", "assumption", "value", "used for")
     return Table("What nothing measured stands behind", headings, rows, sortable=False)
 
 
-def assumption_rows(plan: Plan) -> tuple[tuple[str, str, str], ...]:
+def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[tuple[str, str, str], ...]:
     """Every assumption with its value, empty where the plan makes none, and what it is used for."""
-    stated, stack, failures = plan.assumptions, plan.stack, plan.cluster.failure_rate
+    stated, stack = plan.assumptions, plan.stack
     price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
         ("utilisation", numbers.percent(stated.mfu), "the napkin estimate only"),
         ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
         ("source of the price", offer.source if price and offer else "", "prices change"),
-        ("headroom policy", stated.headroom, "the warning before memory runs out"),
+        ("memory to keep free", headroom_words(stated.headroom), "the warning before memory runs out"),
         ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
         *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
-        ("launch of a kernel", time_or_nothing(stack.launch), "small kernels in eager mode"),
-        ("failures", f"{numbers.plain(failures * 86400)} per device and day" if failures else "", "goodput"),
-        ("checkpoint every", time_or_nothing(stated.checkpoint_interval), "goodput"),
-        ("a checkpoint takes", time_or_nothing(stated.checkpoint_cost), "goodput"),
-        ("a restart takes", time_or_nothing(stated.restart_time), "goodput"),
+        ("launch of a kernel", said_or_nothing(stack.launch), "small kernels in eager mode"),
+        *operation_rows(plan, totals),
         ("power usage effectiveness", numbers.plain(stated.power_usage_effectiveness), "energy"),
     )
 
 
-def time_or_nothing(seconds: float | None) -> str:
-    """A duration that a plan may leave open."""
-    return numbers.duration(seconds) if seconds else ""
+def operation_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> Iterator[tuple[str, str, str]]:
+    """What a run is said to lose beyond its steps, and what its power is; empty where nothing is said."""
+    given, calendar = plan.operations, "the calendar"
+    best = ", the best" if given.checkpoint_interval == BEST else ""
+    yield "failures of a device", said_or_nothing(given.failure_rate, "/s"), calendar
+    every = said_or_nothing(totals.get("checkpoint.interval"))
+    yield "a checkpoint every", every + best if every else "", calendar
+    yield "a checkpoint stops the run for", said_or_nothing(totals.get("checkpoint.time")), calendar
+    yield "a restart takes", said_or_nothing(given.restart_time), calendar
+    yield "an evaluation every", said_or_nothing(given.evaluation_interval), calendar
+    yield "an evaluation stops the run for", said_or_nothing(given.evaluation_time), calendar
+    yield "warm-up", said_or_nothing(given.warm_up), calendar
+    yield "use of the reservation", numbers.percent(given.utilisation) if given.utilisation < 1 else "", calendar
+    yield "measured power of a device", numbers.si(given.power, "W") if given.power else "", "energy"
+    intensity = given.grid_intensity
+    yield "carbon intensity of the grid", numbers.written(intensity, "kg/J") if intensity is not None else "", "carbon"
+
+
+def said_or_nothing(value: numbers.Number | None, unit: str = "s") -> str:
+    """What a plan may leave open."""
+    return numbers.written(value, unit) if value else ""

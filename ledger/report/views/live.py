@@ -28,7 +28,7 @@ NUMBERS = (
     ("time.step", "time of a step"),
     ("tokens_per_second", "throughput"),
     ("devices", "devices"),
-    ("time.run", "length of the run"),
+    ("time.calendar", "length of the run"),
     ("cost.run", "cost of the run"),
 )
 

@@ -22,10 +22,10 @@ TINY = Decimal("0.001")  # below this a bare number is written with its power of
 DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
 PRINTED = 16  # values on paper, which has the plan as written attached
 # How a value is written whose unit in the table of fields is not what people read.
-UNITS = {"tokens": "token", "parameters": "1", "1": "", "/s": ""}
+UNITS = {"tokens": "token", "parameters": "1", "1": ""}
 PERCENT = ("assumptions.mfu", "cluster.scaleout.efficiency")  # shares that people know as percentages
 PARTS = (
-    *("run", "parallelism", "recompute", "optimizer", "assumptions", "cluster", "precision", "kernels"),
+    *("run", "parallelism", "recompute", "optimizer", "operations", "assumptions", "cluster", "precision", "kernels"),
     *("accelerator", "model", "stack"),
 )
 # Shown with the evidence or with the checks, or no part of the plan.

@@ -44,11 +44,22 @@ RUN = (
     ("time.step.high", "a step, at worst", "upper end of the band"),
     ("tokens_per_second", "throughput", "of the whole job"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
-    ("time.run", "the run", "every step at the estimate"),
+    ("time.run", "all steps", "every step at the estimate"),
+    (
+        "time.calendar",
+        "the run, on the calendar",
+        "with the failures, checkpoints and waits that are stated",
+    ),
+    ("time.calendar.low", "the run, at best", "lower end of the band"),
+    ("time.calendar.high", "the run, at worst", "upper end of the band"),
     ("napkin.days", "the run, napkin", NAPKIN),
-    ("goodput", "goodput", "share of the time that trains, after checkpoints and failures"),
-    ("cost.run", "cost", "devices × hours × price"),
-    ("energy.run", "energy", "at the devices' rated power"),
+    ("goodput", "goodput", "share of the calendar that trains"),
+    ("cost.run", "cost", "devices × hours of the calendar × price"),
+    ("cost.run.low", "cost, at best", "lower end of the band"),
+    ("cost.run.high", "cost, at worst", "upper end of the band"),
+    ("energy.run", "energy", "at the devices' power, on the whole calendar"),
+    ("carbon.run", "carbon dioxide", "energy × intensity of the grid"),
+    ("checkpoint.bytes", "a checkpoint", "each trained weight and its states once"),
 )
 CONVENTIONS = (
     (

@@ -15,7 +15,7 @@ SIX = 6
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
-    ("time.run", "length of the run"),
+    ("time.calendar", "length of the run"),
     ("cost.run", "cost of the run"),
     ("mfu", "model FLOPs utilisation"),
     ("flops.run", "work of the run"),
@@ -92,8 +92,8 @@ def fit_sentence(report: Report) -> str:
         return compiled.verdict.headline
     spare = values["memory.capacity"] - values["memory.reserved"]
     parts = [f"{numbers.size(max(spare, -spare))} {'stay free' if spare >= 0 else 'are missing'} on the fullest device"]
-    if "time.run" in values:
-        parts.append(f"the run takes {numbers.duration(values['time.run'])}")
+    if "time.calendar" in values:
+        parts.append(f"the run takes {numbers.duration(values['time.calendar'])}")
     if "cost.run" in values:
         parts[-1] += f" and costs {numbers.money(values['cost.run'])}"
     return f"{'; '.join(parts)}."
@@ -108,11 +108,11 @@ def comparison_note(report: Report, key: str) -> str:
     if key == "time.step" and "time.step.high" in values:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
-    if key == "time.run" and "napkin.days" in values:
+    if key == "time.calendar" and "napkin.days" in values:
         napkin = f"napkin {numbers.duration(values['napkin.time.run'])}"
-        if "time.step.high" not in values:
+        if f"{key}.high" not in values:
             return napkin
-        low, high = (values[key] * (values[end] / values["time.step"]) for end in ("time.step.low", "time.step.high"))
+        low, high = values[f"{key}.low"], values[f"{key}.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}; {napkin}"
     if key == "cost.run" and (price := plan.assumptions.price):
         return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ledger.spec.near import nearest
 from ledger.spec.optimizer import WEIGHT_KINDS, Optimizer
 from ledger.spec.places import Places
-from ledger.spec.plan import Assumptions, Cluster, Kernels, Model, Parallelism, Precision, Train
+from ledger.spec.plan import Kernels, Model, Parallelism, Precision, Train
 from ledger.spec.problems import Problem
 
 # Parts of accounts that a recipe's `keep` may name, in any model.
@@ -51,41 +51,28 @@ def kernels_find_their_parts(model: Model, kernels: Kernels, at: Places) -> Iter
     }
     for path, reason in why.items():
         if at.states(path) and reason:
-            yield _idle(path, reason, "leave it out", at)
+            yield idle(path, reason, "leave it out", at)
 
 
 def counts_run_no_kernels(model: Model, at: Places) -> Iterator[Problem]:
     """Of a bare parameter count, only its states are known."""
     for path in ("kernels", "recompute"):
         if model.bare and at.states(path):
-            yield _idle(
-                path, "of the model only a parameter count is known", "a model with layers, or leave it out", at
-            )
-
-
-def failures_are_stated_whole(cluster: Cluster, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
-    """Lost time follows from how often devices fail and how often the run is saved; either alone says nothing."""
-    lacking = "" if cluster.failure_rate else "cluster.failure_rate"
-    if assumptions.checkpoint_interval is None:
-        lacking = "assumptions.checkpoint_interval"
-    for name in ("checkpoint_interval", "checkpoint_cost", "restart_time"):
-        path = f"assumptions.{name}"
-        if lacking and at.states(path):
-            yield _idle(path, f"`{lacking}` is not stated", f"`{lacking.partition('.')[2]}:` makes goodput known", at)
+            yield idle(path, "of the model only a parameter count is known", "a model with layers, or leave it out", at)
 
 
 def reductions_have_partners(parallelism: Parallelism, at: Places) -> Iterator[Problem]:
     """One replica has nobody to sum its gradients with."""
     for path in ("parallelism.reduce", "parallelism.bucket"):
         if at.states(path) and parallelism.data * parallelism.context == 1:
-            yield _idle(path, "data x context = 1: no gradients are reduced", "leave it out", at)
+            yield idle(path, "data x context = 1: no gradients are reduced", "leave it out", at)
 
 
 def groups_have_others(model: Model, at: Places) -> Iterator[Problem]:
     """One group of layers takes turns with nobody."""
     for path in ("model.alternating", "model.order"):
         if at.states(path) and model.order and len(model.groups) == 1:
-            yield _idle(path, "the model has one group of layers", "leave it out", at)
+            yield idle(path, "the model has one group of layers", "leave it out", at)
 
 
 def others_are_left(optimizer: Optimizer, at: Places) -> Iterator[Problem]:
@@ -123,5 +110,6 @@ def adapters_are_narrow(model: Model, train: Train, at: Places) -> Iterator[Prob
         yield Problem(at("train.lora.rank"), message, "ranks in use are 4 to 256")
 
 
-def _idle(path: str, why: str, instead: str, at: Places) -> Problem:
+def idle(path: str, why: str, instead: str, at: Places) -> Problem:
+    """That nothing heeds what stands at a path, and why."""
     return Problem(at(path), f"`{path}` has no effect: {why}", instead)

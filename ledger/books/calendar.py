@@ -1,0 +1,107 @@
+"""From seconds of training to the calendar, and to what it costs: failures, checkpoints, evaluation, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ledger.arithmetic.values import Amount, maximum, square_root
+from ledger.books.compiled_roles import whole
+from ledger.books.counts import CHECKPOINT, checkpoint, steps
+from ledger.books.time import StepTime
+from ledger.numbers import HOUR
+from ledger.spec.operations import BEST
+from ledger.spec.plan import Plan
+
+LEAST = 1e-3  # share of the time that trains below which a run is said never to end
+Totals = Iterator[tuple[str, Amount]]
+Bytes = Callable[[], Amount]  # of one checkpoint; asked for only where a plan states how fast storage is
+
+
+def checkpoint_bytes(plan: Plan) -> Amount:
+    """Bytes of one checkpoint of a plan that is not compiled; no size of the run changes them."""
+    return dict(checkpoint(plan, whole(plan)))[CHECKPOINT]
+
+
+def run(plan: Plan, step: Amount, saved: Bytes) -> Totals:
+    """Seconds of all steps, of the calendar, and what that costs in USD, J and kg; `saved`: bytes of a checkpoint."""
+    yield from saving(plan, saved)
+    if not plan.run.tokens:
+        if plan.operations.loses:
+            yield "goodput", share(plan, saved)
+        return
+    trained = steps(plan) * step
+    yield "time.run", trained
+    length = calendar(plan, trained, saved)
+    yield "time.calendar", length
+    if plan.operations.loses:
+        yield "goodput", trained / length
+    if price := plan.assumptions.price:
+        yield "cost.run", plan.cluster.devices * price.per_device_hour / HOUR * length
+    if power := plan.operations.power or plan.accelerator.power:
+        energy = plan.cluster.devices * power * plan.assumptions.power_usage_effectiveness * length
+        yield "energy.run", energy
+        if plan.operations.grid_intensity is not None:
+            yield "carbon.run", energy * plan.operations.grid_intensity
+
+
+def ends(plan: Plan, time: StepTime, saved: Bytes) -> Totals:
+    """The ends of the calendar and of the cost: those of a step, carried through."""
+    if not plan.run.tokens:
+        return
+    for end, step in (("low", time.low), ("high", time.high)):
+        length = calendar(plan, steps(plan) * step, saved)
+        yield f"time.calendar.{end}", length
+        if price := plan.assumptions.price:
+            yield f"cost.run.{end}", plan.cluster.devices * price.per_device_hour / HOUR * length
+
+
+def calendar(plan: Plan, trained: Amount, saved: Bytes) -> Amount:
+    """Seconds from the first device paid for to the last step, for so many seconds of training."""
+    given = plan.operations
+    if not given.loses:
+        return trained
+    return (trained + (given.warm_up or 0.0)) / share(plan, saved)
+
+
+def share(plan: Plan, saved: Bytes) -> Amount:
+    """The share of the time after warm-up that trains, at least LEAST.
+
+    Of what a reservation lets run: less checkpoints and evaluation that stop the job, and at each failure a restart
+    and half an interval of work.
+    """
+    given = plan.operations
+    lost: Amount = 0.0
+    if given.evaluation_interval and given.evaluation_time:  # else it does not stop the run
+        lost += given.evaluation_time / given.evaluation_interval
+    if given.saves:
+        every = interval(plan, saved)
+        lost += stall(plan, saved) / every + failures(plan) * ((given.restart_time or 0.0) + every / 2)
+    return maximum(LEAST, given.utilisation * (1.0 - lost))
+
+
+def failures(plan: Plan) -> Amount:
+    """Failures of the whole job a second."""
+    return (plan.operations.failure_rate or 0.0) * plan.cluster.devices
+
+
+def stall(plan: Plan, saved: Bytes) -> Amount:
+    """Seconds for which a checkpoint stops the job: as stated, else its bytes over the storage's bandwidth, else 0."""
+    given = plan.operations
+    if given.checkpoint_cost is not None:
+        return given.checkpoint_cost
+    return saved() / given.storage_bandwidth if given.storage_bandwidth else 0.0
+
+
+def interval(plan: Plan, saved: Bytes) -> Amount:
+    """Seconds between the beginnings of two checkpoints: as stated, or where saving and lost work take least."""
+    stated = plan.operations.checkpoint_interval
+    if stated != BEST:
+        return stated
+    return square_root(2.0 * stall(plan, saved) / failures(plan))
+
+
+def saving(plan: Plan, saved: Bytes) -> Totals:
+    """How often a run is saved and for how long that stops it, where a plan says so."""
+    if plan.operations.saves:
+        yield "checkpoint.interval", interval(plan, saved)
+        yield "checkpoint.time", stall(plan, saved)

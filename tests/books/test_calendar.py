@@ -1,0 +1,137 @@
+"""The calendar of a run: what failures, checkpoints, evaluation, starting and waiting add to its steps, and cost."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import pytest
+
+import ledger
+from ledger.arithmetic.values import Amount
+from ledger.spec.problems import SpecError
+
+DAY, HOUR, MINUTE = 86400.0, 3600.0, 60.0
+PLAN = """
+spec: ledger/1
+plan: a plan of nothing but a name
+accelerator: h100-sxm
+cluster: {base: h100-400g, devices: 1024, failure_rate: 0.0005 /d}
+model: {parameters: 7e9}
+precision: bf16-mixed
+run: {tokens: 1T tokens}
+assumptions:
+  {mfu: 0.5, price: {per_device_hour: 2 USD, date: 2026-05, source: an offer}, power_usage_effectiveness: 1.2}
+"""
+FAILURES = 1024 * 0.0005 / DAY  # of the job a second
+
+
+def totals(*settings: str) -> dict[str, Amount]:
+    """The totals of the plan with settings."""
+    return dict(ledger.compile(PLAN, settings).totals)
+
+
+def stretch(*settings: str) -> float:
+    """How much longer the calendar is than the run."""
+    found = totals(*settings)
+    return float(found["time.calendar"]) / float(totals()["time.calendar"])
+
+
+def test_where_nothing_is_stated_the_calendar_is_the_run() -> None:
+    """A rate of failures alone, which clusters on file have, loses nothing that is known; there is no goodput then."""
+    found = totals()
+    assert found["time.calendar"] == pytest.approx(float(found["napkin.time.run"]), rel=1e-3)
+    assert "goodput" not in found
+    assert "checkpoint.interval" not in found
+
+
+def test_stalls_restarts_and_lost_work_add_up() -> None:
+    """Four hours between checkpoints of five minutes, restarts of an hour: 1 - C/I - f (R + I/2) of the time trains."""
+    stated = ("operations={checkpoint_interval: 4 h, checkpoint_cost: 5 min, restart_time: 1 h}",)
+    left = 1 - 5 * MINUTE / (4 * HOUR) - FAILURES * (HOUR + 2 * HOUR)
+    found = totals(*stated)
+    assert float(found["goodput"]) == pytest.approx(left, rel=1e-12)
+    assert stretch(*stated) == pytest.approx(1 / left, rel=1e-12)
+
+
+def test_money_energy_and_carbon_follow_the_calendar() -> None:
+    """Devices are paid for and draw power all the time, not while they train."""
+    found = totals(
+        "operations={evaluation_interval: 10 h, evaluation_time: 1 h, power: 600 W, grid_intensity: 400 g/kWh}"
+    )
+    hours = float(found["time.calendar"]) / HOUR
+    assert float(found["goodput"]) == pytest.approx(0.9)
+    assert float(found["cost.run"]) == pytest.approx(1024 * 2 * hours)
+    assert float(found["energy.run"]) == pytest.approx(1024 * 600 * 1.2 * hours * HOUR)
+    assert float(found["carbon.run"]) == pytest.approx(1024 * 0.6 * 1.2 * hours * 0.4)
+
+
+def test_warm_up_is_paid_once_and_reservations_whole() -> None:
+    """Ten hours before the first step; four fifths of the reserved time."""
+    run = float(totals()["time.calendar"])
+    assert totals("operations.warm_up=10 h")["time.calendar"] == pytest.approx(run + 10 * HOUR)
+    assert totals("operations.utilisation=80 %")["time.calendar"] == pytest.approx(run / 0.8)
+
+
+def test_a_checkpoint_is_what_training_has_learnt() -> None:
+    """bf16 weights are made of their fp32 master copy: that and two fp32 states, 12 bytes a parameter, once a job."""
+    assert totals()["checkpoint.bytes"] == 12 * 7_000_000_000
+    assert totals("precision=bf16-autocast")["checkpoint.bytes"] == 12 * 7_000_000_000
+    found = totals("operations={checkpoint_interval: 1 h, storage_bandwidth: 20 GB/s}")
+    assert found["checkpoint.time"] == pytest.approx(12 * 7 / 20)
+
+
+def test_the_best_interval_is_the_best() -> None:
+    """sqrt(2 C / f), and none of many others loses less."""
+    found = totals("operations={checkpoint_interval: best, checkpoint_cost: 2 min, restart_time: 20 min}")
+    assert found["checkpoint.interval"] == pytest.approx(sqrt(2 * 2 * MINUTE / FAILURES))
+    least = inf
+    for minutes in range(30, 600, 5):
+        stated = f"operations={{checkpoint_interval: {minutes} min, checkpoint_cost: 2 min, restart_time: 20 min}}"
+        least = min(least, float(totals(stated)["time.calendar"]))
+    assert float(found["time.calendar"]) <= least
+
+
+def test_more_failures_than_work_never_end() -> None:
+    """Where failures take more time than there is, the calendar is a thousand runs, no negative one, and that fails."""
+    stated = "operations={checkpoint_interval: 10 d, checkpoint_cost: 5 min, restart_time: 1 d}"
+    assert stretch(stated) == pytest.approx(1000)
+    checks = {check.name: check for check in ledger.compile(PLAN, stated).verdict.checks}
+    assert checks["operations"].status == "fail"
+
+
+def test_the_ends_of_a_step_are_carried_through() -> None:
+    """Days and dollars have the step's ends: lost shares do not depend on how long a step is."""
+    stated = ("operations={checkpoint_interval: 4 h, checkpoint_cost: 5 min, restart_time: 1 h}",)
+    found = ledger.compile("70b", stated).totals
+    for end in ("low", "high"):
+        ratio = float(found[f"time.step.{end}"]) / float(found["time.step"])
+        assert float(found[f"time.calendar.{end}"]) == pytest.approx(ratio * float(found["time.calendar"]))
+        assert float(found[f"cost.run.{end}"]) == pytest.approx(ratio * float(found["cost.run"]))
+    assert float(found["time.calendar"]) == pytest.approx(float(found["time.run"]) / 0.9185, rel=1e-4)
+
+
+OLD_PLACES = (
+    "assumptions.checkpoint_interval=4 h",
+    "assumptions.checkpoint_cost=5 min",
+    "assumptions.restart_time=1 h",
+    "cluster.failure_rate=0.001 /d",
+)
+
+
+@pytest.mark.parametrize("old", OLD_PLACES)
+def test_old_places_are_read(old: str) -> None:
+    """What stood in other parts before says the same there."""
+    others = [text for text in OLD_PLACES if text != old]
+    assert totals(*others, old) == totals(*others, f"operations.{old.partition('.')[2]}")
+    assert totals(*others, old) != totals(*others)
+
+
+def test_a_plan_holds_over_its_cluster_on_file_and_not_over_itself() -> None:
+    """The library's rate gives way; a plan that states a rate in both places is asked which it means."""
+    assert totals("cluster={base: h100-400g, devices: 1024}", "operations.failure_rate=0.1 /d")
+    twice = PLAN + "operations: {failure_rate: 0.1 /d}\n"
+    with pytest.raises(SpecError) as error:
+        ledger.compile(twice)
+    assert [problem.message for problem in error.value.problems] == [
+        "`cluster.failure_rate` and `operations.failure_rate` say the same thing twice"
+    ]
