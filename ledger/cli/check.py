@@ -121,8 +121,8 @@ def print_recommendations(found: Recommendations) -> None:
     from ledger.units import unit_of
 
     for name, one in found.named().items():
-        shown = [key for key in ("time.run", "cost.run", "memory.reserved") if key in one.totals]
-        shown = shown if "time.run" in shown else ["time.step", *shown]
+        shown = [key for key in ("time.calendar", "cost.run", "memory.reserved") if key in one.totals]
+        shown = shown if "time.calendar" in shown else ["time.step", *shown]
         figures = ", ".join(amount(one.totals[key], unit_of(key)) for key in shown)
         click.echo(f"  {name}: {figures}")
         for line in one.yaml:

@@ -63,8 +63,8 @@ def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides
     from ledger.report.gates import compiled_outcome, read_gates
 
     conditions = read_gates(gates, {**first.totals, **second.totals})
-    found = diff(first, second)
-    click.echo(as_text(found, terminal_width()) if form == "text" else PRINTED[form](found), nl=False)
+    compared = diff(first, second)
+    click.echo(as_text(compared, terminal_width()) if form == "text" else PRINTED[form](compared), nl=False)
     old, new = compiled_outcome(first), compiled_outcome(second)
     tripped = [gate.text for gate in conditions if gate.trips(old, new)]
     for gate in tripped:

@@ -49,6 +49,11 @@ DECISIONS: Mapping[str, Decision] = {
     "mfu": Decision("napkin", ("assumptions.mfu", "run.tokens", "run.global_batch"), NAPKIN),
     "intensity": Decision("intensity", ("run.micro_batch", "run"), "larger matmuls: a larger `run.micro_batch`"),
     "evidence": Decision("evidence", ("accelerator",), "measure the device: `ledger bench`, `ledger calibrate`"),
+    "operations": Decision(
+        "operations",
+        ("operations.checkpoint_interval", "operations.restart_time", "operations"),
+        "a shorter `operations.checkpoint_interval` (`best` solves it), a faster restart, or sounder devices",
+    ),
     "host": Decision("host", ("parallelism.offload",), said_by="host_updates_take_time"),
     **{
         f"precision.{role}": Decision("", (f"precision.{role}", "precision"), WIDER)

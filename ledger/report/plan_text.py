@@ -19,7 +19,7 @@ from ledger.spec.sources import Source
 from ledger.spec.trees import is_plan
 from ledger.units import unit_of
 
-SHOWN = ("memory.reserved", "time.step", "time.calendar", "time.run", "cost.run", "mfu")
+SHOWN = ("memory.reserved", "time.step", "time.calendar", "cost.run", "mfu")
 
 
 def annotated_text(path: Path) -> str:

@@ -111,7 +111,7 @@ def _cluster(start: Start) -> tuple[dict[str, Any], str]:
     fitting = [
         name
         for name in library.names("cluster")
-        if read_once(library.folder("cluster") / f"{name}.yaml").plain_field(DEVICE) in names
+        if read_once(library.path("cluster", name)).plain_field(DEVICE) in names
     ]
     whole = start.devices <= NODE or start.devices % NODE == 0
     if fitting:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from ledger.spec.expand import Expanded
 from ledger.spec.operations import NAME, STOOD
-from ledger.spec.overrides import FLAG
-from ledger.spec.problems import Problem
+from ledger.spec.problems import FLAG, Problem
 from ledger.spec.reader import Node
 
 LIBRARY, PLAN, TYPED = range(3)  # who says a value: the stronger last
