@@ -37,7 +37,7 @@ class Operations:
     ] = None
     checkpoint_interval: Annotated[
         float | str | None,
-        AnyOf((Choice(BEST), Sourced(Quantity("s")))),
+        AnyOf((Sourced(Quantity("s")), Choice(BEST))),
         "Between the beginnings of two checkpoints: `3 h`; `best`: where saving and lost work together take least.",
     ] = None
     checkpoint_cost: Annotated[

@@ -384,10 +384,10 @@ def test_what_no_choice_meets_is_a_result(small: Plan) -> None:
     least = [f"memory.peak <= {min(peaks.values())} B", f"memory.peak >= {max(peaks.values())} B"]
     with pytest.raises(SpecError, match="contradicts"):
         solve(small, "parallelism.zero", least)
-    apart = solve(small, "parallelism.zero", [least[0], "time.run <= 1 h", "time.run > 100 s", "mfu > 0.9"])
+    apart = solve(small, "parallelism.zero", [least[0], "time.calendar <= 1 h", "time.calendar > 100 s", "mfu > 0.9"])
     assert not any("exclude each other" in note for note in apart.notes)  # no value has that MFU at all
-    fastest = min(row.totals["time.run"] for row in solve(small, "parallelism.zero").tried if row.totals)
-    apart = solve(small, "parallelism.zero", [least[0], f"time.run <= {1.0001 * float(fastest)!r} s"])
+    fastest = min(row.totals["time.calendar"] for row in solve(small, "parallelism.zero").tried if row.totals)
+    apart = solve(small, "parallelism.zero", [least[0], f"time.calendar <= {1.0001 * float(fastest)!r} s"])
     assert apart.values is None
     assert any("exclude each other" in note for note in apart.notes)
 

@@ -135,7 +135,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
     run: Callable[..., Result], compiled: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each with its figures and the lines to write, and what was looked at; `--no-search` leaves it out."""
-    totals = {"time.step": 2.0, "time.run": 864000.0, "cost.run": 5000.0, "memory.reserved": 5e8}
+    totals = {"time.step": 2.0, "time.calendar": 864000.0, "cost.run": 5000.0, "memory.reserved": 5e8}
     one = Recommendation({"parallelism.zero": 3}, totals)
     found = Recommendations(one, one, one, legal=12, fitting=3, kept=("parallelism.context",))
     monkeypatch.setattr("ledger.cli.check.searched", lambda *_, **__: found)

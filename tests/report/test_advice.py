@@ -104,6 +104,8 @@ def test_why_a_plan_that_fits_is_to_be_edited_is_said(compiled: Compiled) -> Non
     """Its policy asks for more free memory than it leaves."""
     totals = {**compiled.totals, "memory.reserved": 70e9, "memory.capacity": 80e9}
     plan = replace(with_verdict(compiled, fits=True), totals=totals)
+    wanted = replace(plan.plan, assumptions=replace(plan.plan.assumptions, headroom="production"))
+    plan = replace(plan, plan=wanted)
     small, fast = layout(plan, 1.1, **{"run.micro_batch": 1}), layout(plan, 0.8, **{"parallelism.tensor": 4})
     assert advice_sentence(Report(plan, recommendations=found(small, fast))) == (
         "10.0\u202fGB free, 10.0\u202fGB short of the 20.0\u202fGB of production headroom. "
