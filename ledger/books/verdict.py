@@ -67,13 +67,24 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
     price = plan.assumptions.price
     if price is None or "cost.run" not in totals:
         return ""
-    return f", {said(totals['cost.run'], 'USD')} at {offer(price.per_device_hour, plan.accelerator.name, price.date)}"
+    at = offer(price.per_device_hour, plan.accelerator.name, price.date)
+    return f", {with_ends(totals, 'cost.run', 'USD')} at {at}"
+
+
+def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
+    """A total, and where its interval is known the ends between which 80 of 100 runs lie."""
+    if f"{key}.high" not in totals:
+        return said(totals[key], unit)
+    low, high = (said(totals[f"{key}.{end}"], unit) for end in ("low", "high"))
+    return f"{said(totals[key], unit)} ({low} to {high})"
 
 
 def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
     memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
-    run = f"; {said(totals['time.calendar'], 's')}{cost(plan, totals)}" if "time.calendar" in totals else ""
+    run = ""
+    if fits and "time.calendar" in totals:  # what cannot run takes no days and costs nothing
+        run = f"; {with_ends(totals, 'time.calendar', 's')}{cost(plan, totals)}; ends hold 80 of 100 runs"
     return f"{memory}{run}; limited by {limit}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ledger import numbers
+from ledger.numbers import Number
 from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.nearby import nearest_runs_sentence
@@ -12,6 +14,8 @@ from ledger.report.views.parts import Cell, Column, Report, Table, Total, column
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
+ENDS = ("low", "high")
+OF_A_RUN = ("time.calendar", "cost.run")  # what a plan that does not fit has no headline for
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
@@ -66,7 +70,10 @@ def verdict(report: Report) -> VerdictView:
     compiled = report.compiled
     known = "memory.reserved" in compiled.totals
     answer = ("Fits" if compiled.verdict.fits else "Does not fit") if known else "Napkin only"
-    present = [(key, title) for key, title in HEADLINES if key in compiled.totals][:SIX]
+    runs = compiled.verdict.fits or not known
+    present = [(key, title) for key, title in HEADLINES if key in compiled.totals and (runs or key not in OF_A_RUN)][
+        :SIX
+    ]
     return VerdictView(
         known,
         compiled.verdict.fits,
@@ -92,11 +99,21 @@ def fit_sentence(report: Report) -> str:
         return compiled.verdict.headline
     spare = values["memory.capacity"] - values["memory.reserved"]
     parts = [f"{numbers.size(max(spare, -spare))} {'stay free' if spare >= 0 else 'are missing'} on the fullest device"]
-    if "time.calendar" in values:
-        parts.append(f"the run takes {numbers.duration(values['time.calendar'])}")
-    if "cost.run" in values:
-        parts[-1] += f" and costs {numbers.money(values['cost.run'])}"
+    if compiled.verdict.fits and "time.calendar" in values:
+        parts.append(run_clause(values))
     return f"{'; '.join(parts)}."
+
+
+def run_clause(values: Mapping[str, Number]) -> str:
+    """How long the run takes and what it costs, with the ends that hold 80 of 100 runs where they are known."""
+    told = [
+        (verb, said(values[key]), [said(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values])
+        for key, verb, said in (("time.calendar", "takes", numbers.duration), ("cost.run", "costs", numbers.money))
+        if key in values
+    ]
+    clause = " and ".join(f"{verb} {best}{f' ({ends[0]} to {ends[1]})' if ends else ''}" for verb, best, ends in told)
+    known = any(ends for _, _, ends in told)
+    return f"the run {clause}{'; 80 of 100 runs lie between these ends' if known else ''}"
 
 
 def comparison_note(report: Report, key: str) -> str:
@@ -115,7 +132,9 @@ def comparison_note(report: Report, key: str) -> str:
         low, high = values[f"{key}.low"], values[f"{key}.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}; {napkin}"
     if key == "cost.run" and (price := plan.assumptions.price):
-        return f"at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}"
+        ends = [numbers.money(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values]
+        between = f"between {ends[0]} and {ends[1]}; " if ends else ""
+        return f"{between}at {numbers.offer(price.per_device_hour, plan.accelerator.name, price.date)}"
     if key == "mfu" and "hfu" in values:
         causal, recomputed = numbers.percent(values["mfu.causal"]), numbers.percent(values["hfu"])
         return f"full attention; {causal} causal, {recomputed} with what is recomputed"
