@@ -145,7 +145,7 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
         yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)
     yield _utilisation(plan, totals)
     sheets = by_data_sheet(rows)
-    share = f"measured curves price {said(1 - sheets, '%')} of kernels and of transfers that nothing hides"
+    share = f"measured curves price {said(1 - sheets, '%')} of what kernels and transfers add to a step"
     status = "pass" if sheets <= MOSTLY else "warn"
     yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
 

@@ -136,7 +136,7 @@ def test_errors_beyond_the_band_widen_it(compiled: Compiled) -> None:
     compiled = _within_a_fifth(compiled)
     assert "beyond" not in whole_runs(Report(compiled, runs=(SLOW,))).sentence
     told = whole_runs(Report(compiled, runs=(SLOW, FAST))).sentence
-    assert told.endswith("a step takes between 3.33\u202fs and 12.0\u202fs.")
+    assert told.endswith("a step takes 3.33\u202fs to 12.0\u202fs.")
 
 
 def test_what_no_run_did_is_said(compiled: Compiled) -> None:

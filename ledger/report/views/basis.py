@@ -17,15 +17,18 @@ LEAST = 0.0005  # a share that prints as nought is not told
 
 
 def basis_sentence(compiled: Compiled) -> str:
-    """The verdict's word for the evidence, and what shares of the step's kernels and transfers rest on what."""
+    """The verdict's word for the evidence, and what shares of the step rest on what.
+
+    A step here is its kernels and the transfers that delay it; the rest of it has no price.
+    """
     if not any(role.kernels for role in compiled.roles):
         return NAPKIN
     shares = list(_shares(basis(compiled)))
     word = compiled.verdict.evidence.capitalize()
     if len(shares) == 1:
-        return f"{word}: kernels, and transfers that nothing hides, rest on {shares[0][1]} alone."
+        return f"{word}: the time of a step rests on {shares[0][1]} alone."
     parts = [f"{numbers.percent(share)} on {what}" for share, what in shares]
-    return f"{word}: of the time of kernels, and of transfers that nothing hides, {_joined(parts)}."
+    return f"{word}: of the time of a step, {_joined(parts)}."
 
 
 def _shares(rests: Basis) -> Iterator[tuple[float, str]]:

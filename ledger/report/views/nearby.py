@@ -83,8 +83,8 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     missed = [step * run.measured / run.predicted for run in timed]
     if min(missed) < low or max(missed) > high:
-        ends = f"{numbers.duration(min(low, *missed))} and {numbers.duration(max(high, *missed))}"
-        yield f"With errors like theirs, which go beyond the estimate's own band, a step takes between {ends}."
+        ends = f"{numbers.duration(min(low, *missed))} to {numbers.duration(max(high, *missed))}"
+        yield f"Some of these errors are beyond the estimate's interval; with errors as large, a step takes {ends}."
 
 
 def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:

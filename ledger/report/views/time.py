@@ -127,7 +127,7 @@ def waterfall_figure(compiled: Compiled) -> Chart:
     )
     return draw_chart(
         "Where a step’s time goes",
-        "Seconds on the critical path; communication counts only where nothing hides it.",
+        "Seconds on the critical path; communication counts only where computation does not run beside it.",
         lambda width: charts.waterfall(spans, alt, width),
     )
 

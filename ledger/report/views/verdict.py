@@ -106,14 +106,13 @@ def fit_sentence(report: Report) -> str:
 
 def run_clause(values: Mapping[str, Number]) -> str:
     """How long the run takes and what it costs, with the ends that hold 80 of 100 runs where they are known."""
-    told = [
-        (verb, said(values[key]), [said(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values])
-        for key, verb, said in (("time.calendar", "takes", numbers.duration), ("cost.run", "costs", numbers.money))
-        if key in values
-    ]
-    clause = " and ".join(f"{verb} {best}{f' ({ends[0]} to {ends[1]})' if ends else ''}" for verb, best, ends in told)
-    known = any(ends for _, _, ends in told)
-    return f"the run {clause}{'; 80 of 100 runs lie between these ends' if known else ''}"
+    clauses = []
+    for key, verb, said in (("time.calendar", "takes", numbers.duration), ("cost.run", "costs", numbers.money)):
+        ends = [said(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values]
+        between = f"{ends[0]} to {ends[1]} (estimate {said(values[key])})" if ends else said(values.get(key, 0))
+        clauses += [f"{verb} {between}"] if key in values else []
+    known = "; the ends hold 80 of 100 runs" if "time.calendar.high" in values else ""
+    return f"the run {' and '.join(clauses)}{known}"
 
 
 def comparison_note(report: Report, key: str) -> str:
