@@ -73,10 +73,9 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
 
 def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
     """A total, and where its interval is known the ends between which 80 of 100 runs lie."""
-    if f"{key}.high" not in totals:
-        return said(totals[key], unit)
-    low, high = (said(totals[f"{key}.{end}"], unit) for end in ("low", "high"))
-    return f"{said(totals[key], unit)} ({low} to {high})"
+    ends = [totals.get(f"{key}.{end}") for end in ("low", "high")]
+    known = [said(end, unit) for end in ends if end is not None]
+    return f"{said(totals[key], unit)} ({' to '.join(known)})" if known else said(totals[key], unit)
 
 
 def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:

@@ -94,7 +94,7 @@ def nearest_file(plan: Plan, where: Path | None = None) -> Path | None:
     same_model = None
     for path in sorted(where.glob(PATTERN)) if where else default_library().files("evidence", f"{FOLDER}/{PATTERN}"):
         text = path.read_text(encoding="utf-8")  # most files name neither, and need not be read as YAML
-        if plan.digest and plan.digest in text:
+        if plan.judged_digest and plan.judged_digest in text:
             return path
         if same_model is None and plan.model.title in text and read(path).model == plan.model.title:
             same_model = path

@@ -21,6 +21,7 @@ from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
 from ledger.spec.structures import Values
 
+UNJUDGED = ("plan", "expect", "assumptions", "operations")  # parts of which a step of the plan is independent
 Parts = Mapping[str, Any]
 PLAIN_PARTS = ("recompute", "train", "assumptions", "operations")  # which are what is stated, or left out
 Built = TypeVar("Built")
@@ -58,6 +59,7 @@ def plan(built: Parts, node: Node, reading: Reading, places: Places, warnings: I
         expect=expectations(node),
         origins=places.origins,
         digest=digest(node),
+        judged_digest=digest(judged(node)),
         text=reading.source.text,
         warnings=tuple(warnings),
         reading=reading,
@@ -68,6 +70,17 @@ def digest(node: Node) -> str:
     """The sha256 of the content, the same for every order of keys and every layout of the file."""
     entries = (f"{_canonical(key)}:{_part_content(inner)}" for key, inner in sorted(node.fields.items()))
     return "sha256:" + hashlib.sha256(f"{{{','.join(entries)}}}".encode()).hexdigest()
+
+
+def judged(node: Node) -> Node:
+    """The plan as far as a framework that runs a step of it can tell: no calibration, no length of the run."""
+    kept = Node({key: inner for key, inner in node.fields.items() if key not in UNJUDGED}, node.where)
+    shorter = {
+        part: kept.fields[part].without(key)
+        for part, key in (("run", "tokens"), ("accelerator", "calibration"))
+        if part in kept.fields
+    }
+    return kept.within(shorter, {})
 
 
 def _canonical(value: object) -> str:

@@ -36,6 +36,7 @@ UNREAD = (
     "expect",
     "origins",
     "digest",
+    "judged_digest",
     "text",
     "warnings",
     "reading",

@@ -177,6 +177,7 @@ class Plan:
     expect: tuple[Expectation, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     digest: str = ""  # sha256 of the plan's canonical content
+    judged_digest: str = ""  # of what frameworks are asked about: neither names, prices, operations nor length count
     text: str = ""  # the spec as written
     warnings: tuple[Problem, ...] = ()  # what is legal but risky
     # What it was read from; none where it was made otherwise. Plans that say the same are the same.

@@ -208,7 +208,7 @@ def test_the_nearest_record_is_the_plans_own_then_its_models(tmp_path: Path) -> 
     assert records.nearest(plan, tmp_path) is None
     records.write(other, tmp_path)
     assert records.nearest(plan, tmp_path) == other
-    own = replace(other, name="b", digest=plan.digest)
+    own = replace(other, name="b", digest=plan.judged_digest)
     records.write(own, tmp_path)
     assert records.nearest(plan, tmp_path) == own
 

@@ -65,8 +65,8 @@ def test_commands_on_record_name_plans_that_load(name: str) -> None:
 
 def test_the_plans_own_record_is_told_in_numbers(compiled: Compiled, kept: Path) -> None:
     """Two equal once rounding is taken away, one of 1002 bytes within half a percent, one open."""
-    plan = replace(compiled.plan, digest="ab" * 32)
-    records.write(Verification("own", "Own", plan.model.title, plan.digest, "3 layers", VERDICTS, ORIGIN), kept)
+    plan = replace(compiled.plan, judged_digest="ab" * 32)
+    records.write(Verification("own", "Own", plan.model.title, plan.judged_digest, "3 layers", VERDICTS, ORIGIN), kept)
     found = derivations(Report(replace(compiled, plan=plan)))
     assert found.sentence.startswith("This plan's derivations were checked against PyTorch 2.13.0: 2 equal")
     assert "1 within their tolerance; 1 not checked." in found.sentence

@@ -48,7 +48,7 @@ def derivations(report: Report) -> DerivationsView:
 
 def _subject(record: Verification, plan: Plan) -> str:
     """Whose derivations the record is about."""
-    if record.digest == plan.digest:
+    if record.digest == plan.judged_digest:
         return "This plan's derivations"
     if record.name == plan.name:
         return "Derivations of this plan in an earlier state"
