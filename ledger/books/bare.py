@@ -42,7 +42,7 @@ def verdict(plan: Plan, found: Mapping[str, Number]) -> Verdict:
     checks = [
         Check("fits", "State per device", "pass" if fits else "fail", figure, detail),
         Check("parameters", "Parameters", "pass", said(found["parameters"], "1")),
-        *operated(found),
+        *operated(plan, found),
         *policy(plan),
         *expectations(plan, found),
     ]

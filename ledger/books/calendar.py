@@ -27,7 +27,7 @@ def run(plan: Plan, step: Amount, saved: Bytes) -> Totals:
     yield from saving(plan, saved)
     if not plan.run.tokens:
         if plan.operations.loses:
-            yield "goodput", share(plan, saved)
+            yield "goodput", share(plan, saved) * plan.operations.utilisation
         return
     trained = steps(plan) * step
     yield "time.run", trained
@@ -60,23 +60,20 @@ def calendar(plan: Plan, trained: Amount, saved: Bytes) -> Amount:
     given = plan.operations
     if not given.loses:
         return trained
-    return (trained + (given.warm_up or 0.0)) / share(plan, saved)
+    return (trained + (given.warm_up or 0.0)) / (share(plan, saved) * given.utilisation)
 
 
 def share(plan: Plan, saved: Bytes) -> Amount:
-    """The share of the time after warm-up that trains, at least LEAST.
+    """The share of the time that the job runs, after warm-up, in which it trains; at least LEAST.
 
-    Of what a reservation lets run: less checkpoints and evaluation that stop the job, and at each failure a restart
-    and half an interval of work.
+    The rest are checkpoints and evaluation that stop it, and at each failure a restart and half an interval of work.
     """
     given = plan.operations
-    lost: Amount = 0.0
-    if given.evaluation_interval and given.evaluation_time:  # else it does not stop the run
-        lost += given.evaluation_time / given.evaluation_interval
+    lost: Amount = given.evaluation_share
     if given.saves:
         every = interval(plan, saved)
         lost += stall(plan, saved) / every + failures(plan) * ((given.restart_time or 0.0) + every / 2)
-    return maximum(LEAST, given.utilisation * (1.0 - lost))
+    return maximum(LEAST, 1.0 - lost)
 
 
 def failures(plan: Plan) -> Amount:

@@ -49,7 +49,7 @@ CALENDAR = "(run + warm_up) / (utilisation x (1 - checkpoint.time / checkpoint.i
 CALENDAR += (
     " - evaluation_time / evaluation_interval - failure_rate x devices x (restart_time + checkpoint.interval / 2)))"
 )
-CALENDAR += "; the run itself where nothing is stated, and at most 1000 times it"
+CALENDAR += "; the run itself where nothing is stated; of the time that the job runs, a thousandth trains at least"
 DOLLARS = "cluster.devices * assumptions.price.per_device_hour / 3600 * "
 
 MEANINGS: tuple[Meaning, ...] = (

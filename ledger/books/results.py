@@ -135,6 +135,9 @@ class WaterfallPart:
     transfer: bool = False
 
 
+OPERATIONS = "operations"  # the name of the check that a run gets anywhere
+
+
 @dataclass(frozen=True)
 class Check:
     """One line of the checklist: `status` is pass, warn or fail; `figure` is printed, `detail` says why."""
@@ -159,6 +162,11 @@ class Verdict:
     headline: str
     checks: tuple[Check, ...]
     by_data_sheet: float = 1.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether the plan can run to its end, so that its days and dollars mean something."""
+        return self.fits and not any(check.name == OPERATIONS and check.status == "fail" for check in self.checks)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isclose
 
-from ledger.books.calendar import LEAST
-from ledger.books.counts import peak
+from ledger.books import calendar
+from ledger.books.counts import CHECKPOINT, peak
 from ledger.books.price_changes import LIMITS
-from ledger.books.results import Check, KernelTime, Number, RoleResult, Verdict
+from ledger.books.results import OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, machine, offer, said, size
@@ -33,12 +34,13 @@ def verdict(
         *_memory(plan, totals, roles),
         *_work(plan, totals, rows),
         *_hosted(totals),
-        *operated(totals),
+        *operated(plan, totals),
         *policy(plan),
         *expectations(plan, totals),
     )
-    headline = _headline(plan, totals, fits=fits, limit=limit) + ("" if evidence == "calibrated" else f"; {evidence}")
-    return Verdict(fits, limit, evidence, headline, checks, sheets)
+    judged = Verdict(fits, limit, evidence, "", checks, sheets)
+    headline = _headline(plan, totals, judged) + ("" if evidence == "calibrated" else f"; {evidence}")
+    return replace(judged, headline=headline)
 
 
 def by_data_sheet(rows: Sequence[KernelTime]) -> float:
@@ -78,13 +80,15 @@ def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
     return f"{said(totals[key], unit)} ({' to '.join(known)})" if known else said(totals[key], unit)
 
 
-def _headline(plan: Plan, totals: Mapping[str, Number], *, fits: bool, limit: str) -> str:
+def _headline(plan: Plan, totals: Mapping[str, Number], judged: Verdict) -> str:
     sizes = f"{said(totals['memory.reserved'], 'B')} of {said(totals['memory.capacity'], 'B')}"
-    memory = f"{'fits' if fits else 'does not fit'}: {sizes}"
+    memory = f"{'fits' if judged.fits else 'does not fit'}: {sizes}"
     run = ""
-    if fits and "time.calendar" in totals:  # what cannot run takes no days and costs nothing
+    if judged.fits and not judged.runs:
+        run = "; never ends"
+    elif judged.runs and "time.calendar" in totals:  # what cannot run takes no days and costs nothing
         run = f"; {with_ends(totals, 'time.calendar', 's')}{cost(plan, totals)}; ends hold 80 of 100 runs"
-    return f"{memory}{run}; limited by {limit}"
+    return f"{memory}{run}; limited by {judged.bottleneck}"
 
 
 def shortfall(plan: Plan, totals: Mapping[str, Number]) -> str:
@@ -203,17 +207,16 @@ def _hosted(totals: Mapping[str, Number]) -> Iterator[Check]:
         yield Check("host", "Host memory a node needs", "warn", said(totals["memory.host"], "B"), detail)
 
 
-def operated(totals: Mapping[str, Number]) -> Iterator[Check]:
+def operated(plan: Plan, totals: Mapping[str, Number]) -> Iterator[Check]:
     """How much of the calendar trains, where a plan says what does not; a run that gets nowhere fails."""
     if "goodput" not in totals:
         return
-    useful = float(totals["goodput"])
-    ends = useful > LEAST
+    ends = calendar.share(plan, lambda: totals[CHECKPOINT]) > calendar.LEAST
     detail = "the rest goes to failures, checkpoints, evaluation, starting and waiting"
     if not ends:
-        detail = "failures and checkpoints take more time than there is: save oftener, or faster, or restart faster"
-    figure = said(useful, "%")
-    yield Check("operations", "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
+        detail = "failures, checkpoints and evaluation take more time than there is, so the run gets nowhere"
+    figure = said(totals["goodput"], "%")
+    yield Check(OPERATIONS, "Share of the calendar that trains", "pass" if ends else "fail", figure, detail)
 
 
 def policy(plan: Plan) -> Iterator[Check]:

@@ -79,14 +79,16 @@ class Operations:
         return self.checkpoint_interval is not None and bool(known)
 
     @property
-    def evaluates(self) -> bool:
-        """Whether evaluation stops the run."""
-        return bool(self.evaluation_interval and self.evaluation_time)
+    def evaluation_share(self) -> float:
+        """The share of the time for which evaluation stops the run; 0 where how often or how long is not stated."""
+        if self.evaluation_interval is None or self.evaluation_time is None:
+            return 0.0
+        return self.evaluation_time / self.evaluation_interval
 
     @property
     def loses(self) -> bool:
         """Whether a run takes longer than its steps, as far as is stated."""
-        return self.saves or self.evaluates or bool(self.warm_up) or self.utilisation < 1
+        return self.saves or self.evaluation_share > 0 or bool(self.warm_up) or self.utilisation < 1
 
 
 def stood_in(part: str) -> tuple[Row, ...]:

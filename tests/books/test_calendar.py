@@ -113,6 +113,17 @@ def test_more_failures_than_work_never_end() -> None:
     assert checks["operations"].status == "fail"
 
 
+def test_long_waits_are_no_failures() -> None:
+    """A run that waits a thousand times as long as it trains gets there all the same."""
+    for stated in ("operations.warm_up=100000 d", "operations.utilisation=0.05 %"):
+        compiled = ledger.compile(PLAN, stated)
+        checks = {check.name: check for check in compiled.verdict.checks}
+        assert float(compiled.totals["goodput"]) < 1e-3
+        assert checks["operations"].status == "pass"
+    run = float(totals()["time.calendar"])
+    assert totals("operations.utilisation=0.05 %")["time.calendar"] == pytest.approx(run / 0.0005)
+
+
 def test_the_ends_of_a_step_are_carried_through() -> None:
     """Days and dollars have the step's ends: lost shares do not depend on how long a step is."""
     stated = ("operations={checkpoint_interval: 4 h, checkpoint_cost: 5 min, restart_time: 1 h}",)
@@ -149,3 +160,13 @@ def test_a_plan_holds_over_its_cluster_on_file_and_not_over_itself() -> None:
     assert [problem.message for problem in error.value.problems] == [
         "`cluster.failure_rate` and `operations.failure_rate` say the same thing twice"
     ]
+
+
+def test_what_never_ends_has_no_days_and_dollars_in_its_headline() -> None:
+    """It says that it never ends instead, although it fits."""
+    compiled = ledger.compile("8b", "operations={checkpoint_interval: best, storage_bandwidth: 1 B/s}")
+    assert compiled.verdict.fits
+    assert not compiled.verdict.runs
+    assert "never ends" in compiled.verdict.headline
+    assert "USD" not in compiled.verdict.headline
+    assert "$" not in compiled.verdict.headline

@@ -157,6 +157,8 @@ CASES = [
         "3 and 3 layers at the ends are more than the",
     ),
     (["stack.allocator.fragmentation=0.5"], "fragmentation = 0.5: less would be reserved than is allocated"),
+    (["assumptions.headroom=100 %"], "headroom = 100.0\u202f% leaves nothing of the"),
+    (["assumptions.headroom=200 GB"], "headroom = 200"),
     (["operations.checkpoint_interval=0 s"], "`operations.checkpoint_interval`: `0 s` is zero"),
     (
         ["cluster.failure_rate=1e-6 /h", "operations.failure_rate=1e-6 /h"],
@@ -357,6 +359,7 @@ def test_sequences_cannot_be_left_out_of_a_real_model() -> None:
         (["parallelism.offload=[optimizer]"], "the update on the host is taken to cost nothing beside its copies"),
         (["parallelism={data: 8, sequence: regather}"], "sequence = regather without tensor parallelism"),
         (["model.max_seq_len=1024"], "seq_len = 2048, but the model was made for 1024"),
+        (["assumptions.headroom=60 %"], "headroom = 60.0\u202f% keeps 60.0\u202f% of the memory of"),
         (["kernels.experts=eager"], "`kernels.experts` has no effect: no layer of the model has experts"),
         (["kernels.rotary=eager", "model.layers.0.attention.rotary=0"], "`kernels.rotary` has no effect: no layer"),
         (["kernels.activation=fused_gated", f"model.layers.0.mlp={PLAIN}"], "`kernels.activation` has no effect: no"),

@@ -70,7 +70,7 @@ def verdict(report: Report) -> VerdictView:
     compiled = report.compiled
     known = "memory.reserved" in compiled.totals
     answer = ("Fits" if compiled.verdict.fits else "Does not fit") if known else "Napkin only"
-    runs = compiled.verdict.fits or not known
+    runs = compiled.verdict.runs or not known
     present = [(key, title) for key, title in HEADLINES if key in compiled.totals and (runs or key not in OF_A_RUN)][
         :SIX
     ]
@@ -99,7 +99,9 @@ def fit_sentence(report: Report) -> str:
         return compiled.verdict.headline
     spare = values["memory.capacity"] - values["memory.reserved"]
     parts = [f"{numbers.size(max(spare, -spare))} {'stay free' if spare >= 0 else 'are missing'} on the fullest device"]
-    if compiled.verdict.fits and "time.calendar" in values:
+    if compiled.verdict.fits and not compiled.verdict.runs:
+        parts.append("the run never ends: failures, checkpoints and evaluation take more time than there is")
+    elif compiled.verdict.runs and "time.calendar" in values:
         parts.append(run_clause(values))
     return f"{'; '.join(parts)}."
 
@@ -126,6 +128,8 @@ def comparison_note(report: Report, key: str) -> str:
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
     if key == "time.calendar" and "napkin.days" in values:
         napkin = f"napkin {numbers.duration(values['napkin.time.run'])}"
+        if not plan.operations.loses:
+            napkin += "; no failures, checkpoints or waits are stated"
         if f"{key}.high" not in values:
             return napkin
         low, high = values[f"{key}.low"], values[f"{key}.high"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ledger.numbers import percent, said
+from ledger.spec.headroom import headroom_bytes, headroom_words
 from ledger.spec.kernel_classes import HOST_LINK
 from ledger.spec.places import Places
-from ledger.spec.plan import Accelerator, Kernels, Model, Precision, Stack
+from ledger.spec.plan import Accelerator, Assumptions, Kernels, Model, Precision, Stack
 from ledger.spec.problems import Problem
 from ledger.spec.quantities import write
 
@@ -24,6 +26,24 @@ def compute_has_a_peak(accelerator: Accelerator, precision: Precision, at: Place
         if peak_key(dtype) not in accelerator.peak:
             message = f"{accelerator.title} has no {dtype} peak, and matmuls compute in it"
             yield Problem(at("precision"), message, f"it has {', '.join(accelerator.peak)}")
+
+
+def headroom_leaves_memory(accelerator: Accelerator, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
+    """What stays free is less than there is."""
+    free = headroom_bytes(assumptions.headroom, accelerator.memory)
+    if free >= accelerator.memory:
+        words, memory = headroom_words(assumptions.headroom), said(accelerator.memory, "B")
+        message = f"headroom = {words} leaves nothing of the {memory} of {accelerator.title}"
+        yield Problem(at("assumptions.headroom"), message, "a share suits any device: `headroom: 10 %`")
+
+
+def headroom_is_a_part(accelerator: Accelerator, assumptions: Assumptions, at: Places) -> Iterator[Problem]:
+    """What stays free is seldom most of the memory."""
+    free = headroom_bytes(assumptions.headroom, accelerator.memory)
+    if accelerator.memory / 2 < free < accelerator.memory:
+        words, share = headroom_words(assumptions.headroom), free / accelerator.memory
+        message = f"headroom = {words} keeps {percent(share)} of the memory of {accelerator.title} free"
+        yield Problem(at("assumptions.headroom"), message, "a share suits any device: `headroom: 10 %`")
 
 
 def flash_runs(

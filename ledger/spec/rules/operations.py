@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ledger.spec.operations import BEST, NAME, STOOD, Operations
+from ledger.spec.operations import BEST, NAME, Operations
 from ledger.spec.places import Places
 from ledger.spec.problems import Problem
 from ledger.spec.rules.effects import idle
 
 INTERVAL, RATE = f"{NAME}.checkpoint_interval", f"{NAME}.failure_rate"
-OLD = {f"{NAME}.{key}": f"{part}.{old}" for (part, old), key in STOOD.items()}
 
 
 def best_interval_follows(operations: Operations, at: Places) -> Iterator[Problem]:
