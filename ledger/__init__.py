@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ledger.spec.problems import Problem, SpecError
 from ledger.spec.version import VERSION
@@ -96,23 +96,28 @@ def verify(spec: str | Path, overrides: Texts = (), layers: int | None = None, *
     return published(verified(plan, Depth(layers, full), command, lambda _: None), str(spec))
 
 
-def write_report(
+def write_report(  # noqa: PLR0913 - what a report is made with, and callers name those they use
     spec: str | Path,
     out: str | Path = "reports",
     formats: Texts = ("html", "pdf", "md", "json"),
     overrides: Texts = (),
     *,
     search: bool = True,
+    layout: Literal["", "fastest", "cheapest", "smallest"] = "",
 ) -> list[Path]:
     """The report of the plan as files, with their paths. (`ledger.report` is the package that makes it.)
 
-    With `search` every layout of the plan is looked at for the best of them, in this process: minutes for large plans.
+    `layout` takes the plan with the best of its other layouts instead of its own. With `search` every layout of the
+    plan is looked at for the best of them, in this process: minutes for large plans.
     """
     from ledger.report.files import SEARCHED, valid_formats
 
     chosen = valid_formats(_texts(formats))
     plan = _plan(spec, overrides)
     from ledger.books import compile_plan
+    from ledger.report.recommendations import with_layout
+
+    plan = with_layout(plan, _searched(plan), layout) if layout else plan
     from ledger.report.assembly import assemble_report
     from ledger.report.seals.opening import sealed, with_books
     from ledger.report.write import write_report as written

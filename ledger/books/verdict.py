@@ -133,7 +133,7 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
     yield Check("parameters", "Parameters", "pass", said(totals["parameters"], "1"), _adapted(totals))
     if "flops.run" in totals:
         napkin = said(totals["napkin.time.run"], "s")
-        detail = f"the napkin ({_napkin(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
+        detail = f"the napkin ({napkin_words(plan)} at {said(plan.assumptions.mfu, '%')} MFU) says {napkin}"
         figure = f"{said(totals['flops.run'], 'FLOP')}, {said(totals['time.run'], 's')}"
         ratio = float(totals["time.run"]) / float(totals["napkin.time.run"])
         near = 1 / ASTRAY <= ratio <= ASTRAY
@@ -166,7 +166,7 @@ def _multiplies(kind: object) -> bool:
     return isinstance(kind, KernelClass) and kind.family in (MATMUL, GROUPED)
 
 
-def _napkin(plan: Plan) -> str:
+def napkin_words(plan: Plan) -> str:
     """What the napkin counts: 6ND where every weight is trained."""
     return "6ND" if plan.train.kind == "all" else "6 a trained weight, 4 or 2 a frozen one, a token"
 
@@ -184,7 +184,7 @@ def _utilisation(plan: Plan, totals: Mapping[str, Number]) -> Check:
     tokens = plan.run.global_batch * plan.run.seq_len
     reached = int(totals["napkin.flops.token"]) * tokens / (float(totals["time.step"]) * devices)
     status = "pass" if reached >= assumed * 0.9 else "warn"
-    detail = f"{_napkin(plan)} over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
+    detail = f"{napkin_words(plan)} over the peak, as the napkin counts, which assumes {said(assumed, '%')}; "
     detail += f"with attention {said(totals['mfu'], '%')}"
     return Check("mfu", "Expected MFU against the assumed one", status, said(reached, "%"), detail)
 

@@ -25,6 +25,14 @@ search_option = click.option(
 )
 
 
+with_option = click.option(
+    "--with",
+    "layout",
+    type=click.Choice(("fastest", "cheapest", "smallest")),
+    help="Take the plan with the best of its other layouts: the fastest, the cheapest, or the smallest edit that fits.",
+)
+
+
 def progress_bar(stack: ExitStack, doing: str = "pricing", what: str = "layouts") -> Progress:
     """A bar on a terminal with how many there are of `what`, and nothing elsewhere."""
     if not sys.stderr.isatty():
@@ -65,6 +73,13 @@ def searched(plan: Plan, *, whole: bool) -> Recommendations | None:
         except WorkerError as error:
             click.echo(f"error: the search of other layouts failed: {error}", err=True)
             return None
+
+
+def with_better_layout(plan: Plan, layout: str | None) -> Plan:
+    """The plan as it is, or with the best of its layouts after a search; raises SpecError where there is none."""
+    from ledger.report.recommendations import with_layout
+
+    return with_layout(plan, searched(plan, whole=True), layout) if layout else plan
 
 
 def cores() -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
-from ledger.cli.progress import search_option, searched
+from ledger.cli.progress import search_option, searched, with_better_layout, with_option
 from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Plan
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -28,11 +32,19 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @click.option("--out", default="reports", show_default=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
 @set_option
+@with_option
 @json_option
 @search_option
 @rarely()
 def command(
-    spec: str, out: Path, formats: tuple[str, ...], overrides: tuple[str, ...], *, as_json: bool, search: bool
+    spec: str,
+    out: Path,
+    formats: tuple[str, ...],
+    overrides: tuple[str, ...],
+    *,
+    layout: str | None,
+    as_json: bool,
+    search: bool,
 ) -> None:
     """Write the report of SPEC, a plan or a lecture: HTML, PDF, Markdown, JSON.
 
@@ -47,9 +59,14 @@ def command(
 
     require_writable(out)
     if is_lecture(spec):
+        if layout:
+            raise click.UsageError("--with changes the layout of a plan, and a lecture holds many")
         paths = lecture_paths(spec, overrides, out, formats)
     else:
-        paths = plan_paths(spec, overrides, out, formats, search=search)
+        from ledger.spec.load import load_plan
+
+        plan = with_better_layout(load_plan(spec, overrides), layout)
+        paths = plan_paths(plan, out, formats, search=search)
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
@@ -57,13 +74,8 @@ def command(
         click.echo(path)
 
 
-def plan_paths(
-    spec: str, overrides: tuple[str, ...], out: Path, formats: tuple[str, ...], *, search: bool
-) -> list[Path]:
+def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool) -> list[Path]:
     """The files of a plan, made from nothing but the files that they carry."""
-    from ledger.spec.load import load_plan
-
-    plan = load_plan(spec, overrides)
     typesets(formats)
     from ledger.books import compile_plan
     from ledger.report.assembly import assemble_report

@@ -17,6 +17,7 @@ from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
 from ledger.report.views import Section, filled_sections
 from ledger.report.views.live import LiveView
+from ledger.report.views.origin import made_from
 from ledger.spec.version import short_digest
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def render(report: Report, *, screen: bool = True) -> str:
             name=plan.name,
             digest=short_digest(plan.digest),
             author=", ".join(report.seal.revision.authors) if report.seal and report.seal.revision else "ledger",
+            made_from=made_from(report),
             headline=report.compiled.verdict.headline,
             sections=sections,
             style=Markup(style),  # noqa: S704 - the project's own file

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ledger import numbers
 from ledger.spec.edit import flow
+from ledger.spec.load import revised
+from ledger.spec.overrides import assignments
+from ledger.spec.problems import Location, Problem, SpecError
+
+if TYPE_CHECKING:
+    from ledger.spec.plan import Plan
 
 SHORT = ("parallelism.", "run.", "cluster.")  # parts whose keys are clear without them
 OWN = "the plan as it is"
@@ -98,6 +104,16 @@ class Recommendations:
             elif one:
                 found.append((name, one))
         return dict(found)
+
+
+def with_layout(plan: Plan, found: Recommendations | None, name: str) -> Plan:
+    """The plan with its `fastest`, `cheapest` or `smallest` layout; raises SpecError where none was found."""
+    one: Recommendation | None = getattr(found, name) if found else None
+    if one is None:
+        lacks = "no layout that could be searched" if found is None else found.scope
+        raise SpecError([Problem(Location(f"--with {name}"), f"there is no such layout of {plan.name}: {lacks}")])
+    made = revised(plan, assignments(one.changes)).plan
+    return made or plan
 
 
 def as_record(found: Recommendations) -> dict[str, Any]:

@@ -21,9 +21,15 @@ from ledger.spec.problems import Location, Problem
 from ledger.spec.reader import Node
 from ledger.spec.structures import Values
 
-UNJUDGED = ("plan", "expect", "assumptions", "operations")  # parts of which a step of the plan is independent
+UNJUDGED = (
+    "plan",
+    "decision",
+    "expect",
+    "assumptions",
+    "operations",
+)  # parts of which a step of the plan is independent
 Parts = Mapping[str, Any]
-PLAIN_PARTS = ("recompute", "train", "assumptions", "operations")  # which are what is stated, or left out
+PLAIN_PARTS = ("recompute", "train", "assumptions", "operations", "decision")  # which are what is stated, or left out
 Built = TypeVar("Built")
 
 

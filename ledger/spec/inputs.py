@@ -33,6 +33,7 @@ UNREAD_LABELS = ("cluster.name", "cluster.accelerator", "model.title", "model.na
 UNREAD = (
     "name",
     "title",
+    "decision",
     "expect",
     "origins",
     "digest",

@@ -174,6 +174,11 @@ class Plan:
     assumptions: Annotated[Assumptions, Assumptions.spec.meaning] = field(default_factory=Assumptions)
     operations: Annotated[Operations, Operations.spec.meaning] = field(default_factory=Operations)
     train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
+    decision: Annotated[
+        str,
+        String(1, 300),
+        "What the report is to decide, in the words of who asks: `Shall we reserve 1024 H100 from March to August?`.",
+    ] = ""
     expect: tuple[Expectation, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     digest: str = ""  # sha256 of the plan's canonical content

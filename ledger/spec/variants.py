@@ -17,7 +17,7 @@ def changed_model(base: Node, model: Node, name: str) -> Node:
         return model
     inherited = {key for key in LABELS if key in base.fields and model.fields.get(key) is base.fields[key]}
     published = base.fields.get("source")
-    told = {"model": Node(f"changed from {name}", model.where)} if "model" in inherited else {}
+    told = {"model": Node(changed_title(name), model.where)} if "model" in inherited else {}
     as_of = f"as of {name}, which the model is changed from"
     if published is not None and "source" in inherited:
         stated = str(published.value)
@@ -30,6 +30,11 @@ def changed_model(base: Node, model: Node, name: str) -> Node:
 def is_changed(base: Node, model: Node) -> bool:
     """Whether a model says something else than its base, labels left out."""
     return any(_said(base, key) != _said(model, key) for key in {*base.fields, *model.fields} - {*LABELS})
+
+
+def changed_title(name: str) -> str:
+    """The title of a model that was changed from the one of this name, and has no title of its own."""
+    return f"changed from {name}"
 
 
 def name_of_base(name: str) -> str:

@@ -92,3 +92,21 @@ def test_the_search_is_of_all_layouts_and_can_be_left_out(
     assert asked == [True]
     assert "12 legal layouts looked at, 3 fit." in text
     assert "parallelism:\n  zero: 3" in text
+
+
+def test_a_plan_is_reported_with_the_layout_that_was_found(
+    command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--with fastest` takes what a search recommends as `--set` would; where it found none, that is said."""
+    one = Recommendation({"parallelism.zero": 3, "run.micro_batch": 6}, {"time.step": 0.1, "memory.reserved": 5e8})
+    monkeypatch.setattr("ledger.cli.progress.searched", lambda *_, **__: Recommendations(fastest=one, legal=12))
+    taken = command_line("report", "gpt2", "--format", "json", "--with", "fastest", "--out", "taken")
+    typed = command_line(
+        *("report", "gpt2", "--format", "json", "--out", "typed"),
+        *("--set", "parallelism.zero=3", "--set", "run.micro_batch=6"),
+    )
+    assert (taken.exit_code, typed.exit_code) == (0, 0)
+    assert Path("taken/gpt2.json").read_bytes() == Path("typed/gpt2.json").read_bytes()
+    refused = command_line("report", "gpt2", "--format", "json", "--with", "cheapest")
+    assert refused.exit_code == 2
+    assert "there is no such layout of gpt2: 12" in refused.stderr

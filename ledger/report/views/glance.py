@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ledger import numbers
+from ledger.report.views.asked import batch_line, devices_line, tokens_of
 from ledger.spec.axes import AXES
 
 if TYPE_CHECKING:
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
 
 def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
     """The plan in ten lines, fewer where only a parameter count is known."""
-    run = chosen.run
     rows = (
         ("model", model_line(chosen)),
-        ("devices", f"{numbers.integer(chosen.cluster.devices)} × {chosen.accelerator.title}"),
+        ("devices", devices_line(chosen)),
         ("layout", layout_line(chosen)),
         ("batch", "" if chosen.model.bare else batch_line(chosen)),
-        ("training", f"{numbers.trimmed(numbers.count(run.tokens))} tokens" if run.tokens else ""),
+        ("training", tokens_of(chosen.run.tokens) if chosen.run.tokens else ""),
         ("precision", precision_line(chosen)),
         ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
         ("trained", train_line(chosen)),
@@ -40,15 +40,6 @@ def model_line(chosen: Plan) -> str:
         return f"{model.title or model.name}: a count and nothing else"
     layers = sum(group.repeat for group in model.groups)
     return f"{model.title}: {layers} layers of width {numbers.integer(model.d_model)}"
-
-
-def batch_line(chosen: Plan) -> str:
-    """The sequences of a step and of a micro-batch."""
-    run = chosen.run
-    return (
-        f"{numbers.integer(run.global_batch)} sequences of {numbers.integer(run.seq_len)} tokens a step, "
-        f"{numbers.integer(run.micro_batch)} in a micro-batch"
-    )
 
 
 def kernel_line(chosen: Plan) -> str:

@@ -23,6 +23,17 @@ def origin(report: Report) -> Table | None:
     return Table("What this report was made from", columns("text", "what", "which"), rows, sortable=False)
 
 
+def made_from(report: Report) -> str:
+    """Who wrote the plan, of which commit it is, and what compiled it, in a line; empty of a report without a seal."""
+    seal = report.seal
+    if seal is None:
+        return ""
+    by = f"by {', '.join(seal.revision.authors)}, " if seal.revision and seal.revision.authors else ""
+    revision = f"revision {revision_text(seal, to_the_day=True)}" if seal.revision else NOT_VERSIONED
+    compiler = f"ledger {seal.compiler.version} with library {short_digest(seal.compiler.library)}"
+    return f"{by}{revision}; compiled by {compiler}"
+
+
 def files(report: Report) -> Table | None:
     """Every file that decides what the report says, with the digest of its text."""
     if report.seal is None:
@@ -42,9 +53,10 @@ def _rows(seal: Seal) -> Iterator[tuple[str, str]]:
     yield "seal", short_digest(seal.digest)
 
 
-def revision_text(seal: Seal) -> str:
+def revision_text(seal: Seal, *, to_the_day: bool = False) -> str:
     """The commit that the plan is of, with its date, or that there is none."""
     if seal.revision is None:
         return NOT_VERSIONED
+    date = seal.revision.date[: len("2026-01-31")] if to_the_day else seal.revision.date
     changed = ", with changes that are not committed" if seal.revision.changed else ""
-    return f"{short_digest(seal.revision.commit)} of {seal.revision.date}{changed}"
+    return f"{short_digest(seal.revision.commit)} of {date}{changed}"

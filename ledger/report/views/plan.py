@@ -30,7 +30,7 @@ PARTS = (
 )
 # Shown with the evidence or with the checks, or no part of the plan.
 UNSHOWN = ("", EACH, "name")  # what the plan keeps nowhere, keeps entry by entry, or has in its paths
-ELSEWHERE = ("plan", "accelerator.calibration", "accelerator.aliases", "expect.")
+ELSEWHERE = ("plan", "decision", "accelerator.calibration", "accelerator.aliases", "expect.")
 
 
 @dataclass(frozen=True)

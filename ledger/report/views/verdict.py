@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import join
 
 from ledger import numbers
+from ledger.books.verdict import napkin_words
 from ledger.numbers import Number
 from ledger.report.views.advice import Advice, advice, advice_sentence
+from ledger.report.views.asked import question, run_lines
 from ledger.report.views.basis import basis_sentence
 from ledger.report.views.nearby import nearest_runs_sentence
 from ledger.report.views.parts import Cell, Column, Report, Table, Total, columns, share, text_cells, total
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
+BETTER = ("fastest", "cheapest", "smallest")  # layouts to report a plan with, the best first
 ENDS = ("low", "high")
 OF_A_RUN = ("time.calendar", "cost.run")  # what a plan that does not fit has no headline for
 HEADLINES = (  # the first six that the plan has
@@ -24,8 +28,8 @@ HEADLINES = (  # the first six that the plan has
     ("mfu", "model FLOPs utilisation"),
     ("flops.run", "work of the run"),
     ("parameters", "parameters"),
-    ("napkin.days", "length of the run, napkin"),
-    ("napkin.flops.run", "work of the run, napkin"),
+    ("napkin.days", "length of the run by 6ND"),
+    ("napkin.flops.run", "work of the run by 6ND"),
     ("napkin.max_parameters", "largest model by its state alone"),
     ("memory.capacity", "memory of a device"),
     ("tokens_per_second", "throughput"),
@@ -43,13 +47,16 @@ class Headline:
 
 @dataclass(frozen=True)
 class VerdictView:
-    """The verdict box; `known` is False where the plan says too little to judge the fit.
+    """The first page: what is `asked` of which `run`, and the verdict.
 
-    `change` is what to change first, in a sentence; empty where nothing is known to help; `advice` are layouts to
-    choose from. `measured` is the error on
-    runs like the plan, of a page that shows them. `warnings` are those of rules on specs, the checklist has the others.
+    `known` is False where the plan says too little to judge the fit. `change` is what to change first, in a sentence;
+    empty where nothing is known to help. `advice` are layouts to choose from, `with_better` the command that reports
+    the plan with one. `measured` is the error on runs like the plan, of a page that shows them. `warnings` are those
+    of rules on specs, the checklist has the others.
     """
 
+    asked: str
+    run: tuple[tuple[str, str], ...]
     known: bool
     fits: bool
     answer: str
@@ -63,6 +70,7 @@ class VerdictView:
     measured: str = ""
     warnings: tuple[str, ...] = ()
     advice: Advice | None = None
+    with_better: str = ""
 
 
 def verdict(report: Report) -> VerdictView:
@@ -75,6 +83,8 @@ def verdict(report: Report) -> VerdictView:
         :SIX
     ]
     return VerdictView(
+        question(compiled.plan, compiled.totals),
+        run_lines(compiled.plan, compiled.totals),
         known,
         compiled.verdict.fits,
         answer,
@@ -88,7 +98,19 @@ def verdict(report: Report) -> VerdictView:
         nearest_runs_sentence(report) if report.compiled.totals.get("time.step") else "",
         tuple(problem.message for problem in compiled.plan.warnings),
         advice(report),
+        with_better(report),
     )
+
+
+def with_better(report: Report) -> str:
+    """The command that reports the plan with the layout that is recommended first; empty where none is."""
+    found, plan = report.recommendations, report.compiled.plan
+    changed = [name for name in BETTER if (one := getattr(found, name, None)) and one.changes]
+    if not changed:
+        return ""
+    overrides = report.seal.overrides if report.seal else ()
+    settings = [word for override in overrides for word in ("--set", override)]
+    return join(["ledger", "report", report.seal.plan if report.seal else plan.name, *settings, "--with", changed[0]])
 
 
 def fit_sentence(report: Report) -> str:
@@ -127,7 +149,8 @@ def comparison_note(report: Report, key: str) -> str:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
     if key == "time.calendar" and "napkin.days" in values:
-        napkin = f"napkin {numbers.duration(values['napkin.time.run'])}"
+        by_hand = f"{napkin_words(plan)} at {numbers.percent(plan.assumptions.mfu)} MFU"
+        napkin = f"{by_hand} would be {numbers.duration(values['napkin.time.run'])}"
         if not plan.operations.loses:
             napkin += "; no failures, checkpoints or waits are stated"
         if f"{key}.high" not in values:
@@ -142,7 +165,7 @@ def comparison_note(report: Report, key: str) -> str:
         causal, recomputed = numbers.percent(values["mfu.causal"]), numbers.percent(values["hfu"])
         return f"full attention; {causal} causal, {recomputed} with what is recomputed"
     if key == "flops.run" and "napkin.flops.run" in values:
-        return f"napkin {numbers.operations(values['napkin.flops.run'])}"
+        return f"{napkin_words(plan)} is {numbers.operations(values['napkin.flops.run'])}"
     return ""
 
 

@@ -1,0 +1,81 @@
+"""What a report is asked to decide, and of which run: the model, how far it is trained, and in what steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.books.counts import steps
+from ledger.books.results import Number
+from ledger.spec.variants import changed_title, name_of_base
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ledger.spec.plan import Plan
+
+
+def question(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """The decision that the plan asks for in its own words, else whether to train its model as it says."""
+    if plan.decision:
+        return plan.decision
+    tokens = f" on {tokens_of(plan.run.tokens)}" if plan.run.tokens else ""
+    return f"Shall we train {model_name(plan, totals)}{tokens} with {devices_line(plan)}?"
+
+
+def model_name(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """The model by its title; one without, by what it was changed from, or by how large it is."""
+    model, base = plan.model, name_of_base(plan.model.name)
+    if model.title == changed_title(base):
+        return f"{base} with changes"
+    if model.title and model.title != model.name:
+        return model.title
+    return f"a model of {numbers.count(totals['parameters'])} parameters"
+
+
+def tokens_of(tokens: Number) -> str:
+    """Tokens of a run, with no more digits than they have."""
+    return f"{numbers.trimmed(numbers.count(tokens))} tokens"
+
+
+def devices_line(plan: Plan) -> str:
+    """How many devices of which kind."""
+    return f"{numbers.integer(plan.cluster.devices)} × {plan.accelerator.title}"
+
+
+def run_lines(plan: Plan, totals: Mapping[str, Number]) -> tuple[tuple[str, str], ...]:
+    """The model by its parameters, the run by its tokens and steps, the batch by its tokens, as far as known."""
+    rows = (
+        ("model", parameters_line(totals)),
+        ("run", run_line(plan, totals)),
+        ("batch", "" if plan.model.bare else batch_line(plan)),
+    )
+    return tuple((name, text) for name, text in rows if text)
+
+
+def parameters_line(totals: Mapping[str, Number]) -> str:
+    """Parameters of the model, those that a token uses, and those that are trained where not all are."""
+    whole = totals["parameters"]
+    active, trained = totals.get("parameters.active", whole), totals.get("parameters.trainable", whole)
+    said = [f"{numbers.count(whole)} parameters"]
+    said.append("all active in each token" if active == whole else f"{numbers.count(active)} active in each token")
+    said += [f"{numbers.count(trained)} of them trained"] if trained != whole else []
+    return ", ".join(said)
+
+
+def run_line(plan: Plan, totals: Mapping[str, Number]) -> str:
+    """Tokens of the run, how many that is for each parameter, and its optimizer steps."""
+    tokens = plan.run.tokens
+    if not tokens:
+        return ""
+    said = f"{tokens_of(tokens)}, {numbers.plain(tokens / totals['parameters'])} a parameter"
+    return said if plan.model.bare else f"{said}, in {numbers.integer(steps(plan))} steps"
+
+
+def batch_line(plan: Plan) -> str:
+    """Tokens and sequences of a step and of a micro-batch."""
+    run = plan.run
+    return (
+        f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
+        f"of {numbers.integer(run.seq_len)}, {numbers.integer(run.micro_batch)} in a micro-batch"
+    )

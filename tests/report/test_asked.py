@@ -1,0 +1,83 @@
+"""What the first page says that is to be decided, and of which run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ledger
+from ledger.books import compile_plan
+from ledger.report import html
+from ledger.report.assembly import assemble_report
+from ledger.report.seals.opening import sealed, with_books
+from ledger.report.views.asked import question, run_lines
+from ledger.report.views.origin import made_from
+from ledger.report.views.parts import Report
+from ledger.report.write import as_markdown
+from ledger.spec.inputs import changes
+
+THIN = "\u202f"
+
+
+def told(spec: str, *settings: str) -> tuple[str, dict[str, str]]:
+    """The question and the lines of a plan of the library."""
+    compiled = ledger.compile(spec, settings)
+    return question(compiled.plan, compiled.totals), dict(run_lines(compiled.plan, compiled.totals))
+
+
+def test_a_dense_model_is_told_by_its_parameters_steps_and_tokens() -> None:
+    """nanoGPT's recipe: 600 000 steps of 12 x 5 x 8 sequences of 1024; 294.912e9 tokens / 124 439 808 = 2369.9."""
+    asked, lines = told("gpt2")
+    assert asked == f"Shall we train GPT-2 small on 295{THIN}billion tokens with 8 × NVIDIA H100 SXM5 80 GB?"
+    assert lines == {
+        "model": f"124{THIN}million parameters, all active in each token",
+        "run": f"295{THIN}billion tokens, 2{THIN}370 a parameter, in 600{THIN}000 steps",
+        "batch": f"491{THIN}520 tokens a step: 480 sequences of 1{THIN}024, 12 in a micro-batch",
+    }
+
+
+def test_experts_are_told_by_what_a_token_uses() -> None:
+    """Jiang et al. 2024, arXiv 2401.04088: 47B parameters, of which a token uses 13B."""
+    assert told("mixtral-8x7b")[1]["model"] == (f"46.7{THIN}billion parameters, 12.9{THIN}billion active in each token")
+
+
+def test_adapters_are_told_by_what_is_trained() -> None:
+    """Rank 8 on the queries of Llama 3 8B: 2 x 4096 x 8 weights in each of 32 layers, 2 097 152 in all."""
+    line = told("8b", "train={lora: {rank: 8, targets: [q]}}")[1]["model"]
+    assert line.endswith(f", 2.10{THIN}million of them trained")
+
+
+def test_a_model_without_a_title_is_told_by_what_is_known_of_it() -> None:
+    """A changed model by what it was; a bare count by the count, with no steps, which follow from no shapes."""
+    assert told("gpt2", "model.vocab=50304")[0].startswith("Shall we train gpt2 with changes on ")
+    asked, lines = told("gpt2", "model={parameters: 70e9}", "run={tokens: 1.4T tokens}", "parallelism={data: 8}")
+    assert asked.startswith(f"Shall we train a model of 70.0{THIN}billion parameters on 1.4{THIN}trillion tokens with ")
+    assert set(lines) == {"model", "run"}
+    assert lines["run"] == f"1.4{THIN}trillion tokens, 20.0 a parameter"
+
+
+def test_a_plan_asks_in_its_own_words() -> None:
+    """`decision:` stands at the top of the page and of the Markdown, and changes no figure and no diff."""
+    words = "Do we reserve one node for two weeks?"
+    asking = ledger.compile("gpt2", [f"decision={words}"])
+    report = Report(asking)
+    assert question(asking.plan, asking.totals) == words
+    assert words in html.render(report)
+    assert words in as_markdown(report).decode()
+    assert asking.totals == ledger.compile("gpt2").totals
+    assert changes(ledger.compile("gpt2").plan, asking.plan) == ()
+
+
+def test_the_head_of_a_page_says_who_when_and_with_which_compiler() -> None:
+    """By whom, which revision of which day, which ledger; a plan outside version control says so."""
+    plan = ledger.compile("gpt2").plan
+    with sealed(plan) as (same, seal):
+        compiled = compile_plan(same)
+        report = assemble_report(compiled, ("md",), None, with_books(seal, compiled, None))
+    assert report.seal is not None
+    line = made_from(report)
+    assert f"compiled by ledger {ledger.__version__} with library " in line
+    revision = report.seal.revision
+    assert revision is None or (revision.commit[:12] in line and revision.date[:10] in line)
+    unversioned = replace(report, seal=replace(report.seal, revision=None))
+    assert made_from(unversioned).startswith("not in version control; compiled by ledger ")
+    assert made_from(replace(report, seal=None)) == ""
