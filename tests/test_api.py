@@ -48,7 +48,7 @@ def test_a_text_alone_is_one_text_and_a_path_may_be_a_path() -> None:
 def test_check_returns_what_fails(tmp_path: Path) -> None:
     """Nothing for a plan that passes; the problems of a spec that is none."""
     assert ledger.check(SPEC) == ()
-    assert [one.rule for one in ledger.check("70b", strict=True)] == ["run"]
+    assert [one.rule for one in ledger.check("70b", strict=True)] == ["mfu"]
     assert ledger.check(str(tmp_path / "missing.yaml"))[0].message == "no such file"
     with pytest.raises(SpecError):
         ledger.compile(str(tmp_path / "missing.yaml"))

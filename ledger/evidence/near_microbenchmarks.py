@@ -110,26 +110,28 @@ def _sets_of_file(path: Path, _stamp: int) -> tuple[SampledSet, ...]:
 
 def _matches(kernel: KernelTime, plan: Plan, sampled: Iterable[SampledSet]) -> Iterator[Match]:
     """Every measurement of the kernel's class, with its distance in what prices the class."""
-    what, ranks = _price_class(kernel, plan)
+    what, ranks, nodes = _price_class(kernel, plan)
     widths = {0, *(group.attention.head_dim for group in plan.model.groups)}
     for one in sampled:
         kind = one.set.kind
         shares = pass_shares(kind.what)
         if what in shares and kind.ranks in (0, ranks) and kind.head_dim in widths:
             for index, sample in enumerate(one.samples):
+                if one.is_scaleout and one.set.records[index].get("nodes", nodes) != nodes:
+                    continue  # as many ranks on fewer nodes share more adapters
                 ratios = list(_size_ratios(kernel, sample, shares[what]))
                 yield Match(kernel, one, index, exp(ratios[0]), max(map(abs, ratios)))
 
 
-def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int]:
-    """The price class of a kernel and, of a transfer, its ranks; one beyond a node has a class of its own."""
+def _price_class(kernel: KernelTime, plan: Plan) -> tuple[KernelClass, int, int]:
+    """The price class of a kernel and, of a transfer, its ranks and nodes; one beyond a node has its own class."""
     kind = kernel.kind
     if isinstance(kind, Transfer):
         mesh = prices.mesh(kind.axis, plan.parallelism, plan.accelerator, plan.cluster)
-        return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), mesh.size
+        return KernelClass(kind.collective, SCALEOUT if mesh.domains > 1 else ""), int(mesh.size), int(mesh.domains)
     what = KernelClass(HOST_LINK, kind.direction) if isinstance(kind, HostTransfer) else kind
     curve = prices.curve(plan.accelerator, what)
-    return curve.what if curve else what, 0
+    return curve.what if curve else what, 0, 0
 
 
 def _size_ratios(kernel: KernelTime, sample: TimedSample, share: float) -> Iterator[float]:

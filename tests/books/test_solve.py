@@ -16,6 +16,7 @@ from ledger.books.what_if.unknowns import unknown
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
+from tests.layouts import TENSOR_PARALLEL
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 BARE = """spec: ledger/1
@@ -171,20 +172,20 @@ def test_a_bare_count_has_no_activations(path: str) -> None:
 
 def test_more_devices_than_micro_batches_lower_the_micro_batch() -> None:
     """The global batch is kept; 1024 sequences over 512 replicas leave two at a time for each."""
-    plan = load_plan(str(SPECS / "70b.yaml"))
+    plan = load_plan("70b", TENSOR_PARALLEL)
     found = solve(plan, "cluster.devices", ["time.run <= 100 d"])
     assert isinstance(found.value, int)
     batch = 1024 // (found.value // 8)
     assert batch < plan.run.micro_batch
     assert found.notes[0] == f"micro_batch is lowered from 8 to {batch} for this many devices, global_batch is kept"
     changes = [f"cluster.devices={found.value}", f"parallelism.data={found.value // 8}", f"run.micro_batch={batch}"]
-    again = compile_plan(load_plan(str(SPECS / "70b.yaml"), changes)).totals
+    again = compile_plan(load_plan("70b", [*TENSOR_PARALLEL, *changes])).totals
     assert again["time.run"] == found.bounds[0].at
 
 
 def test_the_largest_number_of_devices_says_what_caps_it() -> None:
     """Every replica needs a sequence of the step, so 1024 sequences occupy 1024 x 8 devices."""
-    found = solve(load_plan(str(SPECS / "70b.yaml")), "cluster.devices", ["time.run <= 1 d"])
+    found = solve(load_plan("70b", TENSOR_PARALLEL), "cluster.devices", ["time.run <= 1 d"])
     assert found.value is None
     assert "no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in found.notes[-1]
     assert "`--set run.global_batch=2048`" in found.notes[-1]

@@ -230,7 +230,7 @@ def test_a_warning_stands_at_the_input_that_decides() -> None:
     """The line of the file where it is changed, or the override."""
     assert ("headroom", "--set assumptions.headroom=cloud", 1) in warned("assumptions.headroom=cloud", spec="405b")
     path = display_path(default_library().root / "70b.yaml")
-    assert warned(spec="70b") == [("run", path, line_of("70b", "mfu:"))]
+    assert warned(spec="70b") == [("mfu", path, line_of("70b", "mfu:"))]
 
 
 def test_every_line_of_a_checklist_says_what_decides_it() -> None:

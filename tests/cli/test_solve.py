@@ -12,6 +12,7 @@ from click.testing import Result
 
 from ledger.books.what_if import proportions
 from ledger.cli.solve import KEPT
+from tests.layouts import TENSOR_PARALLEL
 
 SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "cli" / "schemas" / "solve.schema.json"
 CommandLine = Callable[..., Result]
@@ -66,7 +67,8 @@ def test_the_parameters_of_layers_are_no_near_miss_of_themselves(command_line: C
 
 def test_what_caps_the_devices_is_printed(command_line: CommandLine) -> None:
     """With exit code 1, since no number of devices is enough."""
-    result = command_line("solve", "70b", "--for", "cluster.devices", "--subject-to", "time.run <= 1 d")
+    layout = [word for setting in TENSOR_PARALLEL for word in ("--set", setting)]
+    result = command_line("solve", "70b", *layout, "--for", "cluster.devices", "--subject-to", "time.run <= 1 d")
     assert result.exit_code == 1
     assert "note: no more than 8192 devices: data x micro_batch must divide global_batch = 1024" in result.stdout
 

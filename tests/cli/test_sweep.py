@@ -45,7 +45,7 @@ def test_counts_come_first_and_the_plan_stands_above_the_best(command_line: Comm
     result = command_line("sweep", PLAN, *OVER, "--top", "3")
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
-    assert lines[0].startswith("16 combinations, 8 legal, 8 fit with 20.0 GB free (production); ")
+    assert lines[0].startswith("16 combinations, 8 legal, 8 fit with 8.55 GB free; ")
     assert lines[1].split()[:1] == ["changes"]
     assert "(the plan)" in lines[2]
     assert [line.split()[0] for line in lines[3:6]] == ["1", "2", "3"]

@@ -13,6 +13,7 @@ from ledger.evidence.near_measurements import NearMeasurement
 from ledger.evidence.near_microbenchmarks import MOST_MICROBENCHMARKS, nearest_microbenchmarks
 from ledger.evidence.near_runs import nearest_runs
 from ledger.report.views.basis import NAPKIN, basis_sentence
+from tests.layouts import TENSOR_PARALLEL
 
 SPECS = Path(__file__).parents[2] / "specs"
 BAND = 0.35  # the worst single point of a class whose mean error is a tenth
@@ -20,8 +21,8 @@ BAND = 0.35  # the worst single point of a class whose mean error is a tenth
 
 @pytest.fixture(scope="module")
 def large() -> Compiled:
-    """Llama 3 70B on 1024 H100."""
-    return ledger.compile(SPECS / "70b.yaml")
+    """Llama 3 70B on 1024 H100, tensor parallel within nodes."""
+    return ledger.compile(SPECS / "70b.yaml", TENSOR_PARALLEL)
 
 
 def _seconds(found: tuple[NearMeasurement, ...]) -> dict[str, list[float]]:
@@ -43,6 +44,19 @@ def test_kernels_that_take_the_step_have_a_measurement_beside_them(large: Compil
 def test_predictions_are_by_the_prices_of_the_plan(large: Compiled) -> None:
     """They are within the spread of their fits, so they are no kernel's of another size."""
     assert all(abs(error) < BAND for errors in _seconds(nearest_microbenchmarks(large)).values() for error in errors)
+
+
+def test_as_many_ranks_on_other_nodes_are_no_near_measurement() -> None:
+    """16 ranks on 2 nodes send through 8 adapters each; 16 groups of copies, one rank a node, through one."""
+    across = ["parallelism={data: 1024, tensor: 1, zero: 3, replicate: 16}", "run.micro_batch=1"]
+    assert not [
+        one
+        for one in nearest_microbenchmarks(ledger.compile(SPECS / "70b.yaml", across))
+        if one.what == "all_reduce.scaleout"
+    ]
+    two_nodes = ["cluster.devices=16", "parallelism={data: 16, tensor: 1, zero: 0}", "run.micro_batch=1"]
+    found = nearest_microbenchmarks(ledger.compile(SPECS / "8b.yaml", two_nodes))
+    assert "all_reduce.scaleout" in {one.what for one in found}
 
 
 def test_a_measurement_is_within_a_factor_of_two_of_a_kernel(large: Compiled) -> None:

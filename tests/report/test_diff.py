@@ -21,6 +21,7 @@ from ledger.spec.load import load_plan
 from ledger.spec.paths import unit
 from ledger.spec.plan import Origin, Parallelism, Plan, Recompute
 from ledger.spec.problems import Location
+from tests.layouts import TENSOR_PARALLEL
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,9 +92,9 @@ def test_the_way_back_is_the_negative(base: Plan) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["run.micro_batch=4"],
+        ["run.micro_batch=1", "run.seq_len=4096"],
         ["accelerator=h200-sxm", "recompute=selective"],
-        ["parallelism.data=64", "parallelism.tensor=4", "parallelism.pipeline=4", "run.micro_batch=4"],
+        [*TENSOR_PARALLEL, "parallelism.data=64", "parallelism.tensor=4", "parallelism.pipeline=4"],
         ["model=llama-3-8b", "model.layers.decoder.repeat=16", "stack=megatron-te-2024"],
     ],
 )
@@ -139,10 +140,9 @@ def test_inputs_have_both_places(base: Plan) -> None:
 
 def test_degrees_that_need_each_other_are_one_cause() -> None:
     """Half the devices cannot have as many replicas: neither is changed without the other."""
-    old = load_plan(str(ROOT / "specs" / "70b.yaml"))
-    new = load_plan(
-        str(ROOT / "specs" / "70b.yaml"), ["cluster.devices=512", "parallelism.data=64", "run.seq_len=4096"]
-    )
+    halved = ["cluster.devices=512", "parallelism.data=64", "run.seq_len=4096"]
+    old = load_plan("70b", TENSOR_PARALLEL)
+    new = load_plan("70b", [*TENSOR_PARALLEL, *halved])
     plans: list[Plan] = []
 
     def compiler(plan: Plan) -> Compiled:

@@ -27,6 +27,7 @@ from ledger.report.graph_script import literal, script
 from ledger.spec.inputs import violations
 from ledger.spec.load import load_plan
 from ledger.spec.plan import Plan
+from tests.layouts import TENSOR_PARALLEL
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 BYTES = ("memory.peak", "memory.reserved", "memory.capacity", *(f"memory.{name}" for name in CATEGORIES))
@@ -125,7 +126,7 @@ FURTHER: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "8b",
         ('train={"lora": {"rank": 16, "targets": ["q", "v"]}}', "precision=bf16-true", "recompute=none"),
     ),
-    "optimizer on the host": ("70b", ('parallelism.offload=["optimizer"]', "parallelism.zero=2")),
+    "optimizer on the host": ("70b", (*TENSOR_PARALLEL, 'parallelism.offload=["optimizer"]', "parallelism.zero=2")),
     "activations on the host": ("70b", ('parallelism.offload=["activations"]', "recompute=none")),
     "windows": ("8b", ("model=mistral-7b",)),
     "gpipe": ("405b", ("parallelism.interleave=1", "parallelism.schedule=gpipe")),

@@ -237,7 +237,7 @@ def test_a_policy_may_be_what_takes_the_headroom() -> None:
     """18 GB are free: enough of 10 GB, too little of 20 GB; more tokens cost, and turn nothing."""
     text = str(ROOT / "specs" / "7b-8xh100.yaml")
     old = load_plan(text, ["assumptions.headroom=typical"])
-    new = load_plan(text, ["run.tokens=200B tokens"])
+    new = load_plan(text, ["assumptions.headroom=production", "run.tokens=200B tokens"])
     change = compare_pair(PlanPair(PlanVersion("a.yaml", old), PlanVersion("a.yaml", new)), "a")
     assert change.flips == (Flip("headroom", holds=False, inputs=("assumptions.headroom",)),)
     assert head_line(comparison(change), str).endswith("; a no longer keeps its headroom")
