@@ -12,6 +12,7 @@ from ledger.report.seals.opening import sealed, with_books
 from ledger.report.views.asked import question, run_lines
 from ledger.report.views.origin import made_from
 from ledger.report.views.parts import Report
+from ledger.report.views.verdict import fit_sentence, verdict
 from ledger.report.write import as_markdown
 from ledger.spec.inputs import changes
 
@@ -81,3 +82,18 @@ def test_the_head_of_a_page_says_who_when_and_with_which_compiler() -> None:
     unversioned = replace(report, seal=replace(report.seal, revision=None))
     assert made_from(unversioned).startswith("not in version control; compiled by ledger ")
     assert made_from(replace(report, seal=None)) == ""
+
+
+def test_a_run_that_data_sheets_price_says_so_beside_its_days() -> None:
+    """No kernel of an L4 was measured; one of an H100 was."""
+    settings = ["accelerator=l4", "cluster={base: h100-400g, devices: 8, accelerator: l4}", "run.micro_batch=1"]
+    sentence = fit_sentence(Report(ledger.compile("gpt2", settings)))
+    assert sentence.endswith(f"; data sheets, not measurements, price 100.0{THIN}% of the step.")
+    assert "data sheets" not in fit_sentence(Report(ledger.compile("gpt2")))
+
+
+def test_what_does_not_fit_has_no_length_or_price_on_its_first_page() -> None:
+    """Neither its own estimate nor the one by 6ND: a run that cannot be made takes no days."""
+    numbers = verdict(Report(ledger.compile("llama-3.1-405b-meta"))).numbers
+    assert not {"time.calendar", "cost.run", "napkin.days"} & {one.total.key for one in numbers}
+    assert {"time.calendar", "cost.run"} <= {one.total.key for one in verdict(Report(ledger.compile("gpt2"))).numbers}

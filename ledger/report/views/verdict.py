@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shlex import join
 
 from ledger import numbers
-from ledger.books.verdict import napkin_words
+from ledger.books.verdict import napkin_words, standing
 from ledger.numbers import Number
 from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.asked import question, run_lines
@@ -19,7 +19,7 @@ STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
 BETTER = ("fastest", "cheapest", "smallest")  # layouts to report a plan with, the best first
 ENDS = ("low", "high")
-OF_A_RUN = ("time.calendar", "cost.run")  # what a plan that does not fit has no headline for
+OF_A_RUN = ("time.calendar", "cost.run", "napkin.days")  # what a plan that does not fit has no headline for
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
@@ -125,6 +125,9 @@ def fit_sentence(report: Report) -> str:
         parts.append("the run never ends: failures, checkpoints and evaluation take more time than there is")
     elif compiled.verdict.runs and "time.calendar" in values:
         parts.append(run_clause(values))
+        if compiled.verdict.evidence == standing(1.0):
+            sheets = numbers.percent(compiled.verdict.by_data_sheet)
+            parts.append(f"data sheets, not measurements, price {sheets} of the step")
     return f"{'; '.join(parts)}."
 
 
