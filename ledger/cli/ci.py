@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ledger.cli.verbs import BAD_INPUT
+from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
 
 if TYPE_CHECKING:
     from ledger.report.pull_request.plan_changes import (
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     )
     from ledger.spec.git import Revision
 
-FORMATS = ("md", "json", "github", "sarif", "junit")
+FORMATS = ("md", "json", *PROBLEM_FORMATS)
 FAILED = 1
 
 
