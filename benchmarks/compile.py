@@ -71,7 +71,7 @@ def start(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def process(*words: str) -> Callable[[Path], Seconds]:
-    """The command line in a fresh interpreter."""
+    """Measures a command of `ledger` of a checkout in a fresh interpreter."""
 
     def measure(tree: Path) -> Seconds:
         before, begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
@@ -83,7 +83,7 @@ def process(*words: str) -> Callable[[Path], Seconds]:
 
 
 def warm(spec: str, *overrides: str) -> Callable[[Path], Seconds]:
-    """A compile in a process that has done it before."""
+    """Measures the median compile of a plan, with overrides, in a process that has compiled it without them."""
 
     def measure(tree: Path) -> Seconds:
         wall, user = json.loads(start(tree, "-c", WARM, spec, str(CALLS), *overrides).stdout)

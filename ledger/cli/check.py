@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli import completion
-from ledger.cli.options import set_option
+from ledger.cli.options import format_options, set_option, specs_argument
 from ledger.cli.problems import as_record
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
@@ -28,17 +27,9 @@ FORMATS = (*SEARCHED, *WRITERS)
 
 
 @click.command(name="check")
-@click.argument(
-    "specs",
-    nargs=-1,
-    required=True,
-    metavar="SPEC...",
-    type=click.Path(allow_dash=True),
-    shell_complete=completion.specs,
-)
+@specs_argument("SPEC...")
 @set_option
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
+@format_options(FORMATS, "text")
 @click.option("--strict", is_flag=True, help="Warnings fail a plan.")
 @search_option
 @click.option("--only-plans", is_flag=True, help="Pass over files that are no plans, as hooks name them.")
