@@ -27,7 +27,7 @@ from PIL import Image, ImageOps
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 SPEC = "specs/70b.yaml"  # from the root
-WHAT_IF = {"micro_batch": 2}  # what is moved in the panel, by its control; none of other devices
+WHAT_IF = {"data": 512}  # what is moved in the panel, by its control: half of the devices
 TABLES = ".scroll"  # of a section, what its picture has no room for
 CHANGE = 2  # of the repository of thirty plans, the commit that is commented on
 LARGEST = 150_000  # bytes of a picture
@@ -128,11 +128,14 @@ def missing_from_panel(page: str, text: str) -> list[str]:
 
 def compiled_figures() -> list[str]:
     """The name and the value of each number of the panel, of the plan compiled with what was moved."""
-    import ledger
+    from ledger.books import compile_plan
+    from ledger.books.traced import resized, setting
     from ledger.report.views.live import NUMBERS
     from ledger.report.views.parts import total
+    from ledger.spec.load import load_plan
 
-    compiled = ledger.compile(ROOT / SPEC, [f"run.{name}={value}" for name, value in WHAT_IF.items()])
+    plan = load_plan(str(ROOT / SPEC))
+    compiled = compile_plan(resized(plan, {**setting(plan), **WHAT_IF}))
     return [
         " ".join(f"{title} {total(compiled, key).text}".split()) for key, title in NUMBERS if key in compiled.totals
     ]
@@ -177,12 +180,13 @@ def page_picture(paper: bytes) -> Image.Image:
 
 
 def element_picture(page: Path, selector: str, width: int, moves: Sequence[str] = ()) -> tuple[Image.Image, str]:
-    """An element of a page in a window of `width` pixels, and its HTML once some controls were moved."""
+    """An element of a page in a window of `width` pixels with a white margin, and its HTML once controls were moved."""
     with tempfile.NamedTemporaryFile(suffix=".png") as file:
         drawn = (str(page), selector, TABLES, str(width), file.name, *moves)
         markup = run(str(ROOT / "scripts" / "screenshot"), *drawn)
         with Image.open(file.name) as picture:
-            return ImageOps.expand(picture.convert("RGB"), MARGIN, "white"), markup
+            inked = ImageOps.invert(picture.convert("L")).getbbox()
+            return ImageOps.expand(picture.convert("RGB").crop(inked), MARGIN, "white"), markup
 
 
 def keep(name: str, picture: Image.Image, text: str) -> None:
