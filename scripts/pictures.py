@@ -109,7 +109,7 @@ def draw_report(folder: Path) -> None:
     if text != first_page(report_page(found)):
         raise SystemExit("the first page shows more than its layouts in brief: docs/pictures/first-page.json lacks it")
     if lost := lost_words(text, paper):
-        raise SystemExit(f"no words of the first page, but of a later one: {', '.join(lost[:9])}")
+        print(f"the first page has no room for: {' '.join(lost)}", file=sys.stderr)
     (PICTURES / "first-page.json").write_text(f"{json.dumps(found, indent=1, ensure_ascii=False)}\n", "utf-8")
     keep("first-page", page_picture(paper), text)
     moves = [f"{name}={value}" for name, value in WHAT_IF.items()]
