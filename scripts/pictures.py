@@ -108,8 +108,8 @@ def draw_report(folder: Path) -> None:
     text = first_page(page.read_text("utf-8"))
     if text != first_page(report_page(found)):
         raise SystemExit("the first page shows more than its layouts in brief: docs/pictures/first-page.json lacks it")
-    if lost := lost_words(text, paper):
-        print(f"the first page has no room for: {' '.join(lost)}", file=sys.stderr)
+    for line in cut_lines(text, paper):
+        print(f"the first page has no room for: {line}", file=sys.stderr)
     (PICTURES / "first-page.json").write_text(f"{json.dumps(found, indent=1, ensure_ascii=False)}\n", "utf-8")
     keep("first-page", page_picture(paper), text)
     moves = [f"{name}={value}" for name, value in WHAT_IF.items()]
@@ -141,12 +141,12 @@ def compiled_figures() -> list[str]:
     ]
 
 
-def lost_words(text: str, paper: bytes) -> list[str]:
-    """The words of a text that are not on the first page of a PDF, where lines may break them."""
+def cut_lines(text: str, paper: bytes) -> list[str]:
+    """The lines of a text with a word that is not on the first page of a PDF, where words may be broken."""
     from pypdf import PdfReader
 
     joined = re.sub(r"[\s\u00ad-]", "", PdfReader(BytesIO(paper)).pages[0].extract_text())
-    return [word for word in text.split() if word.replace("-", "") not in joined]
+    return [line for line in text.splitlines() if any(word.replace("-", "") not in joined for word in line.split())]
 
 
 def draw_comment(folder: Path) -> None:
