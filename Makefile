@@ -15,7 +15,7 @@ schemas := ledger/spec/schemas/plan.schema.json
 # Tests lie beside each other as in their files, and a worker that is done takes some from another.
 workers := --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 .DELETE_ON_ERROR:
-.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-sweep bench-ci bench-cpu pages house lock wheel wheel-test gallery version clean
+.PHONY: help report lecture test test-long test-times lint check verify verify-all accuracy calibration neighbours coverage constants worth fix schema bench-compile bench-report bench-sweep bench-ci bench-cpu pages pictures house lock wheel wheel-test gallery version clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ schema: $(schemas) ## say which JSON Schemas there are; `ledger schema KIND` pri
 bench-compile: $(runnable) ## time the compiler: a cold process, a warm recompile, the command line's start; AGAINST=DIR beside another checkout
 	@$(python) benchmarks/compile.py "$(SPEC)" $(if $(SCORE),--score "$(SCORE)") $(if $(AGAINST),--against "$(AGAINST)")
 
+bench-report: $(runnable) $(VENV)/.pango ## time the report of SPEC, HTML alone and with PDF, in seconds and in turns of a fixed loop; AGAINST=DIR too
+	@$(python) benchmarks/compile.py "$(SPEC)" --only report $(if $(AGAINST),--against "$(AGAINST)")
+
 bench-sweep: $(runnable) ## layouts a second that `ledger sweep` prices, for three whole spaces (minutes; WORKERS=2)
 	@$(python) benchmarks/sweep.py $(if $(WORKERS),--workers $(WORKERS))
 
@@ -95,6 +98,9 @@ bench-cpu: $(testable) ## predict training steps on this CPU from its kernels, t
 browser := $(VENV)/browser
 pages: $(browser)/node_modules ## open PAGES=reports/*.html in Chromium, wide and narrow, light and dark, under axe-core
 	@NODE_PATH=$(abspath $<) scripts/pages $(PAGES)
+
+pictures: $(runnable) $(VENV)/.pango $(VENV)/.pictures $(browser)/node_modules ## draw the pictures of README.md in docs/pictures with Chromium, and write what they show
+	@NODE_PATH=$(abspath $(browser)/node_modules) $(python) scripts/pictures.py
 
 house: $(runnable) ## print how this tree is kept: lines by room, names, cycles, lengths; AGAINST=DIR beside another
 	@$(python) benchmarks/house.py $(AGAINST) .
@@ -142,6 +148,10 @@ $(schemas): $(wildcard ledger/spec/*.py ledger/course/*.py specs/*/*.yaml) | $(r
 
 $(browser)/node_modules: | $(python)
 	@npm install --silent --no-save --prefix $(browser) playwright-core@1.65.1 axe-core@4.14.1
+
+$(VENV)/.pictures: $(runnable)
+	@$(python) -m pip install --quiet pypdfium2==5.15.2
+	@touch $@
 
 $(VENV)/.pango: scripts/pango $(runnable)
 	@scripts/pango $(python)

@@ -8,16 +8,13 @@ Wall and processor seconds of a cold process, the median of three.
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from plan_repository import CHANGES, build, commit, edit, git
+from timing import Seconds, medians, timed
 
 HERE = Path(__file__).resolve().parents[1]
 TURNS = 3
@@ -32,28 +29,18 @@ def edit_everything(folder: Path) -> None:
     edit(folder / "hw" / "pod.yaml", ("400 Gb/s", "300 Gb/s"))
 
 
-@dataclass(frozen=True)
-class Turn:
-    """Seconds of one process, on the wall and of the processor, and the line that decides."""
-
-    wall: float
-    user: float
-    said: str
-
-
-def turn(folder: Path, base: str, head: str) -> Turn:
-    """One process."""
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
+def compare(folder: Path, base: str, head: str) -> tuple[Seconds, str]:
+    """What `ledger ci` takes in a fresh interpreter on two revisions, and the line of it that decides."""
     words = [sys.executable, "-m", "ledger", "ci", "--base", base, "--head", head]
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    wall = time.perf_counter() - begun
-    said = done.stdout.splitlines()[0] if done.stdout else done.stderr
-    return Turn(wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, said)
+    taken, done = timed(
+        lambda: subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    )
+    return taken, done.stdout.splitlines()[0] if done.stdout else done.stderr
 
 
 def main() -> None:
-    """Prints a line per change."""
+    """Prints a line of seconds for each change of the repository, for none, and for one of every plan."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "plans"
         commits = list(build(folder))
@@ -63,9 +50,9 @@ def main() -> None:
         everything = commit(folder, "Every plan")
         pairs = [*zip(CHANGES, commits[:-1], commits[1:], strict=True), ("Every plan", commits[0], everything)]
         for subject, base, head in (("", commits[0], commits[0]), *pairs):
-            turns = [turn(folder, base, head) for _ in range(TURNS)]
-            wall, user = median(one.wall for one in turns), median(one.user for one in turns)
-            print(f"{wall:8.2f} s{user:8.2f} s  {subject or 'No change'}: {turns[0].said}", flush=True)
+            turns = [compare(folder, base, head) for _ in range(TURNS)]
+            taken, said = medians(seconds for seconds, _ in turns), turns[0][1]
+            print(f"{taken.wall:8.2f} s{taken.user:8.2f} s  {subject or 'No change'}: {said}", flush=True)
 
 
 if __name__ == "__main__":

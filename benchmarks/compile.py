@@ -1,10 +1,13 @@
 """How long the compiler takes: cold processes as a user starts them, a warm compile, and each stage on its own.
 
     python benchmarks/compile.py [SPEC] [--score TABLE]       # seconds beside what an idle machine may take
+    python benchmarks/compile.py [SPEC] --only report         # what has this text in its title
     python benchmarks/compile.py [SPEC] --against ../before   # another checkout too, turn by turn, and the ratios
 
-Medians; user seconds are of the processor, which other work on the machine moves less than the wall's. Of two checkouts
-both take turns within one run, so that a ratio below 1 says that this one is faster, whatever else the machine does.
+Medians; user seconds are of the processor, which other work on the machine moves less than the wall's. `loops` are the
+same seconds over those of a fixed loop in Python, which takes its turn beside each: they can be compared between runs
+and machines. Of two checkouts both take turns within one run, so that a ratio below 1 says that this one is faster,
+whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+
+from timing import Seconds, loop_seconds, medians, timed
 
 HERE = Path(__file__).resolve().parents[1]
 CALLS = 20
@@ -38,14 +42,6 @@ for _ in range(int(calls)):
     users.append(time.process_time() - user)
 print(json.dumps([statistics.median(walls), statistics.median(users)]))
 """
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """What one turn took, on the wall and of the processor."""
-
-    wall: float
-    user: float
 
 
 @dataclass(frozen=True)
@@ -71,19 +67,16 @@ def start(tree: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def process(*words: str) -> Callable[[Path], Seconds]:
-    """The command line in a fresh interpreter."""
+    """Measures a command of `ledger` of a checkout in a fresh interpreter."""
 
     def measure(tree: Path) -> Seconds:
-        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
-        start(tree, "-m", "ledger", *words)
-        wall = time.perf_counter() - begun
-        return Seconds(wall, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before)
+        return timed(lambda: start(tree, "-m", "ledger", *words))[0]
 
     return measure
 
 
 def warm(spec: str, *overrides: str) -> Callable[[Path], Seconds]:
-    """A compile in a process that has done it before."""
+    """Measures the median compile of a plan, with overrides, in a process that has compiled it without them."""
 
     def measure(tree: Path) -> Seconds:
         wall, user = json.loads(start(tree, "-c", WARM, spec, str(CALLS), *overrides).stdout)
@@ -94,11 +87,12 @@ def warm(spec: str, *overrides: str) -> Callable[[Path], Seconds]:
 
 def figures(spec: str, table: str, folder: str, runs: int) -> Iterator[Figure]:
     """What is measured; limits are those of an idle machine of two cores."""
-    html = ("report", spec, "--format", "html", "--out", folder)
+    html = ("report", spec, "--out", folder, "--format", "html")
+    both = (*html[:-1], "html,pdf")
     yield Figure("ledger --help, a process", process("--help"), runs, 0.08)
     yield Figure("ledger show --json, a process", process("show", spec, "--json"), runs, 0.75)
     yield Figure("ledger report, HTML alone, a process", process(*html), runs, 1.6)
-    yield Figure("ledger report, HTML and PDF, a process", process("report", spec, "--out", folder), -(-runs // 3), 6.0)
+    yield Figure("ledger report, HTML and PDF, a process", process(*both), -(-runs // 2), 6.0)
     yield Figure("ledger.compile, warm", warm(spec), -(-runs // 2), 0.044)
     yield Figure("ledger.compile, warm, another size", warm(spec, "run.seq_len=4096"), -(-runs // 2))
     if table:
@@ -106,24 +100,21 @@ def figures(spec: str, table: str, folder: str, runs: int) -> Iterator[Figure]:
 
 
 def measured(figure: Figure, trees: Sequence[Path]) -> list[Seconds]:
-    """The medians of each checkout, which take turns."""
-    turns = [[figure.measure(tree) for tree in trees] for _ in range(figure.times)]
-    return [
-        Seconds(median(turn.wall for turn in some), median(turn.user for turn in some))
-        for some in zip(*turns, strict=True)
-    ]
+    """The medians of the loop and of each checkout, which take turns."""
+    turns = [[loop_seconds(), *(figure.measure(tree) for tree in trees)] for _ in range(figure.times)]
+    return [medians(some) for some in zip(*turns, strict=True)]
 
 
-def compare(spec: str, table: str, trees: Sequence[Path], runs: int) -> None:
-    """Prints a line per figure: seconds of this checkout, its limit, and of two the other's seconds and the ratios."""
+def compare(wanted: Callable[[str], Iterator[Figure]], trees: Sequence[Path], spec: str) -> None:
+    """Prints a line per figure: seconds and loops of this checkout, its limit, of two the other's and the ratios."""
     for tree in trees:
         start(tree, "-m", "ledger", "show", spec)  # writes the byte code that a later process reads
-    other = "      wall      user  other's wall  user's ratio  wall's ratio" if trees[1:] else "      wall      user"
-    print(f"{other}  limit")
+    other = "  other's wall  user's ratio  wall's ratio" if trees[1:] else ""
+    print(f"      wall      user  wall's loops  user's loops{other}  limit")
     with tempfile.TemporaryDirectory() as folder:
-        for figure in figures(spec, table, folder, runs):
-            own, *others = measured(figure, trees)
-            line = f"{own.wall:8.3f} s{own.user:8.3f} s"
+        for figure in wanted(folder):
+            loop, own, *others = measured(figure, trees)
+            line = f"{own.wall:8.3f} s{own.user:8.3f} s{own.wall / loop.wall:14.2f}{own.user / loop.user:14.2f}"
             for one in others:
                 line += f"{one.wall:12.3f} s{own.user / one.user:14.3f}{own.wall / one.wall:14.3f}"
             limit = f"{figure.limit:5.3g} s" if figure.limit else "       "
@@ -161,17 +152,23 @@ def stages(spec: str) -> None:
 
 
 def main() -> None:
-    """Prints a line per figure."""
+    """Prints a line for each figure of this checkout, and for each stage where there is no other to compare with."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", nargs="?", default="specs/70b.yaml", help="a plan, by its path in each checkout")
     parser.add_argument("--score", default="", metavar="TABLE", help="a table of measured runs to predict too")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout")
+    parser.add_argument("--only", default="", metavar="TEXT", help="figures whose titles hold this text")
     parser.add_argument("--runs", type=int, default=5, help="turns of a figure")
     args = parser.parse_args()
     trees = [HERE, *([args.against.resolve()] if args.against else [])]
     print(f"{platform.machine()}, Python {platform.python_version()}, {args.spec}")
-    compare(args.spec, str(Path(args.score).resolve()) if args.score else "", trees, args.runs)
-    if not args.against:
+    table = str(Path(args.score).resolve()) if args.score else ""
+
+    def wanted(folder: str) -> Iterator[Figure]:
+        return (one for one in figures(args.spec, table, folder, args.runs) if args.only in one.title)
+
+    compare(wanted, trees, args.spec)
+    if not args.against and not args.only:
         stages(args.spec)
 
 

@@ -68,7 +68,7 @@ def near(case: BenchCase) -> bool:
 
 
 def trained(model: Model, threads: int) -> None:
-    """One more step, timed."""
+    """Runs a further step, and keeps its seconds of the processor and of the wall with the model's."""
     clock, _ = host_clock(threads)
     begun, wall = clock(), time.perf_counter()
     model.step()
@@ -97,7 +97,7 @@ def run(models: list[Model], device: MeasuredDevice, rig: Rig, path: Path) -> It
 
 
 def measure(cases: list[BenchCase], rig: Rig, file: EvidenceFile) -> None:
-    """These kernels, into the file."""
+    """Times each kernel on this machine, and adds a record of it to the file as soon as it is made."""
     for kind, some in by_kind(cases):
         for one in kind.measure(some, rig):
             append_record(file, one)

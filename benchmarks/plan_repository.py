@@ -115,14 +115,14 @@ def edit_layout(folder: Path) -> None:
 
 
 def add_plan(folder: Path) -> None:
-    """A plan more, which does not fit."""
+    """Adds a plan that does not fit: 8B parameters and eight sequences a device, on one node."""
     path = folder / "long" / "one-node.yaml"
     path.write_text(plan_text("long", "llama-3-8b"))
     edit(path, ("llama-3-8b, long", "One node"), ("devices: 128", "devices: 8"), ("micro_batch: 1", "micro_batch: 8"))
 
 
 def delete_plan(folder: Path) -> None:
-    """A plan less."""
+    """Deletes the short plan of the smallest model, which no other plan names."""
     (folder / "short" / "pythia-6.9b-short.yaml").unlink()
 
 

@@ -214,7 +214,7 @@ def write(out: Path, plans: int, jobs: int, *, score: bool) -> int:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a record."""
+    """Of a record, what was asked of each plan and what was said."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for text in file:
             yield Line(**json.loads(text))
@@ -266,7 +266,7 @@ def wanted(args: argparse.Namespace, number: int, line: Line) -> bool:
 
 
 def main() -> int:
-    """The command line."""
+    """Writes a record, or compares two or one with this tree; the exit status is 1 where something differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     writer = verbs.add_parser("write", help="record what this tree says")

@@ -60,7 +60,7 @@ class Timer:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """A phase is over."""
+        """Adds a phase of a test (set-up, call, tear-down) to its folder or file, in the process that hears of all."""
         if not hasattr(report, "processor_seconds") or os.environ.get("PYTEST_XDIST_WORKER"):
             return
         path = Path(report.nodeid.partition("::")[0])
@@ -70,7 +70,7 @@ class Timer:
         self.processor[key] += report.processor_seconds
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The table, what takes longest first."""
+        """Prints seconds and numbers of tests by folder or file, what takes most of the processor first."""
         if not self.tests:
             return
         terminalreporter.section("seconds by file" if self.by_file else "seconds by folder")
@@ -84,12 +84,12 @@ class Timer:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """By folder, or by file."""
+    """The option that adds up seconds by test file, which are by folder otherwise."""
     parser.addoption("--files", action="store_true", help="Seconds of each test file, not of each folder.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In every process that runs tests."""
+    """Times the tests of this process, be it the only one or one of several workers."""
     config.pluginmanager.register(Timer(config.getoption("--files")))
 
 

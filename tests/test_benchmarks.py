@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from importlib import import_module
@@ -120,3 +122,19 @@ def test_a_house_is_read_from_syntax_trees(script: Callable[[str], ModuleType], 
         "ledger/one/": "5",
         "ledger/two/": "14",
     }
+
+
+def test_seconds_are_those_of_the_processes_that_are_started(script: Callable[[str], ModuleType]) -> None:
+    """A child's work counts on both clocks, its sleep on the wall alone, and this process on neither processor's."""
+    timing = script("timing")
+
+    def run(code: str) -> int:
+        sum(range(10**6))
+        return subprocess.run([sys.executable, "-c", f"import time; {code}"], check=True).returncode
+
+    busy, made = timing.timed(lambda: run("sum(number * number for number in range(4_000_000))"))
+    idle, _ = timing.timed(lambda: run("time.sleep(0.4)"))
+    assert made == 0
+    assert busy.user > idle.user + 0.1
+    assert idle.wall > 0.4
+    assert timing.medians([timing.Seconds(1, 9), timing.Seconds(3, 7), timing.Seconds(2, 8)]) == timing.Seconds(2, 8)

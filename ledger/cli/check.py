@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ledger.cli import completion
-from ledger.cli.options import set_option
-from ledger.cli.problem_formats import FORMATS as WRITERS
-from ledger.cli.problem_formats import JudgedSpec
+from ledger.cli.options import format_options, set_option, specs_argument
 from ledger.cli.problems import as_record
 from ledger.cli.progress import search_option, searched
 from ledger.cli.verbs import BAD_INPUT
-from ledger.report.checked import CheckOutcome
-from ledger.spec.problems import FLAG, Problem
+from ledger.report.checked import CheckOutcome, judgement
+from ledger.report.problem_formats import FORMATS as WRITERS
+from ledger.spec.problems import Problem
 
 if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
@@ -29,17 +27,9 @@ FORMATS = (*SEARCHED, *WRITERS)
 
 
 @click.command(name="check")
-@click.argument(
-    "specs",
-    nargs=-1,
-    required=True,
-    metavar="SPEC...",
-    type=click.Path(allow_dash=True),
-    shell_complete=completion.specs,
-)
+@specs_argument("SPEC...")
 @set_option
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
+@format_options(FORMATS, "text")
 @click.option("--strict", is_flag=True, help="Warnings fail a plan.")
 @search_option
 @click.option("--only-plans", is_flag=True, help="Pass over files that are no plans, as hooks name them.")
@@ -171,18 +161,4 @@ def recommended_record(found: Recommendations) -> dict[str, Any]:
 
 def print_format(form: str, outcomes: list[CheckOutcome]) -> None:
     """What is wrong with each spec, as other programs read it."""
-    click.echo(WRITERS[form]([judged(outcome) for outcome in outcomes], "check"), nl=False)
-
-
-def judged(outcome: CheckOutcome) -> JudgedSpec:
-    """A checked spec as other programs list it."""
-    from ledger.cli.problem_formats import JudgedSpec
-
-    return JudgedSpec(
-        outcome.spec,
-        errors=(*outcome.problems, *outcome.failures),
-        warnings=outcome.warnings,
-        headline=outcome.headline,
-        invalid=bool(outcome.problems),
-        path=next((file for file in outcome.sources if not file.startswith(FLAG)), ""),
-    )
+    click.echo(WRITERS[form](judgement(outcomes)), nl=False)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.cli.options import format_options, gates_option
 from ledger.cli.verbs import BAD_INPUT
+from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
 
 if TYPE_CHECKING:
     from ledger.report.pull_request.plan_changes import (
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     )
     from ledger.spec.git import Revision
 
-FORMATS = ("md", "json", "github", "sarif", "junit")
+FORMATS = ("md", "json", *PROBLEM_FORMATS)
 FAILED = 1
 
 
@@ -26,18 +28,11 @@ FAILED = 1
     "--base", metavar="REV", help="What HEAD is compared with; else its merge base with origin/HEAD, or HEAD~1."
 )
 @click.option("--head", metavar="REV", default="HEAD", show_default=True, help="The revision that is looked at.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="md", show_default=True)
-@click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
+@format_options(FORMATS, "md")
 @click.option(
     "--out", "outs", multiple=True, metavar="FILE", help="Write FILE too; .md, .json, .sarif or .xml (JUnit)."
 )
-@click.option(
-    "--fail-on",
-    "gates",
-    multiple=True,
-    metavar="CONDITION",
-    help="Exit with 1 on such a change: 'cost.run > +5%', 'cost.run < -50%', fits, headroom.",
-)
+@gates_option("'cost.run > +5%', 'cost.run < -50%'")
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ledger.cli import completion
-from ledger.cli.options import set_option
+from ledger.cli.options import format_options, gates_option, set_option, specs_argument
 
 if TYPE_CHECKING:
     from ledger.spec.trees import Tree
@@ -19,23 +18,9 @@ Texts = tuple[str, ...]
 
 
 @click.command(name="diff")
-@click.argument(
-    "specs",
-    nargs=-1,
-    required=True,
-    metavar="OLD NEW | OLD..NEW [PATH]...",
-    type=click.Path(allow_dash=True),
-    shell_complete=completion.specs,
-)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
-@click.option("--json", "form", flag_value="json", type=click.Choice(FORMATS), help="Print JSON.")
-@click.option(
-    "--fail-on",
-    "gates",
-    multiple=True,
-    metavar="CONDITION",
-    help="Exit with 1 on such a change: 'memory.peak > +5%', 'time.step > 0', fits, headroom.",
-)
+@specs_argument("OLD NEW | OLD..NEW [PATH]...")
+@format_options(FORMATS, "text")
+@gates_option("'memory.peak > +5%', 'time.step > 0'")
 @set_option
 @click.pass_context
 def command(ctx: click.Context, specs: Texts, form: str, gates: Texts, overrides: Texts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +15,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def spec_argument(function: Function) -> Function:
     """SPEC: a path, REV:path or -."""
     return click.argument("spec", type=click.Path(allow_dash=True), shell_complete=completion.specs)(function)
+
+
+def specs_argument(metavar: str) -> Callable[[Function], Function]:
+    """One or more plans, as `metavar` names them; `-` is one too."""
+    kind = click.Path(allow_dash=True)
+    return click.argument("specs", nargs=-1, required=True, metavar=metavar, type=kind, shell_complete=completion.specs)
 
 
 def set_option(function: Function) -> Function:
@@ -32,3 +38,30 @@ def set_option(function: Function) -> Function:
 def json_option(function: Function) -> Function:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def format_options(formats: Sequence[str], default: str) -> Callable[[Function], Function]:
+    """--format, and --json for one of `formats`."""
+    kind = click.Choice(formats)
+
+    def decorated(function: Function) -> Function:
+        with_json = click.option("--json", "form", flag_value="json", type=kind, help="Print JSON.")(function)
+        return click.option("--format", "form", type=kind, default=default, show_default=True)(with_json)
+
+    return decorated
+
+
+def gates_option(examples: str) -> Callable[[Function], Function]:
+    """--fail-on CONDITION, any number of times."""
+    told = f"Exit with 1 on such a change: {examples}, fits, headroom."
+    return click.option("--fail-on", "gates", multiple=True, metavar="CONDITION", help=told)
+
+
+def total_option(name: str, told: str) -> Callable[[Function], Function]:
+    """An option that takes the name of a total."""
+    return click.option(name, default="", metavar="TOTAL", shell_complete=completion.totals, help=told)
+
+
+def conditions_option(told: str) -> Callable[[Function], Function]:
+    """--subject-to CONDITION, any number of times."""
+    return click.option("--subject-to", "conditions", multiple=True, metavar="CONDITION", help=told)

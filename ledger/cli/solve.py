@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ledger.cli import completion
-from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.options import conditions_option, json_option, set_option, spec_argument, total_option
 from ledger.cli.progress import progress_bar
 
 UNSATISFIABLE = 1
@@ -26,27 +26,9 @@ KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py
     shell_complete=completion.keys,
     help="What to look for, as in run.micro_batch or parallelism.tensor; several: all combinations.",
 )
-@click.option(
-    "--subject-to",
-    "conditions",
-    multiple=True,
-    metavar="CONDITION",
-    help="What must hold, as in 'memory.peak <= 80 GB' or fits (which is the default).",
-)
-@click.option(
-    "--maximize",
-    default="",
-    metavar="TOTAL",
-    shell_complete=completion.totals,
-    help="Of all solutions, the one with most of a total.",
-)
-@click.option(
-    "--minimize",
-    default="",
-    metavar="TOTAL",
-    shell_complete=completion.totals,
-    help="Of all solutions, the one with least of a total.",
-)
+@conditions_option("What must hold, as in 'memory.peak <= 80 GB' or fits (which is the default).")
+@total_option("--maximize", "Of all solutions, the one with most of a total.")
+@total_option("--minimize", "Of all solutions, the one with least of a total.")
 @click.option(
     "--keep",
     default="",

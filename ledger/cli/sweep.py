@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ledger.cli import completion
-from ledger.cli.options import json_option, set_option, spec_argument
+from ledger.cli.options import conditions_option, json_option, set_option, spec_argument, total_option
 from ledger.cli.progress import progress_bar
 from ledger.cli.verbs import BAD_INPUT, INTERRUPTED
 
@@ -32,23 +32,11 @@ PAGES = (".html", ".htm")
     shell_complete=completion.settings,
     help="Try these values of a key of the layout, or of any other key that --set takes; null leaves it out.",
 )
-@click.option(
-    "--minimize",
-    default="",
-    metavar="TOTAL",
-    shell_complete=completion.totals,
-    help="What is best has least of this total: time.step (most tokens_per_second where its tokens vary).",
+@total_option(
+    "--minimize", "What is best has least of this total: time.step (most tokens_per_second where its tokens vary)."
 )
-@click.option(
-    "--maximize",
-    default="",
-    metavar="TOTAL",
-    shell_complete=completion.totals,
-    help="What is best has most of this total.",
-)
-@click.option(
-    "--subject-to", "conditions", multiple=True, metavar="CONDITION", help="What must hold, as in 'mfu >= 40 %'."
-)
+@total_option("--maximize", "What is best has most of this total.")
+@conditions_option("What must hold, as in 'mfu >= 40 %'.")
 @click.option(
     "--front", default="time.step,memory.reserved", show_default=True, metavar="KEY,KEY", help="Totals of the front."
 )

@@ -28,7 +28,7 @@ def write_lecture(lecture: Lecture, answers: Iterable[Answer], out: Path, format
     """The lecture in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another."""
     given = tuple(answers)
     view = page(lecture, given)
-    made = [(out / f"{lecture.name}.{name}", FORMATS[name](lecture, view, given)) for name in formats]
+    made = [(out / f"{lecture.name}.{name}", FORMATS[name](view, given)) for name in formats]
     for path, content in made:
         replace_file(path, content)
     return [path for path, _ in made]
@@ -51,24 +51,24 @@ def render(view: LecturePage, *, screen: bool = True) -> str:
     return share_letters(text) if screen else text
 
 
-def html(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def html(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """The page."""
     return render(view).encode()
 
 
-def pdf(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def pdf(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """The page on paper, the specs attached."""
-    return render_pdf(render(view, screen=False), lecture.name, lecture.text)
+    return render_pdf(render(view, screen=False), view.lecture.name, view.lecture.text)
 
 
-def markdown(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def markdown(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
     """Questions and answers as tables."""
     return environment().get_template("lecture.md").render(page=view).encode()
 
 
-def records(lecture: Lecture, view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
+def records(view: LecturePage, answers: Iterable[Answer]) -> bytes:
     """Every figure with every digit, and whether expectations hold, as `ledger-lecture/1`."""
-    published = {"schema": SCHEMA, "lecture": lecture.title, "questions": [record(answer) for answer in answers]}
+    published = {"schema": SCHEMA, "lecture": view.lecture.title, "questions": [record(answer) for answer in answers]}
     return f"{json.dumps(published, indent=1, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
@@ -92,7 +92,7 @@ def shown(value: Number | str) -> int | float | str:
     return value if isinstance(value, str) else json_number(value)
 
 
-FORMATS: Mapping[str, Callable[[Lecture, LecturePage, Iterable[Answer]], bytes]] = {
+FORMATS: Mapping[str, Callable[[LecturePage, Iterable[Answer]], bytes]] = {
     "html": html,
     "pdf": pdf,
     "md": markdown,

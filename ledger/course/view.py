@@ -31,14 +31,11 @@ class Line:
 class Article:
     """One question with its answer. `by_hand` are formulas to compare with; `checked` says which expectations agree."""
 
-    name: str
-    asks: str
+    question: Question
     lines: tuple[Line, ...]
     table: Table | None
     chart: Chart | None
     by_hand: tuple[Line, ...]
-    printed: str
-    why: str
     checked: str
     holds: bool
 
@@ -47,9 +44,7 @@ class Article:
 class AnsweredChapter:
     """A chapter with the answers to its questions."""
 
-    name: str
-    title: str
-    about: str
+    chapter: Chapter
     articles: tuple[Article, ...]
 
 
@@ -57,10 +52,7 @@ class AnsweredChapter:
 class LecturePage:
     """The whole lecture: where the notes are wrong, then chapter by chapter."""
 
-    name: str
-    title: str
-    about: str
-    source: str
+    lecture: Lecture
     summary: str
     corrections: Table
     parts: tuple[AnsweredChapter, ...]
@@ -71,10 +63,7 @@ def page(lecture: Lecture, answers: Iterable[Answer]) -> LecturePage:
     given = {id(answer.question): answer for answer in answers}
     mine = [given[id(question)] for chapter in lecture.chapters for question in chapter.questions]
     return LecturePage(
-        lecture.name,
-        lecture.title,
-        lecture.about,
-        lecture.source,
+        lecture,
         summary(mine),
         corrections(mine),
         tuple(part(chapter, [given[id(question)] for question in chapter.questions]) for chapter in lecture.chapters),
@@ -118,7 +107,7 @@ def right(answer: Answer) -> str:
 
 def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:
     """One chapter."""
-    return AnsweredChapter(chapter.name, chapter.title, chapter.about, tuple(article(answer) for answer in answers))
+    return AnsweredChapter(chapter, tuple(article(answer) for answer in answers))
 
 
 def article(answer: Answer) -> Article:
@@ -126,14 +115,11 @@ def article(answer: Answer) -> Article:
     question, found = answer.question, answer.found
     drawn = found.curve if found.curve and len(found.curve.points) > 1 else None
     return Article(
-        question.name,
-        question.asks,
+        question,
         lines(answer),
         table(found.grid) if found.grid and (drawn or not question.show) else None,
         chart(drawn) if drawn else None,
         tuple(by_hand(question)),
-        question.printed,
-        question.why,
         checked(answer.outcomes),
         answer.holds,
     )

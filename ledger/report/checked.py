@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ledger.report import checklist
-from ledger.spec.problems import FLAG, Problem, SpecError
+from ledger.report.problem_formats import FAILED, INVALID, PASSED, JudgedSpec, Judgement
+from ledger.spec.problems import FLAG, Location, Problem, SpecError
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -76,3 +78,42 @@ def _texts(plan: Plan) -> dict[str, str]:
         return {}
     typed = {f"{FLAG}{setting}": f"{FLAG}{setting}" for setting in plan.reading.overrides}
     return {plan.reading.source.file: plan.reading.source.text, **typed}
+
+
+def judgement(outcomes: Sequence[CheckOutcome]) -> Judgement:
+    """What `check` found of specs, as other programs list it."""
+    from ledger.spec.rules.table import rule_meanings
+
+    return Judgement("check", tuple(map(judged_spec, outcomes)), rule_meanings())
+
+
+def judged_spec(outcome: CheckOutcome) -> JudgedSpec:
+    """A checked spec with its problems where a program finds them: in files of a checkout."""
+    read = next((file for file in outcome.sources if not file.startswith(FLAG)), outcome.spec)
+    file = checkout_path(read)
+
+    def placed(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        return tuple(problem_in_checkout(problem, file) for problem in problems)
+
+    return JudgedSpec(
+        outcome.spec,
+        file,
+        INVALID if outcome.problems else FAILED if outcome.failures else PASSED,
+        errors=placed((*outcome.problems, *outcome.failures)),
+        warnings=placed(outcome.warnings),
+        headline=outcome.headline,
+    )
+
+
+def problem_in_checkout(problem: Problem, spec: str) -> Problem:
+    """The problem in a file: of a revision, as it is checked out; of what was typed, the first line of the `spec`."""
+    where = problem.where
+    if not where.file.startswith(FLAG):
+        return replace(problem, where=replace(where, file=checkout_path(where.file)))
+    return replace(problem, where=Location(spec), message=f"{problem.message} ({where.file})")
+
+
+def checkout_path(file: str) -> str:
+    """The path of a file in a checkout, also of one at a revision (`HEAD~1:specs/70b.yaml`)."""
+    _, colon, path = file.partition(":")
+    return path if colon and path and not Path(file).exists() else file

@@ -66,7 +66,7 @@ def test_the_pdf_is_the_same_page_with_the_specs_attached(run: Lecture, tmp_path
 def test_records_hold_every_digit(run: Lecture) -> None:
     """JSON has figures in SI base units, whole numbers as integers."""
     given = tuple(answers(run))
-    published = json.loads(FORMATS["json"](run, page(run, given), given))
+    published = json.loads(FORMATS["json"](page(run, given), given))
     flops = next(record for record in published["questions"] if record["id"] == "run.flops")
     assert flops["figures"]["flops"]["value"] == 63 * 10**23
     assert flops["holds"]
@@ -75,7 +75,7 @@ def test_records_hold_every_digit(run: Lecture) -> None:
 def test_markdown_has_a_row_for_each_question(run: Lecture) -> None:
     """The tables of a pull request hold questions and answers."""
     given = tuple(answers(run))
-    text = FORMATS["md"](run, page(run, given), given).decode()
+    text = FORMATS["md"](page(run, given), given).decode()
     for question in run.chapters[0].questions:
         assert f"| {question.asks} |" in text
 

@@ -1,81 +1,88 @@
-"""A comparison as findings, each with its place in the changed files: annotations of GitHub, and SARIF 2.1.0."""
+"""What is to be said of plans that a change affects, by rule, each finding at its place in the changed files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from hashlib import sha256
-from urllib.parse import quote
+from dataclasses import replace
 
-from ledger import __version__
 from ledger.numbers import THIN
-from ledger.report.annotations import annotation
 from ledger.report.escape import one_line
+from ledger.report.problem_formats import (
+    ERROR,
+    FAILED,
+    INVALID,
+    LEVELS,
+    NOTE,
+    PASSED,
+    SKIPPED,
+    WARNING,
+    JudgedSpec,
+    Judgement,
+)
 from ledger.report.pull_request.plan_changes import (
     CHANGED,
+    DELETED,
     NEW,
     REPAIRED,
     Comparison,
     PlanChange,
 )
-from ledger.report.pull_request.wording import cause_texts, flip_text
+from ledger.report.pull_request.wording import cause_texts, flip_text, head_line
 from ledger.spec.problems import Location, Problem
 
-SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 LONGEST = 1000  # characters of a message
 RULES: Mapping[str, tuple[str, str]] = {  # level, and what it means
-    "does-not-compile": ("error", "A plan has problems, and no totals."),
-    "no-longer-fits": ("error", "A plan fitted its device, and does no more."),
-    "does-not-fit": ("error", "A new plan does not fit its device."),
-    "fails-on": ("error", "A condition of --fail-on is met."),
-    "no-longer-keeps-headroom": ("warning", "A plan left its headroom free, and does no more."),
-    "totals-change": ("note", "A plan takes, costs or holds another amount."),
+    "does-not-compile": (ERROR, "A plan has problems, and no totals."),
+    "no-longer-fits": (ERROR, "A plan fitted its device, and does no more."),
+    "does-not-fit": (ERROR, "A new plan does not fit its device."),
+    "fails-on": (ERROR, "A condition of --fail-on is met."),
+    "no-longer-keeps-headroom": (WARNING, "A plan left its headroom free, and does no more."),
+    "totals-change": (NOTE, "A plan takes, costs or holds another amount."),
 }
 LOST = {"fits": "no-longer-fits", "headroom": "no-longer-keeps-headroom"}
-GITHUB_LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
-@dataclass(frozen=True)
-class RuleFinding:
-    """A rule that a plan meets: what is said of it, and the place that says why, where there is one."""
-
-    rule: str
-    change: PlanChange
-    said: str
-    where: Location | None = None
-    help: str = ""
-
-    @property
-    def level(self) -> str:
-        """`error`, `warning` or `note`."""
-        return RULES[self.rule][0]
-
-    def problem(self, tree: str) -> Problem:
-        """What is said, with a path of the repository: a place in the `tree` that was looked at, or the plan."""
-        prefix, where = f"{tree}:", self.where
-        place = Location(self.change.path)
-        if where is not None and where.file.startswith(prefix):
-            place = Location(where.file.removeprefix(prefix), where.line, where.column)
-        message = one_line(f"{self.change.label}: {self.said}".replace(THIN, " "), LONGEST)
-        return Problem(place, message, one_line(self.help, LONGEST))
+def judgement(comparison: Comparison) -> Judgement:
+    """Each affected plan with its findings; one fails by a condition of --fail-on, and is skipped once deleted."""
+    specs = tuple(judged_plan(change, comparison.new) for change in comparison.changes)
+    return Judgement("ci", specs, {rule: meaning for rule, (_, meaning) in RULES.items()}, head_line(comparison, str))
 
 
-def findings(comparison: Comparison) -> Iterator[RuleFinding]:
-    """What is to be said of each plan, the worst first."""
-    for change in comparison.changes:
-        for problem in change.problems:
-            yield RuleFinding("does-not-compile", change, problem.message, problem.where, problem.help)
-        for flip in change.flips:
-            if not flip.holds:
-                yield RuleFinding(LOST[flip.word], change, flip_text(flip, str), input_place(change, flip.inputs))
-        if change.kind in {NEW, REPAIRED} and change.new and not change.new.fits:
-            yield RuleFinding("does-not-fit", change, "does not fit")
-        for gate in change.failed:
-            said = ": ".join(filter(None, (f"meets `{gate}`", causes(change))))
-            yield RuleFinding("fails-on", change, said, input_place(change))
-        if change.kind == CHANGED and not change.failed and (said := causes(change)):
-            yield RuleFinding("totals-change", change, said, input_place(change))
+def judged_plan(change: PlanChange, tree: str) -> JudgedSpec:
+    """A plan's findings by their levels; `tree` begins the files that were looked at."""
+    placed = [in_repository(problem, change, tree) for problem in findings(change)]
+    errors, warnings, notes = (
+        tuple(problem for problem in placed if RULES[problem.rule][0] == level) for level in LEVELS
+    )
+    failed_or_not = FAILED if change.failed else SKIPPED if change.kind == DELETED else PASSED
+    status = INVALID if change.problems else failed_or_not
+    headline = change.kind if status == SKIPPED else ""
+    return JudgedSpec(change.label, change.path, status, errors, warnings, notes, headline)
+
+
+def findings(change: PlanChange) -> Iterator[Problem]:
+    """What is to be said of a plan, with the rule that it meets."""
+    for problem in change.problems:
+        yield replace(problem, rule="does-not-compile")
+    for flip in change.flips:
+        if not flip.holds:
+            yield Problem(input_place(change, flip.inputs), flip_text(flip, str), rule=LOST[flip.word])
+    if change.kind in {NEW, REPAIRED} and change.new and not change.new.fits:
+        yield Problem(Location(change.path), "does not fit", rule="does-not-fit")
+    for gate in change.failed:
+        said = ": ".join(filter(None, (f"meets `{gate}`", causes(change))))
+        yield Problem(input_place(change), said, rule="fails-on")
+    if change.kind == CHANGED and not change.failed and (said := causes(change)):
+        yield Problem(input_place(change), said, rule="totals-change")
+
+
+def in_repository(problem: Problem, change: PlanChange, tree: str) -> Problem:
+    """The problem with the plan's name and a path of the repository: a place in the `tree`, else the plan's file."""
+    prefix, where = f"{tree}:", problem.where
+    is_inside = where.file.startswith(prefix)
+    place = replace(where, file=where.file.removeprefix(prefix)) if is_inside else Location(change.path)
+    message = one_line(f"{change.label}: {problem.message}".replace(THIN, " "), LONGEST)
+    return replace(problem, where=place, message=message, help=one_line(problem.help, LONGEST))
 
 
 def causes(change: PlanChange) -> str:
@@ -83,49 +90,7 @@ def causes(change: PlanChange) -> str:
     return "; ".join(cause_texts(change, str))
 
 
-def input_place(change: PlanChange, inputs: tuple[str, ...] = ()) -> Location | None:
-    """Where the first of some inputs, or of all that changed, is written now."""
+def input_place(change: PlanChange, inputs: tuple[str, ...] = ()) -> Location:
+    """Where the first of some inputs, or of all that changed, is written now; else the plan."""
     wanted = [one for one in change.inputs if not inputs or one.path in inputs]
-    return next((one.new_origin.where for one in wanted if one.new_origin), None)
-
-
-def as_github(comparison: Comparison) -> str:
-    """Workflow commands, which GitHub's runner reads: a line each."""
-    lines = [annotation(one.problem(comparison.new), GITHUB_LEVELS[one.level]) for one in findings(comparison)]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def as_sarif(comparison: Comparison) -> str:
-    """One run in SARIF 2.1.0, for code scanning."""
-    rules = [
-        {"id": rule, "shortDescription": {"text": meaning}, "defaultConfiguration": {"level": level}}
-        for rule, (level, meaning) in RULES.items()
-    ]
-    driver = {"name": "ledger", "version": __version__, "rules": rules}
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "results": [result(finding, comparison.new) for finding in findings(comparison)],
-    }
-    return json.dumps({"$schema": SARIF, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
-
-
-def result(finding: RuleFinding, tree: str) -> dict[str, object]:
-    """A finding as a result; its fingerprint does not move with lines."""
-    problem = finding.problem(tree)
-    where, text = problem.where, f"{problem.message} {problem.help}".strip()
-    return {
-        "ruleId": finding.rule,
-        "ruleIndex": list(RULES).index(finding.rule),
-        "level": finding.level,
-        "message": {"text": text},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": quote(where.file)},
-                    "region": {"startLine": where.line, "startColumn": where.column},
-                }
-            }
-        ],
-        "partialFingerprints": {"ledger/v1": sha256(f"{finding.rule}\0{where.file}\0{text}".encode()).hexdigest()},
-    }
+    return next((one.new_origin.where for one in wanted if one.new_origin), Location(change.path))

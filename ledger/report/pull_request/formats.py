@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import PurePath
 
-from ledger.report.pull_request.findings import as_github, as_sarif
-from ledger.report.pull_request.junit import as_junit
+from ledger.report.problem_formats import FORMATS as PROBLEM_FORMATS
+from ledger.report.problem_formats import Judgement
+from ledger.report.pull_request.findings import judgement
 from ledger.report.pull_request.markdown import as_markdown
 from ledger.report.pull_request.plan_changes import (
     Comparison,
@@ -14,12 +16,16 @@ from ledger.report.pull_request.plan_changes import (
 from ledger.report.pull_request.record import as_json
 from ledger.spec.problems import Location, Problem, SpecError
 
+
+def as_findings(write: Callable[[Judgement], str], comparison: Comparison) -> str:
+    """What is found of each plan, in a format of lists of problems."""
+    return write(judgement(comparison))
+
+
 FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "md": as_markdown,
     "json": as_json,
-    "github": as_github,
-    "sarif": as_sarif,
-    "junit": as_junit,
+    **{name: partial(as_findings, write) for name, write in PROBLEM_FORMATS.items()},
 }
 SUFFIXES = {".md": "md", ".json": "json", ".sarif": "sarif", ".xml": "junit"}
 

@@ -147,6 +147,11 @@ WARNINGS: tuple[Rule, ...] = (
 )
 
 
+def rule_meanings() -> dict[str, str]:
+    """What each rule says, in a sentence, by its name in problems."""
+    return {rule.__name__: (inspect.getdoc(rule) or "").partition("\n\n")[0] for rule in (*RULES, *WARNINGS)}
+
+
 def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -> Iterator[Problem]:
     """What the rules of a table find, as far as the parts they read could be built."""
     known = {**built, "at": at}
