@@ -12,6 +12,7 @@ import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ from PIL import Image, ImageOps
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 SPEC = "specs/70b.yaml"  # from the root
+AUTHOR = ("-c", "user.name=A. Planner", "-c", "user.email=planner@example.org")
+DAY = "2026-11-02T09:00:00Z"  # of the commit that the head of the first page shows
 WHAT_IF = {"data": 512}  # what is moved in the panel, by its control: half of the devices
 TABLES = ".scroll"  # of a section, what its picture has no room for
 CHANGE = 2  # of the repository of thirty plans, the commit that is commented on
@@ -101,7 +104,8 @@ def draw_report(folder: Path) -> None:
     """The first page, from the PDF of the plan's report, and the panel, from its page."""
     from ledger.report.seals.carried import carried_seal
 
-    run(sys.executable, "-m", "ledger", "report", SPEC, "--format", "html,pdf", "--out", str(folder))
+    own_repository(folder)
+    run(sys.executable, "-m", "ledger", "report", SPEC, "--format", "html,pdf", "--out", ".", folder=folder)
     path = folder / Path(SPEC).name
     page, paper = path.with_suffix(".html"), path.with_suffix(".pdf").read_bytes()
     found = named_layouts(carried_seal(page, page.read_bytes())[1].search)
@@ -117,6 +121,15 @@ def draw_report(folder: Path) -> None:
     if missing := missing_from_panel(page.read_text("utf-8"), words(panel)):
         raise SystemExit(f"the panel does not show what the compiler says: {'; '.join(missing)}")
     keep("what-if", picture, words(panel))
+
+
+def own_repository(folder: Path) -> None:
+    """The plan in a repository of its planners, whose names and revision its head shows."""
+    (folder / SPEC).parent.mkdir(parents=True)
+    shutil.copy(ROOT / SPEC, folder / SPEC)
+    run("git", "init", "--quiet", folder=folder)
+    run("git", "add", SPEC, folder=folder)
+    run("git", *AUTHOR, "commit", "--quiet", "--message=A plan", f"--date={DAY}", folder=folder)
 
 
 def missing_from_panel(page: str, text: str) -> list[str]:
@@ -203,7 +216,7 @@ def keep(name: str, picture: Image.Image, text: str) -> None:
 
 def run(*command: str, folder: Path = ROOT) -> str:
     """What a command prints; its complaints go where this script's go, and its failure ends it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GIT_COMMITTER_DATE": DAY}
     return subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
