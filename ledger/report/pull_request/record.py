@@ -9,14 +9,13 @@ from typing import Any
 from ledger.numbers import THIN
 from ledger.report.contract import json_number
 from ledger.report.diff_views import input_record
-from ledger.report.gates import PlanOutcome
+from ledger.report.gates import PlanOutcome, free_bytes
+from ledger.report.movements import MEASURES, Movement
 from ledger.report.pull_request.plan_changes import (
-    MEASURES,
     Comparison,
-    Movement,
     PlanChange,
 )
-from ledger.report.pull_request.wording import free_bytes, head_line
+from ledger.report.pull_request.wording import head_line
 from ledger.spec.problems import Problem
 
 SCHEMA = "ledger-ci/1"
