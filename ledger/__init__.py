@@ -20,12 +20,26 @@ from ledger.spec.version import VERSION
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.books.what_if.answer import Solution
+    from ledger.report.compare.comparison import PlanComparison
     from ledger.report.diff import Diff
     from ledger.report.recommendations import Recommendations
     from ledger.spec.plan import Plan
 
 __version__ = VERSION
-__all__ = ["SpecError", "check", "compile", "diff", "explain", "reproduce", "show", "solve", "verify", "write_report"]
+__all__ = [
+    "SpecError",
+    "check",
+    "compare",
+    "compile",
+    "diff",
+    "explain",
+    "reproduce",
+    "show",
+    "solve",
+    "verify",
+    "write_comparison",
+    "write_report",
+]
 
 Texts = str | Iterable[str]  # one or several
 
@@ -60,6 +74,39 @@ def diff(old: str | Path, new: str | Path, overrides: Texts = ()) -> Diff:
     from ledger.report.diff import diff as compared
 
     return compared(first, second)
+
+
+def compare(
+    specs: Iterable[str | Path], overrides: Texts = (), *, choose_by: str = "", subject_to: Texts = ()
+) -> dict[str, Any]:
+    """Plans side by side and the one that is recommended, `ledger-compare/1`; the others are held against the first.
+
+    `choose_by` is the total that makes one plan better than another (none: the cost of the run), `subject_to` are
+    conditions on the plan that is chosen (none: that it keeps its headroom). `overrides` are on all plans.
+    """
+    comparison = _compared(specs, overrides, choose_by, subject_to)
+    from ledger.report.compare.record import comparison_record
+
+    return comparison_record(comparison)
+
+
+def write_comparison(  # noqa: PLR0913 - as of a report, and what is chosen by
+    specs: Iterable[str | Path],
+    out: str | Path = "reports",
+    formats: Texts = ("html", "pdf", "md", "json"),
+    overrides: Texts = (),
+    *,
+    choose_by: str = "",
+    subject_to: Texts = (),
+) -> list[Path]:
+    """Plans side by side as files, with their paths."""
+    from ledger.report.files import valid_formats
+
+    chosen = valid_formats(_texts(formats))
+    comparison = _compared(specs, overrides, choose_by, subject_to)
+    from ledger.report.compare.write import write_comparison as written
+
+    return written(comparison, Path(out), chosen)
 
 
 def solve(  # noqa: PLR0913 - a question has these parts, and callers name those they use
@@ -147,6 +194,14 @@ def check(spec: str | Path, overrides: Texts = (), *, strict: bool = False) -> t
     outcome = checked_spec(str(spec), lambda: compile(spec, overrides))
     outcome = outcome.strict if strict else outcome
     return (*outcome.problems, *outcome.failures)
+
+
+def _compared(specs: Iterable[str | Path], overrides: Texts, choose_by: str, subject_to: Texts) -> PlanComparison:
+    from ledger.report.compare.comparison import WrittenRule, compare_plans
+    from ledger.report.compare.plans import compile_named
+
+    typed = [str(spec) for spec in specs]
+    return compare_plans(typed, compile_named(typed, _texts(overrides)), WrittenRule(choose_by, _texts(subject_to)))
 
 
 def _searched(plan: Plan) -> Recommendations | None:

@@ -27,6 +27,10 @@ KEY_UNITS = (  # first match wins: how a key of `totals` begins or ends, and its
     ("carbon.", "kg"),
 )
 
+# Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
+MORE_IN = ("token/s", "%")
+MORE = ("napkin.max_parameters", "memory.capacity")
+
 
 def unit_of(key: str) -> str:
     """The unit of a key of `totals`; a plain count where no rule names another."""
@@ -41,3 +45,8 @@ def spelt(key: str) -> str:
         return "parameters"
     unit = unit_of(key)
     return "tokens/s" if unit == "token/s" else unit
+
+
+def is_more_better(key: str) -> bool:
+    """Whether more of a total is better than less: of rates and of shares, by its unit."""
+    return unit_of(key) in MORE_IN or key in MORE

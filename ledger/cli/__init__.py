@@ -15,6 +15,7 @@ VERBS = {
     "show": "ledger.cli.show",
     "explain": "ledger.cli.explain",
     "diff": "ledger.cli.diff",
+    "compare": "ledger.cli.compare",
     "ci": "ledger.cli.ci",
     "solve": "ledger.cli.solve",
     "sweep": "ledger.cli.sweep",

@@ -80,7 +80,7 @@ def values(key: str) -> list[str]:
 def accounts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
     """Accounts and totals of the plan that was named before; none where it takes too long to compile."""
     # Of a line that ends in an option without a value, click leaves the arguments unread.
-    spec = ctx.params.get("spec") or next(iter(ctx.args), None)
+    spec = ctx.params.get("spec") or next(iter(ctx.params.get("specs") or ctx.args), None)
     return _beginning(known_names(spec, ctx.params.get("overrides") or ()), incomplete)
 
 

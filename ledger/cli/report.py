@@ -27,10 +27,13 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
         raise click.BadParameter(f"{problem.message}; {problem.help}", ctx=ctx, param=param) from error
 
 
+formats_option = click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
+
+
 @click.command(name="report")
 @spec_argument
 @click.option("--out", default="reports", show_default=True, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--format", "formats", default="html,pdf,md,json", show_default=True, callback=_formats)
+@formats_option
 @set_option
 @with_option
 @json_option

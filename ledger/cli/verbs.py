@@ -22,7 +22,7 @@ TYPED: Mapping[tuple[str, ...], str] = {
     ("show", "report"): "plan run estimate compile summary",
     ("show", "score"): "predict simulate",
     ("check",): "validate lint test doctor",
-    ("diff",): "compare",
+    ("compare", "diff"): "versus vs against",
     ("sweep", "solve"): "search optimize optimise tune autotune recommend",
     ("solve",): "invert maximize minimize",
     ("explain",): "why trace",

@@ -118,9 +118,6 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
     inputs = changes(old.plan, new.plan)
     bundles = bundle_inputs(old.plan, new.plan, inputs)
     outputs = total_changes(old.totals, new.totals, undone=len(bundles) > 1)
-    notes = [TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in bundles if len(bundle) > 1]
-    if len(inputs) > MOST_INPUTS:
-        notes = [TOO_MANY.format(len(inputs), MOST_INPUTS)]
     if outputs:
         outputs = tuple(with_causes(outputs, effects_between(old, new, bundles, compiler)))
     return Diff(
@@ -130,8 +127,16 @@ def diff(old: Compiled, new: Compiled, compiler: Callable[[Plan], Compiled] | No
         outputs=outputs,
         inputs=inputs,
         formulas=tuple(formula_changes(old, new)),
-        notes=tuple(notes),
+        notes=together_notes(bundles, inputs),
     )
+
+
+def together_notes(bundles: Sequence[Bundle], inputs: Sequence[Change]) -> tuple[str, ...]:
+    """Which inputs were changed together, and why."""
+    if len(inputs) > MOST_INPUTS:
+        return (TOO_MANY.format(len(inputs), MOST_INPUTS),)
+    tied = [bundle for bundle in bundles if len(bundle) > 1]
+    return tuple(TOGETHER.format(", ".join(change.path for change in bundle)) for bundle in tied)
 
 
 def effects_between(

@@ -142,8 +142,13 @@ def change_text(by: Number, unit: str) -> str:
     if unit == "USD":
         return numbers.signed_money(by)
     if unit == "%":
-        return f"{numbers.change(by).rpartition(numbers.THIN)[0]} points"
+        return points(by)
     return numbers.signed(numbers.written(by, unit))
+
+
+def points(by: Number) -> str:
+    """The change of a share, in hundredths of the whole."""
+    return f"{numbers.change(by).rpartition(numbers.THIN)[0]} points"
 
 
 def attribution_text(output: TotalChange) -> str:

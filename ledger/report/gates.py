@@ -71,6 +71,11 @@ def held_bytes(totals: Mapping[str, Number]) -> Number:
     return totals["memory.reserved"] if "memory.reserved" in totals else sum(totals[key] for key in STATE)
 
 
+def free_bytes(outcome: PlanOutcome) -> Number:
+    """Bytes of a device that the plan leaves free; negative where they lack."""
+    return outcome.totals["memory.capacity"] - held_bytes(outcome.totals)
+
+
 def compiled_outcome(compiled: Compiled) -> PlanOutcome:
     """What a compiled plan comes to."""
     outcome = plan_outcome(compiled.plan, compiled.totals)

@@ -54,9 +54,28 @@ COLOURS: Mapping[str, Colour] = {
     "idle": Colour("#c6ccd4", "#5f6a77", INK, PAPER),
     "estimate": Colour("#123f6d", "#8bbbe4", PAPER, NIGHT),
     "bound": Colour("#9fb4c9", "#56708c", INK, PAPER),
+    # what a step is spent on: blue computes, orange moves, grey waits
+    "forward": Colour("#2f6ca3", "#4d8bc6", PAPER, NIGHT),
+    "recompute": Colour("#7fb0d8", "#8bbbe4", INK, NIGHT),
+    "backward": Colour("#123f6d", "#2f6ca8", PAPER, PAPER),
+    "slowed": Colour("#bcd6ec", "#c5dcf0", INK, NIGHT),
+    "update": Colour("#dcebf7", "#e6f0fa", INK, NIGHT),
+    "tensor": Colour("#6b2d08", "#93481a", PAPER, PAPER),
+    "context": Colour("#9a4713", "#b0622c", PAPER, PAPER),
+    "expert": Colour("#d9772f", "#e08a45", INK, NIGHT),
+    "data": Colour("#f2b277", "#f0b983", INK, NIGHT),
+    "pipeline": Colour("#f8dcbf", "#f7dfc6", INK, NIGHT),
+    "host": Colour("#dcc09c", "#d3b086", INK, NIGHT),
+    "launches": Colour("#98a3b0", "#8f9ba8", INK, NIGHT),
+    "bubble": Colour("#c6ccd4", "#5f6a77", INK, PAPER),
 }
 
 MEMORY_ORDER = ("weights", "master", "optimizer", "gradients", "unsharded", "activations", "logits", "workspace")
+STEP_ORDER = (
+    *("forward", "recompute", "backward", "slowed", "update"),
+    *("tensor", "context", "expert", "data", "pipeline", "host"),
+    *("launches", "bubble"),
+)
 
 
 def variables(dark: bool) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 from ledger.books import compile_totals
 from ledger.numbers import said
 from ledger.report.escape import one_line
-from ledger.report.gates import plan_outcome
-from ledger.report.pull_request.wording import free_bytes
+from ledger.report.gates import free_bytes, plan_outcome
 from ledger.spec.git import ask_git
 from ledger.spec.library import default_library
 from ledger.spec.load import plan_of

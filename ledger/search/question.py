@@ -13,7 +13,7 @@ from ledger.books.absent import absent
 from ledger.books.what_if.conditions import RELATIONS, Condition, condition, fault
 from ledger.spec.near import nearest
 from ledger.spec.plan import Plan
-from ledger.units import unit_of
+from ledger.units import is_more_better
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 TIME, MEMORY, CAPACITY = "time.step", "memory.reserved", "memory.capacity"
 RATE = "tokens_per_second"
 SHOWN = (TIME, MEMORY, "mfu", RATE)  # totals of every row, beside those that are asked for
-# Totals of which more is better: rates and shares of work that is done, and what a plan could still take.
-MORE_IN = ("token/s", "%")
-MORE = ("napkin.max_parameters", CAPACITY)
 # Totals that a layout may have and the plan itself need not: what its collectives move.
 MADE_BY_LAYOUTS = re.compile(r"comm\.[a-z_]+\.[a-z_]+\.(bytes|count)")
 
@@ -81,11 +78,6 @@ class Question:
 def _limit(asked: Condition, plan: Plan) -> Limit:
     bound = float(plan.accelerator.memory) if asked.against == CAPACITY else float(asked.limit)
     return Limit(asked.text, asked.key, asked.relation, bound)
-
-
-def is_more_better(key: str) -> bool:
-    """Whether a front has most of a total rather than least: of rates and of shares, by its unit."""
-    return unit_of(key) in MORE_IN or key in MORE
 
 
 def read_question(  # noqa: PLR0913 - the parts of a question, as they are typed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+Made = TypeVar("Made")
 FLAG = "--set "  # begins the file of a place in what was typed
 
 
@@ -47,3 +49,18 @@ class SpecError(Exception):
         self.problems = tuple(sorted(set(problems)))
         self.sources = dict(sources or {})
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def made_of_all(makers: Iterable[Callable[[], Made]]) -> list[Made]:
+    """What each of several makes; where some raise SpecError, one with the problems of all of them."""
+    made: list[Made] = []
+    errors: list[SpecError] = []
+    for maker in makers:
+        try:
+            made.append(maker())
+        except SpecError as error:
+            errors.append(error)
+    if errors:
+        texts = {file: text for error in errors for file, text in error.sources.items()}
+        raise SpecError([problem for error in errors for problem in error.problems], texts)
+    return made

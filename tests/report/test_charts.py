@@ -7,7 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from ledger.report.charts import memory, roofline, scatter, time
+from ledger.report.charts import memory, plans, roofline, scatter, time
+from ledger.report.palette import STEP_ORDER
 from ledger.report.svg import Box, Scale, Text, round_step
 
 GB = 10**9
@@ -43,6 +44,10 @@ SPANS = [
     time.TimeBar("matrix products", 6.1, "compute"),
     time.TimeBar("a very long name for a part of the step", 2.2, "network"),
 ]
+STEPS = [
+    memory.StackedBar(f"70b-{at}", tuple(memory.StackPart(name, name, at + 0.1) for name in STEP_ORDER))
+    for at in range(5)
+]
 BARS = [time.TimeBar("floor", 5.1, "bound"), time.TimeBar("estimate", 10.8, "estimate", 10.0, 11.6, strong=True)]
 EFFECTS = [time.EffectBar("devices", -0.93, "−0.93 %"), time.EffectBar("tokens of the run", 1.0, "+1.00 %")]
 ROOFS = [
@@ -63,6 +68,11 @@ def charts(width: float) -> Iterator[tuple[str, str]]:
     for name, stacks in STACKS.items():
         yield f"bars {name}", memory.bars(stacks, 85.5 * GB, "t", width)
         yield f"timeline {name}", memory.timeline(stacks, 85.5 * GB, "t", width)
+        yield (
+            f"plans {name}",
+            plans.plan_bars(stacks, [(80 + 30 * at) * GB for at, _ in enumerate(stacks)], "B", "t", width),
+        )
+    yield "plans by time", plans.plan_bars(STEPS, (), "s", "t", width)
     yield "waterfall", time.waterfall(SPANS, "t", width)
     yield "bounds", time.bounds(BARS, "t", width)
     yield "tornado", time.tornado(EFFECTS, "t", width)
@@ -144,6 +154,25 @@ def test_a_stack_is_as_long_as_its_parts_together() -> None:
     assert len(segments) == len(amounts)
     for width, amount in zip(widths, amounts, strict=True):
         assert width / drawn_length == pytest.approx(amount / sum(amounts), abs=0.01)
+
+
+@pytest.mark.parametrize("width", [760.0, 340.0])
+def test_bars_of_plans_have_one_scale_and_each_its_wall(width: float) -> None:
+    """Twice the bytes are a bar of twice the length; a wall stands where its own device ends."""
+    stacks = [stack("one", (20, 20)), stack("two", (40, 40)), stack("over", (100,))]
+    chart = tree(plans.plan_bars(stacks, [80 * GB, 160 * GB, 80 * GB], "B", "t", width))
+    rows: dict[str, list[ET.Element]] = {}
+    for one in chart.iter("rect"):
+        if one.find("title") is not None:
+            rows.setdefault(one.get("y", ""), []).append(one)
+    ends = [max(float(one.get("x", "")) + float(one.get("width", "")) for one in row) for row in rows.values()]
+    start = min(float(one.get("x", "")) for row in rows.values() for one in row)
+    lengths = [end - start for end in ends]
+    assert lengths[1] == pytest.approx(2 * lengths[0], rel=0.02)
+    walls = [float(one.get("x1", "")) for one in chart.iter("line") if "s-ink" in one.get("class", "")]
+    assert [wall - start for wall in walls] == pytest.approx([2 * lengths[0], 4 * lengths[0], 2 * lengths[0]], rel=0.02)
+    failing = [one.text for one in chart.iter("text") if "f-bad" in one.get("class", "")]
+    assert failing == ["100.0\u202fGB"]
 
 
 def test_a_waterfall_ends_at_its_sum() -> None:

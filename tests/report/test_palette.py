@@ -7,7 +7,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from ledger.report import assets
-from ledger.report.palette import COLOURS, MEMORY_ORDER
+from ledger.report.palette import COLOURS, MEMORY_ORDER, STEP_ORDER
 
 LEGIBLE = 4.5  # WCAG 2.2, success criterion 1.4.3, for text of any size
 TEXTS = ("ink", "muted", "link", "good", "warn", "bad")
@@ -42,9 +42,10 @@ def test_amounts_are_legible_on_their_bars(theme: str, name: str) -> None:
     assert contrast(getattr(colour, theme), getattr(colour, f"on_{theme}")) >= LEGIBLE
 
 
-def test_every_category_has_a_colour_of_its_own() -> None:
-    """No two categories of memory look alike."""
-    for first, second in combinations(MEMORY_ORDER, 2):
+@pytest.mark.parametrize("categories", [MEMORY_ORDER, STEP_ORDER])
+def test_every_category_has_a_colour_of_its_own(categories: tuple[str, ...]) -> None:
+    """No two categories of memory look alike, and no two parts of a step."""
+    for first, second in combinations(categories, 2):
         assert COLOURS[first].light != COLOURS[second].light
         assert COLOURS[first].dark != COLOURS[second].dark
 

@@ -15,6 +15,7 @@ from ledger.books import compile_plan, compile_totals
 from ledger.report.causes import BundleTotals
 from ledger.report.escape import code, html_code
 from ledger.report.gates import PlanOutcome
+from ledger.report.movements import Contribution, Movement
 from ledger.report.problem_formats import LEVELS
 from ledger.report.pull_request.comparison import compare_pair, flips, severity
 from ledger.report.pull_request.findings import RULES, judgement
@@ -29,9 +30,7 @@ from ledger.report.pull_request.plan_changes import (
     NEW,
     SAME,
     Comparison,
-    Contribution,
     Flip,
-    Movement,
     PlanChange,
 )
 from ledger.report.pull_request.wording import head_line

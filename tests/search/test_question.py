@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ledger.books.what_if.conditions import condition
-from ledger.search.question import Limit, contradictions, is_more_better
+from ledger.search.question import Limit, contradictions
+from ledger.units import is_more_better
 
 KNOWN = ("time.step", "mfu", "memory.peak")
 

@@ -19,7 +19,7 @@ BRACKET = 10.0  # px between a bracket and what is beside it
 
 @dataclass(frozen=True)
 class StackPart:
-    """A category's share of a stack: the palette's name for it, its name in words, bytes."""
+    """A category's share of a stack: the palette's name for it, its name in words, and how much it is."""
 
     colour: str
     name: str
@@ -42,7 +42,7 @@ class StackedBar:
 
     @property
     def total(self) -> float:
-        """The bytes in all."""
+        """All parts together."""
         return sum(part.amount for part in self.parts)
 
 
@@ -66,9 +66,9 @@ def timeline(stacks: Sequence[StackedBar], capacity: float, title: str, width: f
     return stacked_chart(stacks, capacity, title, rows, Scale(0.0, reach, rows.left, rows.right), detailed=False)
 
 
-def total_texts(stacks: Sequence[StackedBar]) -> tuple[str, ...]:
-    """What each holds, in words."""
-    return tuple(numbers.size(stack.total) for stack in stacks)
+def total_texts(stacks: Sequence[StackedBar], unit: str = "B") -> tuple[str, ...]:
+    """What each comes to, in words."""
+    return tuple(numbers.written(stack.total, unit) for stack in stacks)
 
 
 def stacked_chart(  # noqa: PLR0913 - a chart's data, its frame and how much of it is said in words
@@ -111,30 +111,30 @@ def brackets(rows: Rows, groups: Sequence[str]) -> list[str]:
 
 
 def bar(  # noqa: PLR0913 - a bar's place, its parts and the wall it may cross
-    rows: Rows, row: int, stack: StackedBar, scale: Scale, capacity: float, *, detailed: bool
+    rows: Rows, row: int, stack: StackedBar, scale: Scale, capacity: float, *, detailed: bool, unit: str = "B"
 ) -> list[str]:
     """One stacked bar; where `detailed`, a part carries its amount if there is room beside the line of capacity."""
     parts, reached, wall = [], 0.0, scale(capacity)
     for part in stack.parts:
         box = rows.box(row, scale(reached), scale(reached + part.amount))
         reached += part.amount
-        parts.append(segment(box, part))
+        parts.append(segment(box, part, unit))
         if not detailed:
             continue
         cuts = [box.left, *([wall] if box.left < wall < box.right else []), box.right]
         left, right = max(itertools.pairwise(cuts), key=lambda piece: piece[1] - piece[0])
-        text = numbers.size(part.amount)
+        text = numbers.written(part.amount, unit)
         if text_width(text, SMALL) + 8.0 <= right - left:
             middle = (left + right) / 2, (box.top + box.bottom) / 2 + 0.35 * SMALL
             parts.append(Text(*middle, text, SMALL, "middle", fill=f"on-{part.colour}").draw())
     return parts
 
 
-def segment(box: Box, part: StackPart) -> str:
+def segment(box: Box, part: StackPart, unit: str) -> str:
     """One part of a stack, with a hairline of paper around it."""
     hairline = 0.6
     inner = Box(box.left + hairline, box.top, max(box.right - hairline, box.left + hairline), box.bottom)
-    return rectangle(inner, part.colour, f"{part.name}: {numbers.size(part.amount)}")
+    return rectangle(inner, part.colour, f"{part.name}: {numbers.written(part.amount, unit)}")
 
 
 def capacity_mark(scale: Scale, capacity: float, rows: Rows) -> list[str]:

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ledger.books import compile_totals
-from ledger.report.causes import BundleTotals, attribute, bundle_inputs, compile_between
+from ledger.report.causes import BundleTotals, bundle_inputs, compile_between
 from ledger.report.gates import WORDS, Gate, PlanOutcome, plan_outcome
+from ledger.report.movements import MEASURES, movements
 from ledger.report.pull_request.pairs import PlanPair, PlanPairs, PlanVersion, plan_labels
 from ledger.report.pull_request.plan_changes import (
     BROKEN,
     CHANGED,
     DELETED,
-    MEASURES,
     MOVED,
-    NEGLIGIBLE,
     NEW,
     REPAIRED,
     SAME,
     Comparison,
-    Contribution,
     Flip,
-    Movement,
     PlanChange,
 )
 from ledger.spec.inputs import changes
 from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
-    from ledger.books.results import Number
     from ledger.spec.plan import Plan
 
 
@@ -92,23 +88,6 @@ def changed_plan(change: PlanChange, old: Plan, new: Plan) -> PlanChange:
     is_same = not any(one.causes or one.by for one in moved)
     turned = tuple(flips(before, after, effects))
     return replace(change, kind=SAME if is_same and not turned else CHANGED, movements=moved, flips=turned)
-
-
-def movements(
-    old: Mapping[str, Number], new: Mapping[str, Number], effects: Sequence[BundleTotals]
-) -> Iterator[Movement]:
-    """The measures that both plans have, with their causes; what the causes make together comes last."""
-    for measure in MEASURES:
-        key = measure.key(new)
-        if not key or key != measure.key(old):
-            continue
-        limit = NEGLIGIBLE * abs(float(old[key]))
-        causes = [Contribution(one.inputs, one.mean) for one in attribute(key, old[key], new[key], effects)]
-        causes = [cause for cause in causes if abs(float(cause.amount)) > limit]
-        joint = new[key] - old[key] - sum(cause.amount for cause in causes)
-        if abs(float(joint)) > limit:
-            causes.append(Contribution((), joint))
-        yield Movement(measure.name, key, old[key], new[key], tuple(causes))
 
 
 def flips(old: PlanOutcome, new: PlanOutcome, effects: Sequence[BundleTotals]) -> Iterator[Flip]:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from ledger import __version__
 from ledger.numbers import THIN
 from ledger.report.escape import code, html_code, html_text
+from ledger.report.movements import BYTES, DOLLARS, SECONDS
 from ledger.report.pull_request.plan_changes import (
-    BYTES,
-    DOLLARS,
-    SECONDS,
     Comparison,
     PlanChange,
 )
 from ledger.report.pull_request.wording import (
-    AMOUNTS,
     NONE,
     Mark,
     amount_text,
@@ -109,7 +106,7 @@ def totals_cells(change: PlanChange) -> Iterator[str]:
     for measure in (DOLLARS, SECONDS, BYTES):
         totals = [outcome.totals if outcome else {} for outcome in (change.old, change.new)]
         keys = [measure.key(one) for one in totals]
-        said = [AMOUNTS[measure.name][0](one[key]) if key else NONE for one, key in zip(totals, keys, strict=True)]
+        said = [measure.written(one[key]) if key else NONE for one, key in zip(totals, keys, strict=True)]
         yield html_text(" → ".join(dict.fromkeys(said)))
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger.report.gates import PlanOutcome
+from ledger.report.movements import Measure, Movement
 from ledger.report.pull_request.pairs import PlanPair
 from ledger.spec.inputs import Change
 from ledger.spec.problems import Location, Problem
 
 if TYPE_CHECKING:
-    from ledger.books.results import Number
     from ledger.spec.plan import Plan
 
 BROKEN, CHANGED, NEW, DELETED, MOVED, SAME = (
@@ -24,51 +24,6 @@ BROKEN, CHANGED, NEW, DELETED, MOVED, SAME = (
     "same totals",
 )
 REPAIRED = "compiles again"
-RUN_SECONDS = ("time.calendar", "time.run")  # the first that a plan has
-NEGLIGIBLE = 1e-6  # part of a total below which a cause is one of rounding
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a change is weighed by: the first of `keys` that a plan has."""
-
-    name: str
-    keys: tuple[str, ...]
-
-    def key(self, totals: Mapping[str, Number]) -> str:
-        """The total that stands for it; empty where the plan has none."""
-        return next((key for key in self.keys if key in totals), "")
-
-
-DOLLARS = Measure("dollars", ("cost.run",))
-SECONDS = Measure("seconds", (*RUN_SECONDS, "time.step"))
-BYTES = Measure("bytes", ("memory.reserved",))
-MEASURES = (DOLLARS, SECONDS, BYTES)
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What `inputs` add to a total, or take away: the mean of what they do first and last. None are named: jointly."""
-
-    inputs: tuple[str, ...]
-    amount: Number
-
-
-@dataclass(frozen=True)
-class Movement:
-    """A total before and after; its causes sum to the change."""
-
-    measure: str
-    key: str
-    old: Number
-    new: Number
-    causes: tuple[Contribution, ...] = ()
-
-    @property
-    def by(self) -> Number:
-        """New less old; nothing where that is a matter of rounding."""
-        change = self.new - self.old
-        return change if abs(float(change)) > NEGLIGIBLE * abs(float(self.old)) else 0
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,10 @@ from typing import Any
 from ledger.numbers import THIN
 from ledger.report.contract import json_number
 from ledger.report.diff_views import input_record
-from ledger.report.gates import PlanOutcome
-from ledger.report.pull_request.plan_changes import (
-    MEASURES,
-    Comparison,
-    Movement,
-    PlanChange,
-)
-from ledger.report.pull_request.wording import free_bytes, head_line
+from ledger.report.gates import PlanOutcome, free_bytes
+from ledger.report.movements import MEASURES, Movement
+from ledger.report.pull_request.plan_changes import Comparison, Flip, PlanChange
+from ledger.report.pull_request.wording import head_line
 from ledger.spec.problems import Problem
 
 SCHEMA = "ledger-ci/1"
@@ -50,7 +46,7 @@ def change_record(change: PlanChange) -> dict[str, Any]:
         "old": outcome_record(change.old),
         "new": outcome_record(change.new),
         "movements": {movement.measure: movement_record(movement) for movement in change.movements},
-        "verdict": [{"word": one.word, "holds": one.holds, "inputs": list(one.inputs)} for one in change.flips],
+        "verdict": [flip_record(one) for one in change.flips],
         "inputs": [input_record(one) for one in change.inputs],
         "problems": [problem_record(problem) for problem in change.problems],
         "failed": list(change.failed),
@@ -68,6 +64,11 @@ def outcome_record(outcome: PlanOutcome | None) -> dict[str, Any] | None:
         "free": json_number(free_bytes(outcome)),
         "totals": {key: json_number(outcome.totals[key]) for key in keys.values() if key},
     }
+
+
+def flip_record(flip: Flip) -> dict[str, Any]:
+    """A word of the verdict that turned."""
+    return {"word": flip.word, "holds": flip.holds, "inputs": list(flip.inputs)}
 
 
 def movement_record(movement: Movement) -> dict[str, Any]:

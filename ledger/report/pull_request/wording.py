@@ -7,34 +7,24 @@ from fractions import Fraction
 
 from ledger import numbers
 from ledger.books.results import Number
-from ledger.report.gates import PlanOutcome, held_bytes
+from ledger.report.gates import free_bytes
+from ledger.report.movements import BYTES, DOLLARS, MEASURES, RUN_SECONDS, SECONDS, Measure, amounts_by_cause
 from ledger.report.pull_request.plan_changes import (
     BROKEN,
-    BYTES,
     CHANGED,
     DELETED,
-    DOLLARS,
-    MEASURES,
     MOVED,
     NEW,
     REPAIRED,
-    RUN_SECONDS,
     SAME,
-    SECONDS,
     Comparison,
     Flip,
-    Measure,
     PlanChange,
 )
 
 Mark = Callable[[str], str]
 NONE, UNDONE = "–", "±0"  # not there; moved by several inputs that undo each other
 MOST_NAMES, MOST_CAUSES = 3, 4  # that a line names
-AMOUNTS: Mapping[str, tuple[Callable[[Number], str], Callable[[Number], str]]] = {  # plain, and with a sign
-    DOLLARS.name: (numbers.brief_money, numbers.signed_brief_money),
-    SECONDS.name: (numbers.duration, numbers.signed_duration),
-    BYTES.name: (numbers.size, numbers.signed_size),
-}
 TURNED: Mapping[
     tuple[str, bool], tuple[str, str]
 ] = {  # a word of the verdict that holds or not: of one plan, of several
@@ -62,10 +52,10 @@ def summed(changed: Sequence[PlanChange]) -> list[str]:
     for measure, keys in ((DOLLARS, DOLLARS.keys), (SECONDS, RUN_SECONDS)):
         moved = [one for change in changed if (one := change.movement(measure)) and one.key in keys and one.by]
         if moved:
-            sums.append(signed_amount(measure, sum(Fraction(one.by) for one in moved)))
+            sums.append(measure.signed(sum(Fraction(one.by) for one in moved)))
     if not sums:
         held = [one.by for change in changed if (one := change.movement(BYTES)) and one.by]
-        sums = [f"{signed_amount(BYTES, max(held, key=lambda by: abs(float(by))))} a device"] if held else []
+        sums = [f"{BYTES.signed(max(held, key=lambda by: abs(float(by))))} a device"] if held else []
     return sums
 
 
@@ -93,11 +83,6 @@ def named(changes: Sequence[PlanChange], said: tuple[str, str], mark: Mark) -> I
         yield f"{', '.join(first)} and {last} {said[1]}" if first else f"{last} {said[0]}"
 
 
-def signed_amount(measure: Measure, amount: Number) -> str:
-    """A change of a measure, with its sign."""
-    return AMOUNTS[measure.name][1](amount)
-
-
 def fits_text(change: PlanChange, strong: Mark) -> str:
     """Whether a plan fits, and where that turned, whether it did."""
     if change.new is None:
@@ -116,20 +101,15 @@ def free_text(change: PlanChange, strong: Mark) -> str:
     return text if change.new.keeps_headroom else strong(text)
 
 
-def free_bytes(outcome: PlanOutcome) -> Number:
-    """Bytes of a device that the plan leaves free; negative where they lack."""
-    return outcome.totals["memory.capacity"] - held_bytes(outcome.totals)
-
-
 def amount_text(change: PlanChange, measure: Measure) -> str:
     """A measure as it is now, and by how much it moved."""
     if change.new is None or not (key := measure.key(change.new.totals)):
         return NONE
-    now = AMOUNTS[measure.name][0](change.new.totals[key])
+    now = measure.written(change.new.totals[key])
     moved = change.movement(measure)
     if moved is None or not (moved.by or moved.causes):
         return now
-    return f"{now} ({signed_amount(measure, moved.by) if moved.by else UNDONE})"
+    return f"{now} ({measure.signed(moved.by) if moved.by else UNDONE})"
 
 
 def reason_text(change: PlanChange, mark: Mark) -> str:
@@ -153,7 +133,7 @@ def flip_text(flip: Flip, mark: Mark) -> str:
 
 def cause_texts(change: PlanChange, mark: Mark) -> Iterator[str]:
     """Each cause with its amounts; those beyond the largest are added up."""
-    amounts = amounts_by_cause(change)
+    amounts = amounts_by_cause(change.movements)
     shown = dict(list(amounts.items())[:MOST_CAUSES]) if len(amounts) > MOST_CAUSES + 1 else amounts
     for inputs, by in shown.items():
         yield f"{' with '.join(mark(name) for name in inputs) or 'jointly'} {amounts_text(by)}"
@@ -163,15 +143,6 @@ def cause_texts(change: PlanChange, mark: Mark) -> Iterator[str]:
         yield f"{len(rest)} others {amounts_text(total)}"
 
 
-def amounts_by_cause(change: PlanChange) -> dict[tuple[str, ...], dict[str, Number]]:
-    """What each cause does to each measure, the largest first by the first measure that moves; jointly at the end."""
-    found: dict[tuple[str, ...], dict[str, Number]] = {}
-    for movement in change.movements:
-        for cause in movement.causes:
-            found.setdefault(cause.inputs, {})[movement.measure] = cause.amount
-    return dict(sorted(found.items(), key=lambda item: not item[0]))
-
-
 def amounts_text(by: Mapping[str, Number]) -> str:
     """`+$298 k, +4.9 days, −1.20 GB`."""
-    return ", ".join(signed_amount(measure, by[measure.name]) for measure in MEASURES if by.get(measure.name))
+    return ", ".join(measure.signed(by[measure.name]) for measure in MEASURES if by.get(measure.name))

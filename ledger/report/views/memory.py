@@ -115,15 +115,18 @@ def stack_parts(moment: Moment) -> tuple[charts.StackPart, ...]:
     )
 
 
+def reserved_parts(role: RoleResult) -> tuple[charts.StackPart, ...]:
+    """What a device holds at its peak, and what lies outside the tensors; they sum to what it reserves."""
+    beside = max(role.reserved - role.peak.total, 0)
+    return (*stack_parts(role.peak), charts.StackPart(OVERHEAD[0], OVERHEAD[1], beside))
+
+
 def role_figure(compiled: Compiled) -> Chart:
     """One bar per kind of device at its peak, with what lies outside the tensors."""
     stacks = [
         charts.StackedBar(
             f"{role.name if len(compiled.roles) > 1 else 'every device'} ({numbers.integer(role.devices)})",
-            (
-                *stack_parts(role.peak),
-                charts.StackPart(OVERHEAD[0], OVERHEAD[1], max(role.reserved - role.peak.total, 0)),
-            ),
+            reserved_parts(role),
         )
         for role in compiled.roles
     ]

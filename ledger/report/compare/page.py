@@ -1,0 +1,158 @@
+"""What a comparison shows, section by section: the same for the screen, for paper and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ledger.report.compare.choice_words import backticked, choice_sentences, joined
+from ledger.report.compare.comparison import PlanComparison
+from ledger.report.compare.figures import memory_figure, step_figure
+from ledger.report.compare.plans import MEASURES, ComparedPlan, PlanDifference
+from ledger.report.compare.rows import NONE, AlignedRow, aligned_rows, input_rows
+from ledger.report.movements import amounts_by_cause
+from ledger.report.pull_request.plan_changes import Flip
+from ledger.report.seals.seal import installed_compiler
+from ledger.report.views.parts import Cell, ChartAndTable, Column, Table, columns, text_cells
+from ledger.spec.version import short_digest
+
+JOINTLY = "jointly"
+HEADS = {"dollars": "cost", "run_seconds": "calendar", "step_seconds": "step", "bytes": "memory"}
+OF_NO_RUN = "Days and dollars are left out, as {} cannot run as planned."
+TURNED = {  # a word of the verdict that holds or not: in full, and of the other plan
+    ("fits", True): ("fits", "does"),
+    ("fits", False): ("does not fit", "does not"),
+    ("headroom", True): ("keeps its headroom", "does"),
+    ("headroom", False): ("does not keep its headroom", "does not"),
+}
+MANY = 5  # plans from which their columns are narrow
+
+
+@dataclass(frozen=True)
+class DifferenceView:
+    """A plan against the first, by cause, and what is to be known of that."""
+
+    title: str
+    table: Table | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """A comparison in the order of a review: choice, aligned plans, memory, time, differences, inputs, origin.
+
+    `asked`: what the plans say that is to be decided.
+    """
+
+    title: str
+    asked: tuple[str, ...]
+    labels: tuple[str, ...]
+    sentences: tuple[str, ...]
+    is_chosen: bool
+    differing: tuple[AlignedRow, ...]
+    alike: tuple[tuple[str, str], ...]
+    figures: tuple[tuple[str, ChartAndTable], ...]
+    differences: tuple[DifferenceView, ...]
+    inputs: tuple[AlignedRow, ...]
+    origin: Table
+    compiler: str
+
+    @property
+    def width(self) -> str:
+        """How much room a column has: that of `two` plans, of `few`, or of `many`."""
+        return "two" if len(self.labels) == 2 else "few" if len(self.labels) < MANY else "many"
+
+
+def comparison_view(comparison: PlanComparison) -> ComparisonView:
+    """What a comparison shows."""
+    plans = comparison.plans
+    labels = tuple(one.label for one in plans)
+    rows = aligned_rows(plans)
+    figures = (("Does it fit?", memory_figure(plans)), ("How long is a step?", step_figure(plans)))
+    return ComparisonView(
+        title=f"{joined(labels)} side by side",
+        asked=tuple(dict.fromkeys(plan.decision for one in plans if (plan := one.compiled.plan).decision)),
+        labels=labels,
+        sentences=choice_sentences(comparison.choice),
+        is_chosen=comparison.choice.chosen is not None,
+        differing=tuple(row for row in rows if not row.alike),
+        alike=tuple((row.name, said_once(row)) for row in rows if row.alike),
+        figures=tuple((title, figure) for title, figure in figures if figure),
+        differences=tuple(difference_views(comparison)),
+        inputs=input_rows(plans, comparison.differences),
+        origin=origin_table(plans),
+        compiler=compiler_text(),
+    )
+
+
+def said_once(row: AlignedRow) -> str:
+    """What all plans say, with its small print."""
+    text, note = row.cells[0].said
+    return f"{text} ({note})" if note else text
+
+
+def difference_views(comparison: PlanComparison) -> Iterator[DifferenceView]:
+    """The other plans against the first."""
+    first, *others = comparison.plans
+    for plan, found in zip(others, comparison.differences, strict=True):
+        idle = [one.label for one in (first, plan) if not one.runs]
+        left_out = [OF_NO_RUN.format(joined([*map(backticked, idle)]))] if idle else []
+        table = cause_table(found, first.label)
+        same = [] if found.inputs else ["No input differs."]
+        turned = [turned_text(plan.label, first.label, flip) for flip in found.flips]
+        notes = (*same, *turned, *left_out, *(f"{note}." for note in found.notes))
+        yield DifferenceView(f"{plan.label} against {first.label}", table, notes)
+
+
+def turned_text(label: str, first: str, flip: Flip) -> str:
+    """What of the verdict a plan does that the first does not, or the other way round, and by which inputs."""
+    by = joined([backticked(name) for name in flip.inputs]) if flip.inputs else "several inputs together"
+    said, other = (TURNED[flip.word, holds] for holds in (flip.holds, not flip.holds))
+    return f"`{label}` {said[0]}, and `{first}` {other[1]}: by {by}."
+
+
+def cause_table(found: PlanDifference, first: str) -> Table | None:
+    """What each cause adds or takes away, and the whole change; None where nothing moves."""
+    by_name = {one.measure: one for one in found.movements}
+    measures = [one for one in MEASURES if one.name in by_name]
+    if not any(one.causes or one.by for one in found.movements):
+        return None
+    values = {change.path: f"{change.old} → {change.new}" for change in found.inputs}
+    rows = [
+        (
+            Cell(" with ".join(inputs) or JOINTLY, note="; ".join(values[one] for one in inputs if one in values)),
+            *(Cell(one.signed(by[one.name]) if by.get(one.name) else NONE) for one in measures),
+        )
+        for inputs, by in amounts_by_cause(found.movements).items()
+    ]
+    whole = (Cell("in all"), *(Cell(signed_change(one.signed(by_name[one.name].by))) for one in measures))
+    headings = (Column("cause", "place"), *columns("number", *(HEADS[one.name] for one in measures)))
+    return Table(f"What parts {found.label} from {first}", headings, (*rows, whole), sortable=False)
+
+
+def signed_change(text: str) -> str:
+    """A whole change as it is written; a dash where nothing moved."""
+    return text if set(text) & set("123456789") else NONE
+
+
+def origin_table(plans: Sequence[ComparedPlan]) -> Table:
+    """Where each plan was read, what was set over it, and the digest of all that it resolved to."""
+    headings = (
+        Column("plan", "code"),
+        Column("file", "place"),
+        Column("set over it", "place"),
+        Column("digest", "code"),
+    )
+    rows = []
+    for one in plans:
+        plan = one.compiled.plan
+        overrides = ", ".join(plan.reading.overrides) if plan.reading else ""
+        rows.append(text_cells(one.label, one.spec, overrides or NONE, short_digest(plan.digest)))
+    return Table("What was compared", headings, tuple(rows), sortable=False)
+
+
+def compiler_text() -> str:
+    """Which program and library made the comparison."""
+    made = installed_compiler()
+    digests = f"program {short_digest(made.program)}, library {short_digest(made.library)}"
+    return f"ledger {made.version}, {digests}"

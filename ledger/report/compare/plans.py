@@ -1,0 +1,148 @@
+"""The plans that are compared: what each comes to, and in what it differs from the first, by cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from ledger import numbers
+from ledger.books import compile_plan, compile_totals
+from ledger.books.what_if.conditions import fault
+from ledger.report.causes import bundle_inputs, compile_between
+from ledger.report.diff import together_notes
+from ledger.report.gates import PlanOutcome, compiled_outcome
+from ledger.report.movements import BYTES, DOLLARS, RUN_SECONDS, Measure, Movement, movements
+from ledger.report.pull_request.comparison import flips
+from ledger.report.pull_request.pairs import plan_labels
+from ledger.report.pull_request.plan_changes import Flip
+from ledger.spec.inputs import Change, changes
+from ledger.spec.library import SUFFIXES
+from ledger.spec.load import load_plan
+from ledger.spec.paths import part_of
+from ledger.spec.problems import made_of_all
+
+if TYPE_CHECKING:
+    from ledger.books.results import Compiled
+    from ledger.report.recommendations import Recommendations
+    from ledger.spec.plan import Plan
+
+    Search = Callable[[Plan], Recommendations | None]
+
+LONGEST_NAME = 80  # letters of the name of a file
+MOST = 8  # plans that stand side by side on a page
+WORK = ("model", "train")  # parts of a plan that say what is trained
+CALENDAR = Measure("run_seconds", RUN_SECONDS, numbers.duration, numbers.signed_duration)
+STEP = Measure("step_seconds", ("time.step",), numbers.duration, numbers.signed_duration)
+OF_A_RUN = (DOLLARS, CALENDAR)  # what a plan that does not run has none of
+MEASURES = (*OF_A_RUN, STEP, BYTES)
+
+
+@dataclass(frozen=True)
+class ComparedPlan:
+    """One of the plans: what tells it from the others, as it was typed, and what it comes to.
+
+    `search`: what its other layouts recommend, of a plan that does not run where they were searched.
+    """
+
+    label: str
+    spec: str
+    compiled: Compiled
+    outcome: PlanOutcome
+    search: Recommendations | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its plan says enough for its memory to be known."""
+        return "memory.reserved" in self.compiled.totals
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is known to run to its end, so that its days and dollars mean something."""
+        return self.is_known and self.compiled.verdict.runs
+
+
+@dataclass(frozen=True)
+class PlanDifference:
+    """A plan against the first: inputs that differ, and what they do to each measure that both plans have.
+
+    `flips`: the word of the verdict in which the two differ, and the inputs that turn it.
+    """
+
+    label: str
+    inputs: tuple[Change, ...]
+    movements: tuple[Movement, ...]
+    flips: tuple[Flip, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> tuple[str, ...]:
+        """The inputs by which the two train another thing: tokens, the model, or which weights are trained."""
+        paths = (change.path for change in self.inputs)
+        return tuple(path for path in paths if path == "run.tokens" or part_of(path) in WORK)
+
+
+def require_several(specs: Sequence[str]) -> None:
+    """Raises SpecError for plans that are too few or too many to compare, and for one that is named twice."""
+    twice = next((spec for place, spec in enumerate(specs) if spec in specs[:place]), "")
+    if twice:
+        raise fault(twice, 1, f"`{twice}` is named twice", "name each plan once")
+    if not 2 <= len(specs) <= MOST:
+        count = "one plan is" if len(specs) == 1 else f"{len(specs)} plans are"
+        help_text = f"name two to {MOST} plans; `ledger sweep` compares the layouts of one"
+        raise fault(" ".join(specs), 1, f"{count} named", help_text)
+
+
+def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compiled]:
+    """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
+    require_several(specs)
+    plans = made_of_all(partial(load_plan, spec, overrides) for spec in specs)
+    return made_of_all(partial(compile_plan, plan) for plan in plans)
+
+
+def compared_plans(specs: Sequence[str], plans: Sequence[Compiled]) -> tuple[ComparedPlan, ...]:
+    """The compiled plans of specs under labels of their own."""
+    labelled = zip(unique_labels(specs), specs, plans, strict=True)
+    return tuple(ComparedPlan(label, spec, one, compiled_outcome(one)) for label, spec, one in labelled)
+
+
+def with_search(plans: Sequence[ComparedPlan], search: Search) -> tuple[ComparedPlan, ...]:
+    """The same, with what other layouts recommend of those that do not fit."""
+    fitting = (one.compiled.verdict.fits or not one.is_known for one in plans)
+    return tuple(
+        one if fits else replace(one, search=search(one.compiled.plan))
+        for one, fits in zip(plans, fitting, strict=True)
+    )
+
+
+def unique_labels(specs: Sequence[str]) -> tuple[str, ...]:
+    """What each plan is called: the name of its file, with folders where two share it, else as it was typed."""
+    paths = ["stdin.yaml" if spec == "-" else spec if spec.endswith(SUFFIXES) else f"{spec}.yaml" for spec in specs]
+    labels = plan_labels(paths)
+    found = tuple(labels[path] for path in paths)
+    return found if len({*found}) == len(found) else tuple(specs)
+
+
+def difference(first: ComparedPlan, other: ComparedPlan) -> PlanDifference:
+    """In what a plan differs from the first, and which inputs cause it; amounts of causes sum to each change."""
+    old, new = first.compiled, other.compiled
+    inputs = changes(old.plan, new.plan)
+    bundles = bundle_inputs(old.plan, new.plan, inputs)
+    effects = compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, compile_totals)
+    measures = MEASURES if first.runs and other.runs else [one for one in MEASURES if one not in OF_A_RUN]
+    moved = tuple(movements(old.totals, new.totals, effects, measures))
+    turned = tuple(flips(first.outcome, other.outcome, effects))
+    return PlanDifference(other.label, inputs, moved, turned, together_notes(bundles, inputs))
+
+
+def file_name(labels: Sequence[str]) -> str:
+    """What the files of a comparison are called, by the plans; of many, by the first and a digest of all."""
+    names = [re.sub(r"[^\w.+-]+", "-", label).strip("-.") or "plan" for label in labels]
+    whole = "-vs-".join(names)
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    digest = sha256("\0".join(labels).encode()).hexdigest()[:8]
+    return f"{names[0][:LONGEST_NAME]}-vs-{len(labels) - 1}-others-{digest}"

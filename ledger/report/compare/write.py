@@ -1,0 +1,114 @@
+"""A comparison of plans as files: HTML, PDF, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from ledger.numbers import THIN
+from ledger.report import assets
+from ledger.report.compare.choice_words import choice_sentences
+from ledger.report.compare.comparison import PlanComparison
+from ledger.report.compare.page import comparison_view
+from ledger.report.compare.record import comparison_record
+from ledger.report.diff_views import written_table
+from ledger.report.escape import code, plain
+from ledger.report.files import replace_file
+from ledger.report.html import content_policy, environment, stylesheet
+from ledger.report.pdf import AttachedFile, render_pdf
+
+
+def write_comparison(comparison: PlanComparison, out: Path, formats: Iterable[str]) -> list[Path]:
+    """The files of a comparison in each of the formats, whole or not at all; those that would not change stay."""
+    files = [(out / f"{comparison.file_name}.{name}", FORMATS[name](comparison)) for name in formats]
+    for path, content in files:
+        replace_file(path, content)
+    return [path for path, _ in files]
+
+
+def as_html(comparison: PlanComparison) -> bytes:
+    """One page that needs no network, as UTF-8."""
+    return render(comparison, screen=True).encode()
+
+
+def as_pdf(comparison: PlanComparison) -> bytes:
+    """The same on paper, with the text of each plan attached."""
+    texts = {one.label: one.compiled.plan.text for one in comparison.plans}
+    files = [
+        AttachedFile(f"{label.replace('/', '-')}.yaml", text, "a plan that is compared")
+        for label, text in texts.items()
+    ]
+    return render_pdf(render(comparison, screen=False), comparison.file_name, "", files)
+
+
+def render(comparison: PlanComparison, *, screen: bool) -> str:
+    """The page, for the screen with a script and its policy."""
+    style = stylesheet() + assets.text("compare.css")
+    script = assets.text("script.js") if screen else ""
+    return (
+        environment()
+        .get_template("compare.html")
+        .render(
+            screen=screen,
+            view=comparison_view(comparison),
+            style=Markup(style),  # noqa: S704 - the project's own files
+            script=Markup(script),  # noqa: S704 - the project's own file
+            policy=content_policy(style, script),
+        )
+    )
+
+
+def as_markdown(comparison: PlanComparison) -> bytes:
+    """The same tables as Markdown, in which no text of a plan is markup."""
+    view = comparison_view(comparison)
+    page = (
+        environment()
+        .get_template("compare.md")
+        .render(
+            view=view,
+            code=lambda text: Markup(code(text)),  # noqa: S704 - escaped
+            plain=escaped,
+            noted=noted,
+            sentences=[Markup(text) for text in choice_sentences(comparison.choice, code)],  # noqa: S704 - names are code
+            figures=[written_table(figure.table, escaped) for _, figure in view.figures],
+            differences=[
+                replace(one, table=written_table(one.table, escaped) if one.table else None) for one in view.differences
+            ],
+            origin=written_table(view.origin, escaped),
+        )
+    )
+    return f"{page.strip()}\n".replace(THIN, " ").encode()
+
+
+def escaped(text: str) -> Markup:
+    """A text of a plan as Markdown prints it."""
+    return Markup(plain(text))  # noqa: S704 - escaped
+
+
+def noted(text: str) -> Markup:
+    """A sentence of our own as Markdown prints it, with the names that stand in backticks as code."""
+    parts = (code(part) if place % 2 else plain(part) for place, part in enumerate(text.split("`")))
+    return Markup("".join(parts))  # noqa: S704 - escaped
+
+
+def as_json(comparison: PlanComparison) -> bytes:
+    """The published form, as `compare --json` prints it."""
+    return json_text(comparison_record(comparison)).encode()
+
+
+def json_text(record: Mapping[str, Any]) -> str:
+    """A record as strict JSON."""
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[PlanComparison], bytes]] = {
+    "html": as_html,
+    "pdf": as_pdf,
+    "md": as_markdown,
+    "json": as_json,
+}
