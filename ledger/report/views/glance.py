@@ -57,11 +57,13 @@ def layout_line(chosen: Plan) -> str:
     """The degrees above one, and what ZeRO shards."""
     degrees = [f"{name} {getattr(chosen.parallelism, name)}" for name in AXES if getattr(chosen.parallelism, name) > 1]
     zero = [f"ZeRO-{chosen.parallelism.zero}"] if chosen.parallelism.zero else []
+    zero += [f"in {chosen.parallelism.replicate} replicas"] if chosen.parallelism.replicate > 1 else []
     sequence = ["sequence parallel"] if chosen.parallelism.sequence != "off" else []
     how = [chosen.parallelism.context_exchange.replace("_", "-")]
     how += ["zigzag"] if chosen.parallelism.context_balance == "zigzag" else []
     exchange = [f"context by {', '.join(how)}"] if chosen.parallelism.context > 1 else []
-    return "; ".join([", ".join([*degrees, *zero, *sequence]), *exchange]) or "one device"
+    offload = [f"{', '.join(chosen.parallelism.offload.kinds)} on the host"] if chosen.parallelism.offload else []
+    return "; ".join([", ".join([*degrees, *zero, *sequence]), *exchange, *offload]) or "one device"
 
 
 def precision_line(chosen: Plan) -> str:
