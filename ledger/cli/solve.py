@@ -54,7 +54,7 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     number of devices: data is what the others leave.
 
     Of --for model alone it is the largest, and of --for accelerator each device at its own price: whichever does not
-    meet the conditions in the plan's layout is tried in the fastest that a quick search finds (--no-search: in none).
+    meet the conditions in the plan's layout is tried in the fastest that a quick search finds (not with --no-search).
 
     Several KEYs are solved for together: every combination is tried, and the best is taken in the same way.
 
