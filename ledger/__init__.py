@@ -123,9 +123,10 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
 
     Of several keys it is the best combination. `maximize` or `minimize` names the total that makes one value better
     than another; `keep` (`widths` or `shape`) the sizes of the model that stay in proportion to that which is sought.
+    A model or an accelerator that misses the conditions in the plan's layout is tried in the fastest that it has.
     """
     plan = _plan(spec, overrides)
-    from ledger.books.what_if.solve import solve as solved
+    from ledger.search.part_choice import solve as solved
 
     return solved(plan, _texts(key), _texts(subject_to), maximize=maximize, minimize=minimize, keep=keep)
 

@@ -26,7 +26,7 @@ def totals(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, Number]:
     found["memory.capacity"] = plan.accelerator.memory
     if "napkin.time.run" in found:
         steps = plan.run.global_batch * plan.run.seq_len
-        step = float(found["napkin.time.run"]) * steps / (plan.run.tokens or 1)
+        step = float(found["napkin.time.run"]) * steps / (plan.run.token_count or 1)
         known = dict(run(plan, step, lambda: found[CHECKPOINT]))
         found.update({key: amount for key, amount in known.items() if key != "time.run"})
     return found

@@ -9,6 +9,7 @@ from ledger.arithmetic.values import Amount
 from ledger.books import bare, passes, time, totals
 from ledger.books.bindings import described
 from ledger.books.compiled_roles import CompiledRole, compile_roles
+from ledger.books.counts import with_token_count
 from ledger.books.entries import Lifetime
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.memory.outside import outside, reserved
@@ -26,6 +27,7 @@ LARGEST = 12  # stocks listed for each moment
 
 def compile_plan(plan: Plan) -> Compiled:
     """Operations, entries, numbers, prices, verdict."""
+    plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
         return _bare(plan, books)
@@ -53,6 +55,7 @@ def compile_plan(plan: Plan) -> Compiled:
 
 def compile_totals(plan: Plan) -> dict[str, Amount]:
     """The totals of `compile_plan` but `pace.*`, without accounts, moments and verdict: two thirds of its time."""
+    plan = with_token_count(plan)
     books = compile_roles(plan, roles(plan))
     if plan.model.bare:
         return bare.totals(plan, books)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import sympy
 
 from ledger.arithmetic.values import Amount, ceil_divide, divide, largest_of, minimum, truncate
-from ledger.books.compiled_roles import CompiledRole, Whole
+from ledger.books.compiled_roles import CompiledRole, Whole, whole
 from ledger.books.evaluate import Exact
 from ledger.model import dtypes
 from ledger.model.dims import symbol
@@ -20,6 +21,7 @@ from ledger.model.tensors import Tensor
 from ledger.model.units import Unit
 from ledger.numbers import DAY
 from ledger.spec.plan import Attention, Plan
+from ledger.spec.token_budget import TokensPerParameter
 
 Totals = Iterator[tuple[str, Amount]]
 PER_DEVICE, CHECKPOINT = "parameters.per_device", "checkpoint.bytes"
@@ -67,6 +69,15 @@ def whole_parameters(model: Whole) -> Exact:
     return sum(model.value(layers * weight.elements()) for layers, weight in model.weights())
 
 
+def with_token_count(plan: Plan) -> Plan:
+    """The plan with the parameters counted that its tokens are stated by; any other plan as it is."""
+    tokens = plan.run.tokens
+    if not isinstance(tokens, TokensPerParameter):
+        return plan
+    counted = replace(tokens, parameters=int(whole_parameters(whole(plan))))
+    return replace(plan, run=replace(plan.run, tokens=counted))
+
+
 def used(weight: Tensor) -> sympy.Expr:
     """Elements of a weight that one token uses: of experts, the few that it is sent to."""
     experts = [dim for dim in weight.dims if dim.name == "experts"]
@@ -110,7 +121,7 @@ def trainable(model: Whole) -> Exact:
 
 def steps(plan: Plan) -> Amount:
     """Optimizer steps of the run; the last one may be short."""
-    return truncate(ceil_divide(plan.run.tokens or 0, plan.run.global_batch * plan.run.seq_len))
+    return truncate(ceil_divide(plan.run.token_count or 0, plan.run.global_batch * plan.run.seq_len))
 
 
 def counters(plan: Plan, model: Whole) -> Totals:
@@ -221,7 +232,7 @@ def napkin(plan: Plan, model: Whole) -> Totals:
     yield "napkin.flops.token", each
     if not plan.run.tokens:
         return
-    work = each * plan.run.tokens
+    work = each * (plan.run.token_count or 0)
     yield "napkin.flops.run", work
     seconds = work / (plan.cluster.devices * peak(plan) * plan.assumptions.mfu)
     yield "napkin.time.run", seconds

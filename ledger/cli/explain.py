@@ -24,7 +24,7 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
 
     Prints its formula, rule and citation, and every symbol with its value and place.
 
-    ACCOUNT is an account (decoder/attention/q) or a total (memory.peak).
+    ACCOUNT is an account (decoder/attention/q), a total (memory.peak) or an input of the plan (run.tokens).
     """
     import ledger
     from ledger.cli.tables import print_json
@@ -40,8 +40,19 @@ def command(spec: str, account: str, overrides: tuple[str, ...], *, as_json: boo
         print_json({"schema": "ledger-explain/1", **record})
     elif "account" in record:
         print_account(record)
-    else:
+    elif "total" in record:
         print_total(record)
+    else:
+        print_input(record)
+
+
+def print_input(record: dict[str, Any]) -> None:
+    """Prints an input of the plan: its value, where that was written, and what it was taken from."""
+    name, value, where, source = input_row(record)
+    click.echo(f"{name} = {value}")
+    click.echo(f"  where    {where}")
+    if source:
+        click.echo(f"  source   {source}")
 
 
 def print_account(record: dict[str, Any]) -> None:

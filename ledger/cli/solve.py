@@ -9,7 +9,7 @@ import click
 
 from ledger.cli import completion
 from ledger.cli.options import conditions_option, json_option, set_option, spec_argument, total_option
-from ledger.cli.progress import progress_bar
+from ledger.cli.progress import cores, progress_bar, search_option
 
 UNSATISFIABLE = 1
 KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py has them
@@ -37,6 +37,7 @@ KEPT = ("widths", "shape")  # of a model, as ledger/books/what_if/proportions.py
     help="With a size of the model as KEY: d_model, heads and d_ff stay in proportion to it (widths), or the number of "
     "layers too (shape).",
 )
+@search_option
 @set_option
 @json_option
 @click.pass_context
@@ -52,6 +53,9 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
     time of a run (of a step, where no tokens are stated), as long as no other objective is named. Degrees keep the
     number of devices: data is what the others leave.
 
+    Of --for model alone it is the largest, and of --for accelerator each device at its own price: whichever does not
+    meet the conditions in the plan's layout is tried in the fastest that a quick search finds (not with --no-search).
+
     Several KEYs are solved for together: every combination is tried, and the best is taken in the same way.
 
     Exit code 1: no value meets the conditions; what comes nearest is printed.
@@ -64,14 +68,23 @@ def command(ctx: click.Context, /, spec: str, overrides: tuple[str, ...], *, as_
         both = f"--maximize {asked['maximize']} --minimize {asked['minimize']}"
         raise fault(both, 1, "`--maximize` and `--minimize` exclude each other", "leave one of them out")
     plan = load_plan(spec, overrides)
-    from ledger.books.what_if.solve import solve
     from ledger.cli.solve_print import print_solution, record
     from ledger.cli.tables import print_json
+    from ledger.search.part_choice import solve
+    from ledger.search.workers import in_processes, in_this_process
 
     named = {name: asked[name] for name in ("maximize", "minimize", "keep")}
     with ExitStack() as stack:
         show = progress_bar(stack, "trying", "combinations")
-        found = solve(plan, asked["paths"], asked["conditions"], **named, note=lambda done, of: show(done, of, of))
+        run = in_processes(cores()) if cores() > 1 else in_this_process
+        found = solve(
+            plan,
+            asked["paths"],
+            asked["conditions"],
+            **named,
+            note=lambda done, of: show(done, of, of),
+            run=run if asked["search"] else None,
+        )
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
     if as_json:

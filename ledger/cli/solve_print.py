@@ -13,6 +13,7 @@ import click
 from ledger.books.what_if.answer import Bound, Solution, Tried
 from ledger.cli.tables import amount, print_table
 from ledger.report.contract import json_number_or_none
+from ledger.spec.kinds import LIBRARY_PARTS as NAMED
 from ledger.spec.overrides import assignments
 from ledger.spec.paths import unit
 from ledger.spec.quantities import write
@@ -57,7 +58,7 @@ def _lines(found: Solution) -> Iterator[tuple[str, str]]:
 
 def _print_bounds(found: Solution) -> None:
     several = len(found.paths) > 1
-    beyond = "runner-up" if found.tried else "beyond"
+    beyond = found.next_name or ("runner-up" if found.tried else "beyond")
     named = {"given": found.given, "here": found.nearest, beyond: found.beyond}
     missing = found.beyond is None and not _is_met_beyond(found)
     values = {
@@ -84,20 +85,35 @@ def _print_tried(found: Solution) -> None:
     """Every value that was tried, the best first; then those that rules refuse, by what they say."""
     legal = [row for row in found.tried if row.totals is not None]
     keys = [key for key in (legal[0].totals or {}) if key != "memory.capacity"]
-    heads = (*found.paths, *keys, "", "why")
-    print_table(heads, [tried_cells(row, found.paths, keys) for row in legal[:SHOWN]], right=keys)
+    details = [*dict.fromkeys(one for row in legal for one in row.details)]
+    heads = (*found.paths, *keys, *details, "", "why")
+    print_table(heads, [tried_cells(row, found.paths, keys, details) for row in legal[:SHOWN]], right=keys)
     if more := legal[SHOWN:]:
         click.echo(f"and {len(more)} more: {_counted(more)} (all of them with --json)")
     refused: dict[str, list[Tried]] = {}
     for row in found.tried:
         if row.totals is None:
             refused.setdefault(row.why, []).append(row)
+    _print_refused(refused)
+
+
+def _print_refused(refused: Mapping[str, list[Tried]]) -> None:
+    """What was refused or skipped, by the reason."""
     for why, rows in [*refused.items()][:REASONS]:
-        others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-        values = [written(value, unit(path)) for path, value in rows[0].values.items()]
-        click.echo(f"refused: {', '.join(values)}{others}: {why}")
+        click.echo(f"{rows[0].verdict}: {_listed(rows)}: {why}")
     if len(refused) > REASONS:
         click.echo(f"and {len(refused) - REASONS} more reasons (all of them with --json)")
+
+
+def _listed(rows: list[Tried]) -> str:
+    """The values of the first of several rows; of the names of parts all, with the least that each comes to."""
+    if rows[0].values.keys() & NAMED:
+        least = (row.details.get("least", "") for row in rows)
+        names = (", ".join(map(str, row.values.values())) for row in rows)
+        return ", ".join(f"{name} ({amount})" if amount else name for name, amount in zip(names, least, strict=True))
+    values = [written(value, unit(path)) for path, value in rows[0].values.items()]
+    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{', '.join(values)}{others}"
 
 
 def _counted(rows: list[Tried]) -> str:
@@ -105,11 +121,12 @@ def _counted(rows: list[Tried]) -> str:
     return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
 
 
-def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str]) -> tuple[str, ...]:
-    """Values that were tried in a line, with their totals, or why rules refuse them."""
+def tried_cells(row: Tried, paths: tuple[str, ...], keys: list[str], details: list[str]) -> tuple[str, ...]:
+    """Values that were tried in a line, with their totals and details, or why rules refuse them."""
     values = (written(row.values[path], unit(path)) if path in row.values else NONE for path in paths)
-    totals = (NONE if row.totals is None else amount(row.totals[key], unit_of(key)) for key in keys)
-    return *values, *totals, row.verdict, row.why
+    known = row.totals or {}
+    totals = (amount(known[key], unit_of(key)) if key in known else NONE for key in keys)
+    return *values, *totals, *(row.details.get(one, NONE) for one in details), row.verdict, row.why
 
 
 def spoken(found: Solution, value: Any) -> str:
@@ -170,6 +187,7 @@ def record(found: Solution) -> dict[str, Any]:
                 "totals": published(row.totals),
                 "verdict": row.verdict,
                 "why": row.why,
+                "details": dict(row.details),
             }
             for row in found.tried
         ],

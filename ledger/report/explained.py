@@ -11,9 +11,10 @@ from ledger.books.names import unknown
 from ledger.books.results import Account, Compiled, Symbol
 from ledger.report.contract import json_number
 from ledger.spec.inputs import origin
-from ledger.spec.paths import unit
+from ledger.spec.paths import is_known, unit
 from ledger.spec.plan import Plan
 from ledger.spec.problems import SpecError
+from ledger.spec.token_budget import TokensPerParameter
 from ledger.units import unit_of
 
 DEFAULT = "default"
@@ -21,11 +22,13 @@ NONE = "none"  # the specs' word for what a plan does without
 
 
 def explanation(compiled: Compiled, name: str) -> dict[str, Any]:
-    """The record of an account or a total; SpecError for a name that the plan does not have."""
+    """The record of an account, a total or an input; SpecError for a name that the plan does not have."""
     if leaves := [leaf for leaf in compiled.accounts if leaf.account == name]:
         return account_record(compiled, leaves)
     if name in compiled.totals:
         return total_record(compiled, name)
+    if is_known(name) and (record := input_record(compiled, name)):
+        return record
     raise SpecError([unknown(compiled, name)])
 
 
@@ -91,6 +94,11 @@ def meaning_record(compiled: Compiled, key: str) -> dict[str, Any]:
     return {"formula": "", "basis": "", "inputs": []}
 
 
+def _named(value: object) -> str:
+    """A value that is no number as it is called, or what it is the product of."""
+    return value.product if isinstance(value, TokensPerParameter) else getattr(value, "name", str(value))
+
+
 def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     """A total with its value, or a value of the spec with its place; empty where the plan has neither."""
     try:
@@ -100,7 +108,7 @@ def input_record(compiled: Compiled, name: str) -> dict[str, Any]:
     if name in compiled.totals:
         return {"input": name, "value": json_number(value), "unit": unit_of(name), "where": "total", "source": ""}
     found = origin(compiled.plan, name)
-    shown = value if isinstance(value, int | float | str) else getattr(value, "name", str(value))
+    shown = value if isinstance(value, int | float | str) else _named(value)
     return {
         "input": name,
         "value": NONE if value is None else shown,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ledger import numbers
 from ledger.books.compiler import compile_plan
-from ledger.search.first_text import LAYOUT, TOKENS_A_PARAMETER, Start, start_text
+from ledger.search.first_text import LAYOUT, Start, start_text
 from ledger.search.headroom import headroom_bytes
 from ledger.spec.edit import edited
 from ledger.spec.imports.parts import ImportedSpec
@@ -59,12 +59,12 @@ def runnable(start: Start, file: str) -> Start:
 def _begun(start: Start) -> Start:
     """The same with the degree of experts that a search begins at, since it looks first at what is like its plan.
 
-    That is the fastest that fits, else the one that needs least memory. The run has tokens for all parameters.
+    That is the fastest that fits, else the one that needs least memory.
     """
     plans = {degree: load_plan(start_text(replace(start, expert=degree))) for degree in start.expert_degrees}
     totals_of = {degree: compile_plan(plan).totals for degree, plan in plans.items()}
     degree = min(plans, key=lambda one: _rank(plans[one], totals_of[one]))
-    return replace(start, expert=degree, tokens=TOKENS_A_PARAMETER * int(totals_of[degree]["parameters"]))
+    return replace(start, expert=degree)
 
 
 def _rank(plan: Plan, totals: Mapping[str, Number]) -> tuple[bool, float]:

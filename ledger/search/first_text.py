@@ -13,11 +13,10 @@ from ledger.spec.imports.parts import NODE
 from ledger.spec.imports.text import plan_text
 from ledger.spec.library import default_library, read_once
 from ledger.spec.load import load_accelerator
+from ledger.spec.token_budget import EXAMPLE
 
 DEFAULT_DEVICE = "h100-sxm"
 STACK = "pytorch-fsdp2-2025"
-# Hoffmann et al. 2022, arXiv 2203.15556, table 3: about 20 tokens for each parameter at the least loss of a budget.
-TOKENS_A_PARAMETER = 20
 # Tokens of a sequence: Llama 3 is trained on so many before its context is extended (arXiv 2407.21783, section 3.4).
 LONGEST_SEQUENCE = 8192
 STEP_TOKENS = 2**22  # tokens a step; Llama 2 is trained with 4M (arXiv 2307.09288, section 2.2)
@@ -37,8 +36,7 @@ WHY: Mapping[str, str] = {
 class Start:
     """What a first plan begins with: the model as a plan has it, how many devices, and their name where it is known.
 
-    `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at, `tokens` are those of
-    the run where they are known.
+    `kernels` differ from the stack's, `expert` is the degree that a search of layouts begins at.
     """
 
     model: Mapping[str, Any]
@@ -46,7 +44,6 @@ class Start:
     accelerator: str = ""
     kernels: Mapping[str, str] = field(default_factory=dict)
     expert: int = 1
-    tokens: int = 0
 
     @property
     def device(self) -> str:
@@ -83,12 +80,7 @@ def start_text(start: Start) -> str:
         **({"kernels": start.kernels} if start.kernels else {}),
         "parallelism": {key: degree for key, degree in degrees.items() if degree > 1 and start.devices > 1},
         "recompute": "none",
-        "run": {
-            **({"tokens": f"{start.tokens} tokens"} if start.tokens else {}),
-            "seq_len": length,
-            "micro_batch": 1,
-            "global_batch": batch,
-        },
+        "run": {"tokens": EXAMPLE, "seq_len": length, "micro_batch": 1, "global_batch": batch},
     }
     device = {} if start.accelerator else {"accelerator": "assumed: the device"}
     run = _run_comment(longest, length, batch)
@@ -98,7 +90,7 @@ def start_text(start: Start) -> str:
 def _run_comment(longest: int, length: int, batch: int) -> str:
     cut = f", of the {longest} that the model takes" if longest > length else ", as many as the model takes"
     return (
-        f"assumed: {TOKENS_A_PARAMETER} tokens a parameter (Hoffmann et al. 2022, arXiv 2203.15556)\n"
+        f"assumed: {EXAMPLE} (Hoffmann et al. 2022, arXiv 2203.15556)\n"
         f"assumed: sequences of {length} tokens{cut}\n"
         f"assumed: about {numbers.integer(batch * length)} tokens a step, a whole number of sequences a device"
     ).replace(numbers.THIN, " ")

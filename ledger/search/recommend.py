@@ -200,7 +200,18 @@ def _front(plan: Plan, space: Space, found: Found, most: int) -> tuple[Recommend
 def _compiled(
     plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping[str, Any] | None = None
 ) -> Recommendation:
-    """A row compiled by itself, from the fewest keys that make it; held to what the pass found of it."""
+    """A row compiled by itself; held to what the pass found of it."""
+    changes, totals = compiled_row(plan, space, rows, place, fixed)
+    return Recommendation(changes, _shown(totals))
+
+
+def compiled_row(
+    plan: Plan, space: Space, rows: Rows, place: int, fixed: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], Mapping[str, Number]]:
+    """The fewest keys that make the plan a row, with those that are `fixed`, and its totals compiled.
+
+    They are held to what the pass found of it.
+    """
     choices = {key: rows.choices[place : place + 1, column] for column, key in enumerate(LAYOUT)}
     changes = fewest_changes(plan, {**(fixed or {}), **Block(space, choices, {}).layout(0)})
     made = revised(plan, assignments(changes))
@@ -210,7 +221,7 @@ def _compiled(
         found = float(rows.totals[place, _column(key)])
         same = isclose(float(totals[key]), found, rel_tol=TOLERANCE)
         assert same, f"{changes}: {key} is {totals[key]} compiled, {found} in the search"  # noqa: S101 - as above
-    return Recommendation(changes, _shown(totals))
+    return changes, totals
 
 
 def _shown(totals: Mapping[str, Number]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from ledger.books.counts import with_token_count
 from ledger.model.pipelines import PIPELINES
 from ledger.spec.faults import Written
 from ledger.spec.inputs import violations
@@ -90,7 +91,7 @@ def space_of(plan: Plan, over: Mapping[str, Sequence[Any]] | None = None) -> Spa
     if {"parallelism.pipeline", "parallelism.interleave"} & given.keys() and "parallelism.stages" not in given:
         listed = product(given.get(f"{MESH}pipeline", values[f"{MESH}pipeline"]), given.get(f"{MESH}interleave", (1,)))
         values[f"{MESH}stages"] = tuple(_stages(plan, listed))
-    return Space(replace(plan, reading=None), {**values, **given})
+    return Space(replace(with_token_count(plan), reading=None), {**values, **given})
 
 
 def laid_out(plan: Plan, layout: Layout) -> Plan:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ledger.spec.near import nearest
 from ledger.spec.problems import Location, Problem
@@ -24,11 +25,15 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A problem and the path it is about; `harmless`: the rest of the part can still be read."""
+    """A problem and the path it is about; `harmless`: the rest of the part can still be read.
+
+    `near`: the value is all but what is due, so this is what was meant where several forms may be written.
+    """
 
     path: Steps
     problem: Problem
     harmless: bool = False
+    near: bool = False
 
 
 Faults = list[Fault]
@@ -82,12 +87,24 @@ def wrong_choice(written: Written, choices: Sequence[object]) -> Fault:
     names = [yaml_text(choice) for choice in choices]
     if isinstance(written.node.value, str) and written.node.value in names:
         message = f" cannot be the text {quote(written.node.value)}"
-        return fault_at(written, message, f"without quotes it is a value: one of {', '.join(names)}")
-    near = nearest(str(written.node.plain()), names)
-    help_text = f"{near} ({', '.join(names)})" if near.startswith("did") else f"one of {', '.join(names)}"
-    if len(names) == 1:
-        help_text = f"`{names[0]}`, or another form. {written.meaning}"
-    return fault_at(written, f" cannot be {quote(written.node.value)}", help_text)
+        fault = fault_at(written, message, f"without quotes it is a value: one of {', '.join(names)}")
+        return replace(fault, near=True)
+    help_text = nearest(str(written.node.plain()), names)
+    near = help_text.startswith("did")
+    help_text = f"{help_text} ({', '.join(names)})" if near else f"one of {', '.join(names)}"
+    return replace(fault_at(written, f" cannot be {quote(written.node.value)}", help_text), near=near)
+
+
+def no_alternative(written: Written, forms: Sequence[str], found: Iterable[Fault]) -> Fault:
+    """A value of none of several forms, with what is wrong of each; the one that was all but met says what it is."""
+    due = f"{', '.join(forms[:-1])} or {forms[-1]}"
+    nearest_form = next((fault for fault in found if fault.near), None)
+    if nearest_form is None:
+        return fault_at(written, f" cannot be {quote(written.node.value)}", f"it may be {due}")
+    problem = nearest_form.problem
+    nearly = re.sub(r"\? \([^()]*\)$", "?", problem.help)  # the choices are among what is due
+    help_text = f"{nearly} It may be {due}" if nearly.endswith("?") else f"{nearly}; it may be {due}"
+    return replace(nearest_form, problem=replace(problem, help=help_text), harmless=False)
 
 
 def wrong_constant(written: Written, due: str) -> Fault:
@@ -98,13 +115,14 @@ def wrong_constant(written: Written, due: str) -> Fault:
 
 def out_of_bounds(written: Written, bound: str, limit: float) -> Fault:
     """A number on the wrong side of its bound (`at least`, `above`, `at most`)."""
-    return fault_at(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning)
+    return replace(fault_at(written, f" must be {bound} {limit}, not {written.node.value}", written.meaning), near=True)
 
 
 def no_quantity(written: Written, error: QuantityError) -> Fault:
     """A text that is no quantity of the dimension; `value` of a sourced value goes without saying."""
     named = label(tuple(step for step in written.path if step != "value"))
-    return Fault(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help))
+    near = error.near or "did you mean" in error.help
+    return Fault(written.path, Problem(written.node.where, f"{named}: {error.message}", error.help), near=near)
 
 
 def wrong_amount(written: Written, bound: str, limit: int) -> Fault:

@@ -12,6 +12,7 @@ from ledger.spec.parts import PartOf, spec_type
 from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
 from ledger.spec.structures import AnyOf, Fields, ListOf, Made, Sourced
+from ledger.spec.token_budget import EXAMPLE, PerParameter
 from ledger.spec.value_types import ValueType
 from ledger.spec.values import Choice, Flag, Integer
 
@@ -82,6 +83,12 @@ def _counts(kind: ValueType, most: int) -> Iterator[Any]:
             yield from _counts(inner, most)
     else:
         yield from range(1, most + 1) if isinstance(kind, Integer) else listed_values(kind, most)
+
+
+@_listed.register
+def _per_parameter(kind: PerParameter, most: int) -> Iterator[Any]:  # noqa: ARG001
+    """The number that is common."""
+    return iter((EXAMPLE,))
 
 
 @_listed.register

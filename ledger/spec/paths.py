@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from math import inf
 
@@ -60,8 +60,8 @@ def is_known(path: str) -> bool:
 
 def unit(path: str) -> str:
     """The base unit of the value at a path as specs write it; `1` for counts, ratios and words."""
-    kind = _at(path)[0]
-    return kind.unit if isinstance(kind, Quantity) else NO_UNIT
+    units = {kind.unit for kind in _quantities(_at(path)[0])}
+    return units.pop() if len(units) == 1 else NO_UNIT
 
 
 def greatest(path: str) -> float:
@@ -69,6 +69,15 @@ def greatest(path: str) -> float:
     kind = _at(path)[0]
     bound = kind.most if isinstance(kind, Integer) else kind.greatest if isinstance(kind, Quantity) else None
     return inf if bound is None else bound
+
+
+def _quantities(kind: ValueType | None) -> Iterator[Quantity]:
+    """The quantities that a value may be, of several forms each."""
+    if isinstance(kind, Quantity):
+        yield kind
+    elif isinstance(kind, AnyOf | Sourced):
+        for inner in kind.inners:
+            yield from _quantities(inner)
 
 
 def _at(path: str) -> tuple[ValueType | None, Row | None]:

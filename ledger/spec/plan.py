@@ -23,7 +23,8 @@ from ledger.spec.problems import Location, Problem
 from ledger.spec.sources import Source
 from ledger.spec.stack import Stack
 from ledger.spec.stack_parts import Kernels, Overlap, Replay
-from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, Sourced, quantity
+from ledger.spec.structures import NEEDED, OPTIONAL, SOURCED, AnyOf, Sourced, quantity
+from ledger.spec.token_budget import PerParameter, TokensPerParameter
 from ledger.spec.training import Lora, Recompute, Train
 from ledger.spec.values import Quantity, Size, String
 
@@ -92,7 +93,17 @@ class Run:
     seq_len: Annotated[int, BATCH, "Tokens per sequence.", OPTIONAL]
     micro_batch: Annotated[int, BATCH, "Sequences that one replica works on at once.", OPTIONAL]
     global_batch: Annotated[int, BATCH, "Sequences per optimizer step, over all replicas.", OPTIONAL]
-    tokens: Annotated[int | None, quantity("tokens"), "In the whole run: `15T tokens`."] = None
+    tokens: Annotated[
+        int | TokensPerParameter | None,
+        AnyOf((quantity("tokens"), Sourced(PerParameter()))),
+        "In the whole run: `15T tokens`, or `20 a parameter`: so many for each of the model's parameters, as the total "
+        "`parameters` counts them (with those that are frozen, and with adapters).",
+    ] = None
+
+    @property
+    def token_count(self) -> int | None:
+        """Tokens in all, None where the run has no end; ValueError before the parameters of the model are counted."""
+        return self.tokens.count if isinstance(self.tokens, TokensPerParameter) else self.tokens
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,16 @@ class Dimension:
 
 
 class QuantityError(ValueError):
-    """A text is no quantity of the dimension asked for; `help` says what to type instead."""
+    """A text is no quantity of the dimension asked for; `help` says what to type instead.
 
-    def __init__(self, message: str, help_text: str) -> None:
+    `near`: it is one of that dimension but for its unit, or of an amount that cannot be.
+    """
+
+    def __init__(self, message: str, help_text: str, *, near: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.help = help_text
+        self.near = near
 
 
 # Greatest: about a million times what the largest machine of 2026 has.
@@ -138,9 +142,11 @@ def parse(text: str, base: str) -> Number:
     if found != base:
         raise _wrong_dimension(text, found, dimension)
     if dimension.whole and value.denominator != 1:
-        raise QuantityError(f"`{text}` is no whole number of {_plural(base)}", f"for example {dimension.example}")
+        message = f"`{text}` is no whole number of {_plural(base)}"
+        raise QuantityError(message, f"for example {dimension.example}", near=True)
     if abs(value) > dimension.greatest:
-        raise QuantityError(f"`{text}` is beyond reason", f"at most {write(int(dimension.greatest), base)}")
+        help_text = f"at most {write(int(dimension.greatest), base)}"
+        raise QuantityError(f"`{text}` is beyond reason", help_text, near=True)
     return int(value) if dimension.whole else value
 
 
@@ -181,7 +187,8 @@ def _plural(base: str) -> str:
 def _wrong_dimension(text: str, found: str, dimension: Dimension) -> QuantityError:
     written = text.strip()
     if found == "1" and not written.endswith("%"):
-        return QuantityError(f"`{text}` has no unit", f"{dimension.noun} has one, for example {dimension.example}")
+        help_text = f"{dimension.noun} has one, for example {dimension.example}"
+        return QuantityError(f"`{text}` has no unit", help_text, near=True)
     help_text = f"{dimension.noun} is due, for example {dimension.example}"
     if dimension.base == f"{found}/s":
         help_text = f"{dimension.noun} is due: did you mean `{written}/s`?"

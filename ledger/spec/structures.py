@@ -14,6 +14,7 @@ from ledger.spec.faults import (
     malformed,
     missing,
     missing_beside,
+    no_alternative,
     repeated,
     unknown_field,
 )
@@ -59,6 +60,7 @@ class Needed:
 
 
 EACH = "*"
+NAMED_KEYS = 3  # of a mapping that is one of several forms
 NEEDED = Needed()
 OPTIONAL = Needed(never=True)  # said of a field of a part: it follows from others where it is not given
 
@@ -128,6 +130,12 @@ class Fields(ValueType):
         values = self.values(written, faults)
         sound = all(fault.harmless for fault in faults[before:]) and not (self.based and "base" in written.node.fields)
         return self.make(values) if sound else None
+
+    @property
+    def form(self) -> str:
+        """A mapping with its keys."""
+        keys = [f"{row.key}: ..." for row in self.rows if row.key != SOURCED.key][:NAMED_KEYS]
+        return f"`{{{', '.join(keys)}}}`" if keys else super().form
 
     def values(self, written: Written, faults: Faults) -> Values:
         """Every value that is sound, by its attribute."""
@@ -216,6 +224,11 @@ class Sourced(ValueType):
         if isinstance(written.node.value, Mapping):
             return self.whole.values(written, faults).get("value")
         return self.inner.value(written, faults)
+
+    @property
+    def form(self) -> str:
+        """As without a source."""
+        return self.inner.form
 
     @cached_property
     def whole(self) -> Fields:
@@ -324,6 +337,11 @@ class Made(ValueType):
         value = self.inner.read(written, faults)
         return None if faults[before:] else self.make(value)
 
+    @property
+    def form(self) -> str:
+        """That of the other type."""
+        return self.inner.form
+
     def schema(self) -> Schema:
         """That of the other type."""
         return self.inner.schema()
@@ -341,16 +359,32 @@ class AnyOf(ValueType):
         return tuple(dict.fromkeys(name for one in self.alternatives for name in one.types))
 
     def value(self, written: Written, faults: Faults) -> Any:
-        """The value; where no alternative fits, the one that was most likely meant says what is wrong."""
+        """The value; where none fits, all alternatives are named, and that which was likely meant says what is wrong.
+
+        Of a mapping or a list that is the one with fewest faults, and it speaks alone.
+        """
         tried: list[tuple[Any, Faults]] = []
         for alternative in (one for one in self.alternatives if one.suits(written.node.value)):
             found: Faults = []
             tried.append((alternative.value(written, found), found))
             if not found:
                 return tried[-1][0]
+        if not isinstance(written.node.value, Mapping | tuple):
+            faults.append(no_alternative(written, self.forms, (fault for _, found in tried for fault in found)))
+            return None
         value, found = min(tried, key=lambda pair: len(pair[1]))
         faults.extend(replace(fault, harmless=False) for fault in found)  # what was meant is a guess
         return value
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """What each alternative looks like."""
+        return tuple(dict.fromkeys(one.form for one in self.alternatives))
+
+    @property
+    def form(self) -> str:
+        """Any of them."""
+        return " or ".join(self.forms)
 
     def plain(self, value: Any) -> Any:
         """As the first alternative says it that can."""

@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ledger.spec.faults import Fault, Faults, Written, out_of_bounds, wrong_amount, wrong_type
+from ledger.spec.faults import WORDS, Fault, Faults, Written, out_of_bounds, wrong_amount, wrong_type
 from ledger.spec.problems import Location
 from ledger.spec.reader import as_node
 
@@ -45,6 +45,11 @@ class ValueType(ABC):
     def types(self) -> tuple[str, ...]:
         """The JSON types of its values; none: any."""
         return self.json
+
+    @property
+    def form(self) -> str:
+        """What a value looks like, in words that name it among alternatives."""
+        return " or ".join(dict.fromkeys(WORDS[name] for name in self.types))
 
     @property
     def inner_keys(self) -> Collection[str]:

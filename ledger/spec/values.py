@@ -9,7 +9,16 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from ledger.spec.expressions import ExpressionError, evaluate
-from ledger.spec.faults import Faults, Written, fault_at, malformed, no_quantity, wrong_choice, wrong_constant
+from ledger.spec.faults import (
+    Faults,
+    Written,
+    fault_at,
+    malformed,
+    no_quantity,
+    wrong_choice,
+    wrong_constant,
+    yaml_text,
+)
 from ledger.spec.problems import Location
 from ledger.spec.quantities import DIMENSIONS, QuantityError, parse, parse_any, write
 from ledger.spec.reader import Node, as_node
@@ -105,6 +114,11 @@ class Choice(ValueType):
                 return self.means.get(option, option)
         faults.append(wrong_choice(written, self.options))
         return None
+
+    @property
+    def form(self) -> str:
+        """The options by name."""
+        return ", ".join(f"`{yaml_text(option)}`" for option in self.options)
 
     def plain(self, value: Any) -> Any:
         """The option that means it, under its own name if it has one."""
@@ -237,15 +251,20 @@ class Quantity(ValueType):
             return 0
         return Fraction(amount) if self.exact else int(amount) if DIMENSIONS[self.unit].whole else float(amount)
 
+    @property
+    def form(self) -> str:
+        """What it measures, with an example."""
+        return f"{DIMENSIONS[self.unit].noun} (`{DIMENSIONS[self.unit].example.replace(' or ', '`, `')}`)"
+
     def parsed(self, value: str | float) -> int | Fraction:
         """The exact value; raises QuantityError."""
         number = parse(value if isinstance(value, str) else f"{value}{BARE.get(self.unit, '')}", self.unit)
         if number <= 0 and not self.signed and not (number == 0 and self.zero):
             due = DIMENSIONS[self.unit]
             what = "negative" if number < 0 else "zero"
-            raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}")
+            raise QuantityError(f"`{value}` is {what}", f"{due.noun} is due, for example {due.example}", near=True)
         if self.greatest is not None and number > self.greatest:
-            raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}")
+            raise QuantityError(f"`{value}` is beyond reason", f"at most {write(self.greatest, self.unit)}", near=True)
         return number
 
     def plain(self, value: Any) -> Any:

@@ -87,3 +87,15 @@ def test_a_total_that_wants_a_price_is_no_misspelling(command_line: Callable[...
     assert result.exit_code == 2
     assert "no price of gb300 is on file" in result.stderr
     assert "did you mean" not in result.stderr
+
+
+def test_an_input_is_explained_by_where_it_is_written(command_line: Callable[..., Result]) -> None:
+    """The product that tokens come from, and the place of any value; what is no input has near misses as before."""
+    result = command_line("explain", "8b", "run.tokens", "--set", "run.tokens=20 a parameter")
+    assert result.stdout.splitlines() == [
+        "run.tokens = 20 a parameter × 8,030,261,248",
+        "  where    --set run.tokens=20 a parameter:1:18",
+    ]
+    record = json.loads(command_line("explain", "8b", "run.micro_batch", "--json").stdout)
+    assert (record["input"], record["value"]) == ("run.micro_batch", 1)
+    assert command_line("explain", "8b", "run.tokns").exit_code == 2

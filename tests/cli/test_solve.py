@@ -100,6 +100,9 @@ def test_a_choice_says_why_others_are_not_it(command_line: CommandLine) -> None:
     ("asked", "named", "exit_code"),
     [
         (("--for", "run.seq_len"), "run.seq_len", 0),
+        (("--for", "model"), "model", 0),
+        (("--for", "model", "--subject-to", "cost.run <= 1 USD"), "model", 1),
+        (("--for", "accelerator", "--minimize", "cost.run"), "accelerator", 0),
         (("--for", "run.seq_len", "--subject-to", "memory.peak <= 1 GB"), "run.seq_len", 1),
         (("--for", "parallelism.zero"), "parallelism.zero", 0),
         (("--for", "parallelism.zero", "--subject-to", "memory.peak <= 1 GB"), "parallelism.zero", 1),
@@ -157,3 +160,38 @@ def test_it_is_noted_how_many_combinations_there_are() -> None:
     told: list[tuple[int, int]] = []
     found = solve(load_plan("7b-8xh100"), "parallelism.zero", note=lambda done, of: told.append((done, of)))
     assert told == [(number, found.counts["combinations"]) for number in range(found.counts["combinations"] + 1)]
+
+
+def test_the_largest_model_of_a_budget_is_printed_with_what_it_takes(command_line: CommandLine) -> None:
+    """The model first; then its figures beside the next larger one, what was skipped and why, and what to type."""
+    budget = ("--for", "model", "--subject-to", "cost.run <= 1000 USD", "--set", "run.tokens=20 a parameter")
+    result = command_line("solve", "7b-8xh100", *budget)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "model = gpt2-xl (maximize parameters; given: llama-2-7b)"
+    assert "as overrides: --set model=gpt2-xl --set run.seq_len=1024" in lines
+    assert any("next larger: " in line for line in lines)
+    assert any(
+        line.startswith("note: the next larger, ") and "misses `cost.run <= 1000 USD` by" in line for line in lines
+    )
+    [answer] = [line for line in lines if line.startswith("gpt2-xl ")]
+    assert "1.56 billion" in answer  # parameters; 20 times as many tokens
+    assert "31.2 billion" in answer
+    [skipped] = [line for line in lines if line.startswith("skipped: ")]
+    assert "llama-3-70b ($" in skipped
+
+
+def test_the_cheapest_device_is_printed_with_its_price(command_line: CommandLine) -> None:
+    """Cheapest first, each with the date of its price and the ends of its cost; those without a price by name."""
+    result = command_line("solve", "7b-8xh100", "--for", "accelerator", "--minimize", "cost.run")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    heads = next(line for line in lines if line.startswith("accelerator  "))
+    for head in ("cost.run", "time.calendar", "cost.run.low", "cost.run.high", "price", "layout", "fits"):
+        assert f" {head} " in heads
+    assert any(
+        line.startswith("h100-sxm ") and "$2.50, 2026-05" in line and "yes, of 85.5 GB" in line for line in lines
+    )
+    assert any(line.startswith("rtx-4090 ") and "no, of 25.8 GB" in line for line in lines)
+    [refused] = [line for line in lines if line.startswith("refused: ") and "b300" in line]
+    assert refused.endswith("the plan then has no cost.run: state `assumptions.price`")

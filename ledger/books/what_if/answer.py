@@ -22,13 +22,17 @@ Totals = Mapping[str, Number]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a plan with these totals as it is given, and what is to be said of any answer."""
+    """What is asked of a plan with these totals as it is given, and what is to be said of any answer.
+
+    `shown` are totals that are told of all that is tried, beside those that are asked for.
+    """
 
     plan: Plan
     given: Totals
     conditions: tuple[Condition, ...]
     objective: Objective | None
     notes: tuple[str, ...]
+    shown: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -68,13 +72,17 @@ class Bound:
 
 @dataclass(frozen=True)
 class Tried:
-    """Values that were tried, with the totals that were asked for; `verdict` in a word, `why` in the user's words."""
+    """Values that were tried, with the totals that were asked for; `verdict` in a word, `why` in the user's words.
+
+    `details` are what else there is to say of them, by what it is: a price and its date, a layout.
+    """
 
     values: Mapping[str, Value]
     changes: Settings
     totals: Totals | None
     verdict: str
     why: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,7 @@ class Solution:
     counts: Mapping[str, int] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # of plans that were tried: a cluster of another device than the plan's
+    next_name: str = ""  # what `beyond` is, where it is neither one step further nor the runner-up
 
 
 def told(question: Question, trial: Trial, found: Place, form: str) -> Solution:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ledger.books.absent import absent
 from ledger.books.what_if.answer import Question, Totals
@@ -21,10 +21,11 @@ MOST = 4096  # combinations that are read; each takes about a hundredth of a sec
 
 @dataclass(frozen=True)
 class Combination:
-    """Values of inputs, with what puts them into the plan."""
+    """Values of inputs, with what puts them into the plan, and `details` that are told of them."""
 
     values: Mapping[str, Value]
     settings: Settings
+    details: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,13 @@ class Candidate(Combination):
 
 @dataclass(frozen=True)
 class Refused(Combination):
-    """A combination that a rule of the spec refuses, or that has no total of those that are asked for, and why."""
+    """A combination that a rule of the spec refuses, or that has no total of those that are asked for, and why.
+
+    `skipped`: it is not tried, since no layout of it can meet the conditions.
+    """
 
     why: str
+    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,9 @@ class Space:
         if draft.problems or draft.plan is None:
             return Refused(found.values, found.settings, reasons(draft.problems))
         known = totals(draft.plan)
-        missing = [key for key in self.question.keys if key not in known]
-        if missing:
-            return Refused(found.values, found.settings, _missing(draft.plan, missing))
+        lacking = [key for key in self.question.keys if key not in known]
+        if lacking:
+            return Refused(found.values, found.settings, missing(draft.plan, lacking))
         met = all(one.holds(known) for one in self.question.conditions)
         return Candidate(found.values, found.settings, known, met, warnings=draft.plan.warnings)
 
@@ -138,7 +143,7 @@ class Space:
         return Candidate(values, settings, here, found.met, upper, warnings)
 
 
-def _missing(plan: Plan, keys: Sequence[str]) -> str:
+def missing(plan: Plan, keys: Sequence[str]) -> str:
     """That a plan has not the totals that are asked for, and which input it lacks for them."""
     needed = {found.needed: None for key in keys if (found := absent(plan, key))}
     why = f": state {' and '.join(f'`{path}`' for path in needed)}" if needed else ""

@@ -18,7 +18,8 @@ from ledger.spec.device_parts import cluster_warnings
 Note = Callable[[int, int], None]  # combinations that were tried, of about so many
 DEFAULT_OBJECTIVES = ("time.calendar", "time.step")  # the first that the plan has
 REASONS = 3  # why values are refused, that a message names
-ANSWER, RUNNER_UP, WORSE, FAILS, REFUSED = "answer", "runner-up", "worse", "fails", "refused"
+ANSWER, RUNNER_UP, WORSE, FAILS = "answer", "runner-up", "worse", "fails"
+REFUSED, SKIPPED = "refused", "skipped"
 
 
 def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], note: Note) -> Solution:
@@ -30,7 +31,7 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], n
         help_text = f"state all but one of them, as in `--set {endless[0]}={unknowns[endless[0]].given}`"
         raise key_fault(endless[1], message, help_text)
     by_default = question.objective is None
-    question = _with_time(question) if by_default and not endless else question
+    question = with_time(question) if by_default and not endless else question
     in_order = [*(path for path in paths if path not in endless), *endless]
     count = prod(len(one.some) or 1 for one in unknowns.values())
     tried: list[Candidate | Refused] = []
@@ -43,7 +44,7 @@ def best_of(question: Question, paths: Sequence[str], kept: Mapping[str, str], n
     return found.solution(by_default=by_default)
 
 
-def _with_time(question: Question) -> Question:
+def with_time(question: Question) -> Question:
     """The question with the time of a run, or of a step, as its objective."""
     key = next((key for key in DEFAULT_OBJECTIVES if key in question.given), "")
     if not key:
@@ -107,12 +108,13 @@ class Ranking:
         path = next(iter(self.unknowns))
         if len(self.legal) < min(2, len(self.tried)):
             what = " and ".join(f"`{one}`" for one in self.unknowns)
-            raise key_fault(path, f"{what} cannot vary in this plan", self._why_refused())
+            raise key_fault(path, f"{what} cannot vary in this plan", self.why_refused())
         same = (one.totals[key] == self.legal[0].totals[key] for one in self.legal for key in self.question.keys)
         if len(self.unknowns) == 1 and all(same):
             raise without_effect(path, self.question.keys)
 
-    def _why_refused(self) -> str:
+    def why_refused(self) -> str:
+        """What rules say of those that they refuse, the first few."""
         found = [*dict.fromkeys(one.why for one in self.refused)]
         more = [f"and {len(found) - REASONS} more"] if len(found) > REASONS else []
         batch = "run.micro_batch"
@@ -179,10 +181,13 @@ class Ranking:
         for one in misses:
             failed = [limit.text for limit in self.question.conditions if not limit.holds(one.totals)]
             yield self._row(one, FAILS, " and ".join(failed))
-        yield from (Tried(one.values, one.settings, None, REFUSED, one.why) for one in self.refused)
+        for refused in self.refused:
+            verdict = SKIPPED if refused.skipped else REFUSED
+            yield Tried(refused.values, refused.settings, None, verdict, refused.why, refused.details)
 
     def _row(self, one: Candidate, verdict: str, why: str) -> Tried:
-        return Tried(one.values, one.settings, {key: one.totals[key] for key in self.question.keys}, verdict, why)
+        keys = (*self.question.keys, *(key for key in self.question.shown if key in one.totals))
+        return Tried(one.values, one.settings, {key: one.totals[key] for key in keys}, verdict, why, one.details)
 
     def _behind(self, one: Candidate, best: Candidate) -> str:
         """By how much the objective is worse than the best."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import gcd
 from typing import Any
 
+from ledger.books.counts import with_token_count
 from ledger.books.what_if.sizes import divisors, legal, multiples, sign, stated
 from ledger.books.what_if.sought import Settings, Unknown, key_fault
 from ledger.spec.inputs import value_at
@@ -31,9 +32,10 @@ def _bounded(plan: Plan, field: str, beside: str, step: int) -> Unknown:
     path, other, given = f"run.{field}", getattr(plan.run, beside), getattr(plan.run, field)
     most = greatest(path)
     cap = f"a spec states at most {field} = {most:.0f}"
-    whole = (plan.run.tokens or 0) // max(other, 1)
+    in_all = with_token_count(plan).run.token_count or 0
+    whole = in_all // max(other, 1)
     if given <= whole < most:
-        most, cap = whole, f"run.tokens / {beside} = {plan.run.tokens} / {other} allows at most {field} = {whole}"
+        most, cap = whole, f"run.tokens / {beside} = {in_all} / {other} allows at most {field} = {whole}"
     return _in_multiples(plan, path, step, most, cap)
 
 
@@ -65,7 +67,7 @@ def global_batch(plan: Plan) -> Unknown:
 
 def tokens(plan: Plan) -> Unknown:
     """Tokens of the run, to a token."""
-    return Unknown("run.tokens", plan.run.tokens or 1, stated("run.tokens"), step=1)
+    return Unknown("run.tokens", with_token_count(plan).run.token_count or 1, stated("run.tokens"), step=1)
 
 
 def parameters(plan: Plan) -> Unknown:

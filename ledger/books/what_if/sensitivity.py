@@ -17,6 +17,7 @@ import sympy
 
 from ledger.books.calendar import calendar, checkpoint_bytes, run
 from ledger.books.compiled_roles import CompiledRole, at_sizes
+from ledger.books.counts import with_token_count
 from ledger.books.entries import Entry, Lifetime
 from ledger.books.price_changes import PRICES, step_time
 from ledger.books.resources import stock
@@ -164,7 +165,8 @@ def _around(compiled: Compiled, mover: Mover | None) -> dict[str, float]:
 
 
 def _times(plan: Plan, books: Sequence[CompiledRole]) -> dict[str, float]:
-    """What a step of a plan of other sizes takes, and its run."""
+    """What a step of a plan of other sizes takes, and its run, whose tokens may follow the model."""
+    plan = with_token_count(plan)
     books = at_sizes(plan, books)
     step = step_time(plan, books)
     saved = partial(checkpoint_bytes, plan)

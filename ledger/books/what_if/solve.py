@@ -39,14 +39,7 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
     the search.
     """
     asked = (paths,) if isinstance(paths, str) else tuple(paths)
-    known = totals(plan)
-    conditions = tuple(condition(text, known, plan) for text in subject_to or [FITS])
-    check_consistent(conditions)
-    for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
-        if key and key not in known:
-            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, known))
-    objective = Objective(maximize, 1) if maximize else Objective(minimize, -1) if minimize else None
-    question = Question(plan, known, conditions, objective, (BARE,) if plan.model.bare else ())
+    question = asked_of(plan, subject_to, maximize, minimize)
     kept = _kept(plan, asked, keep)
     first = unknown(plan, asked[0], kept.get(asked[0], ""))
     if len(asked) == 1 and not first.choice:
@@ -56,6 +49,18 @@ def solve(  # noqa: PLR0913 - a question has these parts, and callers name those
         if asked.count(again) > 1:
             raise key_fault(again, f"`{again}` is asked for twice", "name each key once")
     return best_of(question, in_order(plan, asked), kept, note)
+
+
+def asked_of(plan: Plan, subject_to: Sequence[str], maximize: str, minimize: str) -> Question:
+    """What is asked of a plan, in the texts of the command line; raises SpecError with the place in the text."""
+    known = totals(plan)
+    conditions = tuple(condition(text, known, plan) for text in subject_to or [FITS])
+    check_consistent(conditions)
+    for flag, key in (("--maximize ", maximize), ("--minimize ", minimize)):
+        if key and key not in known:
+            raise fault(f"{flag}{key}", len(flag) + 1, *no_total(plan, key, known))
+    objective = Objective(maximize, 1) if maximize else Objective(minimize, -1) if minimize else None
+    return Question(plan, known, conditions, objective, (BARE,) if plan.model.bare else ())
 
 
 def _kept(plan: Plan, asked: Sequence[str], keep: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ledger.spec.options import listed_values
 from ledger.spec.paths import key_of, parent_of, part_of, spec_path, type_of
 from ledger.spec.plan import Group, Plan
 from ledger.spec.synonyms import target
+from ledger.spec.token_budget import TokensPerParameter
 from ledger.spec.values import Integer, Quantity, Size
 
 LAYERS = ("recompute", "parallelism.offload")  # parts whose numbers count layers
@@ -93,7 +94,7 @@ def _inputs(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, tuple) and all(isinstance(one, Group) for one in value):
         for group in value:
             yield from _inputs(f"{path}.{group.name}", group)
-    elif is_dataclass(value):
+    elif is_dataclass(value) and not isinstance(value, TokensPerParameter):
         for field in fields(value):
             if field.name not in {*LABELS, FITTED}:
                 yield from _inputs(f"{path}.{field.name}", getattr(value, field.name))

@@ -19,7 +19,7 @@ def question(plan: Plan, totals: Mapping[str, Number]) -> str:
     """The decision that the plan asks for in its own words, else whether to train its model as it says."""
     if plan.decision:
         return plan.decision
-    tokens = f" on {tokens_of(plan.run.tokens)}" if plan.run.tokens else ""
+    tokens = f" on {tokens_of(plan.run.token_count)}" if plan.run.token_count else ""
     return f"Shall we train {model_name(plan, totals)}{tokens} with {devices_line(plan)}?"
 
 
@@ -65,7 +65,7 @@ def parameters_line(totals: Mapping[str, Number]) -> str:
 
 def run_line(plan: Plan, totals: Mapping[str, Number]) -> str:
     """Tokens of the run, how many that is for each parameter, and its optimizer steps."""
-    tokens = plan.run.tokens
+    tokens = plan.run.token_count
     if not tokens:
         return ""
     said = f"{tokens_of(tokens)}, {numbers.plain(tokens / totals['parameters'])} a parameter"

@@ -22,7 +22,7 @@ def glance(chosen: Plan) -> tuple[tuple[str, str], ...]:
         ("devices", devices_line(chosen)),
         ("layout", layout_line(chosen)),
         ("batch", "" if chosen.model.bare else batch_line(chosen)),
-        ("training", tokens_of(chosen.run.tokens) if chosen.run.tokens else ""),
+        ("training", tokens_of(chosen.run.token_count) if chosen.run.token_count else ""),
         ("precision", precision_line(chosen)),
         ("recompute", "" if chosen.model.bare else recompute_line(chosen)),
         ("trained", train_line(chosen)),

@@ -17,6 +17,7 @@ from ledger.spec.structures import EACH
 
 if TYPE_CHECKING:
     from ledger.spec.plan import Origin, Plan
+from ledger.spec.token_budget import TokensPerParameter
 
 TINY = Decimal("0.001")  # below this a bare number is written with its power of ten
 DIGITS = 4  # of a value that a person typed, so that 989.5 TFLOP/s stays what it is
@@ -102,6 +103,8 @@ def typed_value(path: str, chosen: Plan) -> str:
     if stated is not None and stated.attribute in UNSHOWN:
         return ""
     value = value_at(chosen, plan_path(path))
+    if isinstance(value, TokensPerParameter):
+        return f"{value}: {typed_quantity(path, value.count)}"
     if is_dataclass(value):
         return str(getattr(value, "title", "") or getattr(value, "name", ""))
     if isinstance(value, bool):

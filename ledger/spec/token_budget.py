@@ -1,0 +1,96 @@
+"""Tokens of a run as so many a parameter of its model: `20 a parameter`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from ledger.spec.faults import Faults, Written, no_quantity
+from ledger.spec.quantities import NUMBER, QuantityError
+from ledger.spec.value_types import ValueType
+
+UNIT = "a parameter"
+# Hoffmann et al. 2022, arXiv 2203.15556, table 3: about 20 tokens for each parameter at the least loss of a budget.
+EXAMPLE = f"20 {UNIT}"
+MOST = 10**9  # tokens a parameter; beyond it nothing is trained
+PATTERN = r"^\s*[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?\s+a\s+parameter\s*$"
+ALIKE = re.compile(r"(tokens?)?\s*(a|an|per|each|/|\*|x)?\s*(trained|trainable)?\s*param\w*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TokensPerParameter:
+    """So many tokens `each` parameter of the model; `parameters` are as many as it has, 0 before they are counted."""
+
+    each: Fraction
+    parameters: int = field(default=0, compare=False)
+
+    @property
+    def count(self) -> int:
+        """Tokens in all, whole ones; ValueError before the parameters are counted."""
+        if not self.parameters:
+            raise ValueError(f"`{self}` is no number of tokens before the parameters of the model are counted")
+        return int(self.each * self.parameters)
+
+    def __str__(self) -> str:
+        """As a spec says it."""
+        return f"{_shortest(self.each)} {UNIT}"
+
+    @property
+    def product(self) -> str:
+        """What the tokens are the product of."""
+        return f"{self} × {self.parameters:,}"
+
+
+@dataclass(frozen=True)
+class PerParameter(ValueType):
+    """`20 a parameter`: a number above zero, and the words."""
+
+    json = ("string",)
+    keywords = (("pattern", "pattern"),)
+    pattern: str = PATTERN
+
+    def value(self, written: Written, faults: Faults) -> TokensPerParameter | None:
+        """The number of tokens each parameter has."""
+        try:
+            return TokensPerParameter(parse_each(str(written.node.value)))
+        except QuantityError as error:
+            faults.append(no_quantity(written, error))
+            return None
+
+    @property
+    def form(self) -> str:
+        """An example."""
+        return f"`{EXAMPLE}`"
+
+    def plain(self, value: object) -> str | None:
+        """The number with its words."""
+        return str(value) if isinstance(value, TokensPerParameter) else None
+
+
+def parse_each(text: str) -> Fraction:
+    """The number of `20 a parameter`; raises QuantityError, which knows other ways to write it."""
+    match = NUMBER.fullmatch(text)
+    number, unit = (match[1], " ".join(match[2].split())) if match else ("", " ".join(text.split()))
+    if unit != UNIT:
+        raise _not_in_words(text, number, unit)
+    if not number:
+        raise QuantityError(f"`{text}` lacks the number of tokens", f"for example `{EXAMPLE}`", near=True)
+    each = Fraction(number)
+    if each <= 0:
+        what = "negative" if each < 0 else "zero"
+        raise QuantityError(f"`{text}` is {what}", f"a number of tokens is due, for example `{EXAMPLE}`", near=True)
+    if each > MOST:
+        raise QuantityError(f"`{text}` is beyond reason", f"at most `{MOST} {UNIT}`", near=True)
+    return each
+
+
+def _not_in_words(text: str, number: str, unit: str) -> QuantityError:
+    if not ALIKE.fullmatch(unit):
+        return QuantityError(f"`{text}` is no number of tokens a parameter", f"for example `{EXAMPLE}`")
+    meant = f"{number.lstrip('-+') or 20} {UNIT}"
+    return QuantityError(f"`{unit}` is no unit", f"did you mean `{meant}`?", near=True)
+
+
+def _shortest(each: Fraction) -> str:
+    return str(each.numerator) if each.denominator == 1 else f"{float(each):.12g}"
