@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
+from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
-from ledger.report.views import Section, filled_sections
+from ledger.report.views import Section, filled_sections, section_numbers
 from ledger.report.views.live import LiveView
 from ledger.report.views.origin import made_from
 from ledger.spec.version import short_digest
@@ -52,12 +53,14 @@ def render(report: Report, *, screen: bool = True) -> str:
             made_from=made_from(report),
             headline=report.compiled.verdict.headline,
             sections=sections,
+            numbers=section_numbers(sections),
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=content_policy(style, script),
             seal=data_block(published_seal(report.seal)) if screen and report.seal else "",
         )
     )
+    page = number_captions(page)
     return share_letters(page) if screen else page
 
 
