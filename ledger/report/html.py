@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
+from ledger.report.links import linked
 from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
@@ -93,8 +94,8 @@ def breakable(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """A sentence whose keys stand in backticks, as in messages on a terminal."""
-    return Markup(KEY.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+    """A sentence whose keys stand in backticks, as in messages on a terminal, and whose citations are links."""
+    return linked(Markup(KEY.sub(r"<code>\1</code>", str(escape(text)))))  # noqa: S704 - escaped before
 
 
 @cache
