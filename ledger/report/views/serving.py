@@ -18,5 +18,5 @@ KEYS = (
 
 def serving(report: Report) -> Table | None:
     """Keys and values, prefill and decode; None where only a count is known."""
-    found = key_table("Serving a micro-batch on the devices it was trained on", KEYS, report.compiled)
+    found = key_table("Serving on the training devices", KEYS, report.compiled)
     return found if found.rows else None

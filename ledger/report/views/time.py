@@ -38,11 +38,12 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
 PERCENT = 0.01
 LEAST = 0.0005  # of a step, to be drawn
 BY_HAND = "6 × parameters × tokens (4 or 2 × frozen ones) at the assumed utilisation"
-INTERVAL = "end of the interval that held 80 of 100 published runs"
+INTERVAL = "the interval that held 80 of 100 published runs"
+LOW, HIGH = "lower end for 80 of 100 runs", "upper end for 80 of 100 runs"
 RUN = (
     ("time.step", "a step", "estimate"),
-    ("time.step.low", "a step, low", f"lower {INTERVAL}"),
-    ("time.step.high", "a step, high", f"upper {INTERVAL}"),
+    ("time.step.low", "a step, low", LOW),
+    ("time.step.high", "a step, high", HIGH),
     ("tokens_per_second", "throughput", "of all devices"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
     ("time.run", "all steps", "as many as the tokens need, each as estimated"),
@@ -51,13 +52,13 @@ RUN = (
         "the run, on the calendar",
         "all steps, with the failures, checkpoints and waits that the plan states",
     ),
-    ("time.calendar.low", "the run, low", f"lower {INTERVAL}"),
-    ("time.calendar.high", "the run, high", f"upper {INTERVAL}"),
+    ("time.calendar.low", "the run, low", LOW),
+    ("time.calendar.high", "the run, high", HIGH),
     ("napkin.days", "the run by hand", BY_HAND),
     ("goodput", "goodput", "share of the calendar that trains"),
     ("cost.run", "cost", "devices × hours of the calendar × price"),
-    ("cost.run.low", "cost, low", f"lower {INTERVAL}"),
-    ("cost.run.high", "cost, high", f"upper {INTERVAL}"),
+    ("cost.run.low", "cost, low", LOW),
+    ("cost.run.high", "cost, high", HIGH),
     ("energy.run", "energy", "the devices' power over the whole calendar"),
     ("carbon.run", "carbon dioxide", "energy × intensity of the grid"),
     ("checkpoint.bytes", "a checkpoint", "every trained weight with its optimizer states, once"),
@@ -179,7 +180,7 @@ def bounds_figure(compiled: Compiled) -> Chart:
     return draw_chart(
         "A step between its bounds",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
-        + f"; by hand: {BY_HAND}. The whisker is the {INTERVAL.removeprefix('end of the ')}.",
+        + f"; by hand: {BY_HAND}. The whisker is {INTERVAL}.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
     )
 
