@@ -1,7 +1,7 @@
 """Citations as links: what a source says of where it is to be found, as an address that a reader can follow.
 
 An address, an arXiv number and a DOI name a publication by themselves, `owner/repository@commit` and
-`owner/repository#number` a place on GitHub. `owner/repository` alone looks like a folder, so that its owner must be known.
+`owner/repository#number` a place on GitHub. `owner/repository` alone looks like a folder: its owner must be known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ CITATIONS = (  # what stands in a source, and the address that it is of; the fir
     (r"arXiv[:\s](?P<arxiv>\d{4}\.\d{4,5})", "https://arxiv.org/abs/{arxiv}"),
     (r"(?i:doi[:\s]\s?)?(?P<doi>10\.\d{4,9}/[^\s;,)]*[^\s;,).])", "https://doi.org/{doi}"),
     (rf"{OF_A_MODEL}(?P<hub>{NAME}/{NAME})", "https://huggingface.co/{hub}"),
-    (r"PyTorch(?: [\d.]+)?, (?P<torch>(?:aten|torch)/[\w./-]*\w)", "https://github.com/pytorch/pytorch/blob/main/{torch}"),
+    (
+        r"PyTorch(?: [\d.]+)?, (?P<torch>(?:aten|torch)/[\w./-]*\w)",
+        "https://github.com/pytorch/pytorch/blob/main/{torch}",
+    ),
     (r"NCCL (?P<nccl>src/[\w./-]*\w)", "https://github.com/NVIDIA/nccl/blob/master/{nccl}"),
     (rf"(?P<at>{NAME}/{NAME})@(?P<commit>[0-9a-f]{{7,40}})", "https://github.com/{at}/tree/{commit}"),
     (rf"(?P<in>{NAME}/{NAME})#(?P<number>\d+)", "https://github.com/{in}/issues/{number}"),

@@ -1,8 +1,8 @@
 """Figures and tables by number: each is counted where the page prints it, and what refers to one says its number.
 
-A caption prints the anchor of what it is of as a mark, a reference links to the anchor with nothing in it; both get their
-words once the whole page is there, since a reference may come before what it refers to. Text of the user is escaped, so
-no mark can come from it.
+A caption prints the anchor of what it is of as a mark, a reference links to the anchor with nothing in it; both get
+their words once the whole page is there, since a reference may come before what it refers to. Text of the user is
+escaped, so no mark can come from it.
 """
 
 from __future__ import annotations

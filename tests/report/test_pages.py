@@ -22,8 +22,7 @@ from ledger.books.results import Compiled
 from ledger.report.html import render
 from ledger.report.pdf import pdf
 from ledger.report.views.parts import Report
-
-from .test_html import full
+from tests.report.test_html import full
 
 FILLED = 0.25  # of a page's height, below which it is mostly empty
 NEAR = 0.5  # px that rounding may put a letter beyond the margin
@@ -101,7 +100,7 @@ def test_nothing_lies_beyond_the_margins(html: str) -> None:
 
 
 def test_no_page_is_mostly_empty(html: str) -> None:
-    """Something that does not fit moves alone: what could follow it does not leave a page blank. The last may be short."""
+    """What does not fit moves on without leaving a page nearly blank; the last page may be short."""
     shares = [page.filled for page in pages_of(html)[:-1]]
     assert [round(share, 2) for share in shares if share < FILLED] == []
 
@@ -128,7 +127,7 @@ def test_rows_of_a_table_are_never_alone(html: str) -> None:
 
 
 def table_parts(html: str) -> Iterator[tuple[str, int, bool]]:
-    """Each page's part of each table: the table's name, its rows of the body there, and whether its headings are there."""
+    """Each page's part of each table: its name, how many of its rows are there, and whether its headings are."""
     for page in pages_of(html):
         for table in (box for box in page.boxes if type(box).__name__ == "TableBox"):
             groups = [box for box in table.children if type(box).__name__ == "TableRowGroupBox"]
@@ -169,9 +168,7 @@ def test_figures_and_tables_are_numbered_once_in_order(html: str) -> None:
 def test_references_say_the_number_of_what_they_lead_to(html: str) -> None:
     """`Table 5` in a sentence is the table whose caption says so."""
     named = dict(
-        re.findall(
-            r'<(?:figure|table) id="([^"]+)"[^>]*>\s*<(?:h3|caption)><span class="no">([^<]+)</span>', html
-        )
+        re.findall(r'<(?:figure|table) id="([^"]+)"[^>]*>\s*<(?:h3|caption)><span class="no">([^<]+)</span>', html)
     )
     references = re.findall(r'<a class="ref" href="#([^"]+)">([^<]*)</a>', html)
     assert all(named[anchor] == said for anchor, said in references)
@@ -185,9 +182,7 @@ def document(compiled: Compiled) -> PdfReader:
 
 def test_every_link_of_the_paper_leads_somewhere(document: PdfReader) -> None:
     """A link inside the file has its destination in it; one that leaves it has a web address."""
-    actions = [
-        annotation.get_object() for page in document.pages for annotation in page.get("/Annots", [])
-    ]
+    actions = [annotation.get_object() for page in document.pages for annotation in page.get("/Annots", [])]
     inside = [str(link["/Dest"]) for link in actions if "/Dest" in link]
     outside = [str(link["/A"]["/URI"]) for link in actions if "/A" in link]
     assert len(inside) + len(outside) == len(actions)

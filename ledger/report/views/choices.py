@@ -98,7 +98,7 @@ def alternatives(report: Report) -> AlternativesView | None:
     quantities = columns("number", "memory", "step", "against this plan", "cost")
     some = f"{len(found.front)} of {len(found.points)} layouts of" if len(found.front) < len(found.points) else "All of"
     return AlternativesView(
-        f"{found.scope}. {len(found.points)} of these are the front: no other layout beats them in both memory and time.",
+        f"{found.scope}. {len(found.points)} of these are the front: none beats them in both memory and time.",
         draw_chart(
             "Memory against time",
             "Each dark dot is a layout that fits and that no other beats in both; the dashed line joins them.",

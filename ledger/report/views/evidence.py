@@ -152,7 +152,11 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
         ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
         ("source of the price", offer.source if price and offer else "", "cost; prices change"),
         ("memory to keep free", headroom_words(stated.headroom), "the warning that little stays free"),
-        ("memory reserved", f"{numbers.plain(stack.fragmentation)} times what is allocated", "fragmentation of the allocator"),
+        (
+            "memory reserved",
+            f"{numbers.plain(stack.fragmentation)} times what is allocated",
+            "fragmentation of the allocator",
+        ),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
         *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
         ("launch of a kernel", said_or_nothing(stack.launch), "small kernels in eager mode"),

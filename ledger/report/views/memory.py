@@ -36,7 +36,10 @@ CATEGORIES: Mapping[str, tuple[str, str]] = {
     "master": ("master weights", "the copy that the optimizer updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
     "gradients": ("gradients", "alive from the first backward to the end of the step"),
-    "unsharded": ("gathered weights", "layers gathered for use, the next one ahead of its use, and buckets of transfers"),
+    "unsharded": (
+        "gathered weights",
+        "layers gathered for use, the next one ahead of its use, and buckets of transfers",
+    ),
     "activations": ("activations", "what backward reads again"),
     "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
     "workspace": ("workspace", "what kernels and the optimizer hold while they run"),

@@ -166,9 +166,9 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
     if first.share:
-        ends = "" if low == high else f" on average, and by {low} to {high}"
-        share = numbers.percent(first.share)
-        yield f"`{first.what}` takes most of the step, {share}: predicted {numbers.change(first.signed)} off{ends}."
+        ends = "" if low == high else f" on average, {low} to {high}"
+        share, error = numbers.percent(first.share), numbers.change(first.signed)
+        yield f"`{first.what}` takes most of the step, {share}: predicted with {error} error{ends}."
 
 
 def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:

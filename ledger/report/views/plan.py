@@ -104,9 +104,7 @@ def source_cell(origin: Origin, sources: tuple[str, ...]) -> Cell:
 def source_table(values: Sequence[PlanValue], sources: tuple[str, ...]) -> Table:
     """Every source with the values that the plan takes from it; the author's own choices have none."""
     headings = (Column("source", "source"), *columns("source", "gives"))
-    rows = tuple(
-        source_row(source, tuple(one for one in values if one.origin.source == source)) for source in sources
-    )
+    rows = tuple(source_row(source, tuple(one for one in values if one.origin.source == source)) for source in sources)
     return Table("What the plan takes from publications", headings, rows, WHOLE, name="sources of the plan")
 
 

@@ -152,8 +152,8 @@ def pace_figure(resource_shares: Sequence[charts.ShareBar]) -> Chart:
     alt = "; ".join(f"{share.label} {numbers.percent(share.part)}" for share in resource_shares)
     return draw_chart(
         "What sets the pace",
-        "The share of a step that waits for each resource. A transfer that outlasts the kernels beside it counts in full,"
-        " and they do not; a pipeline’s bubble counts as what its stages wait for.",
+        "The share of a step that waits for each resource. A transfer that outlasts the kernels beside it counts in"
+        " full, and they do not; a pipeline’s bubble counts as what its stages wait for.",
         lambda width: charts.shares(resource_shares, f"Parts of a step by what it waits for: {alt}.", width),
     )
 
