@@ -62,7 +62,7 @@ def render(report: Report, *, screen: bool = True) -> str:
         )
     )
     page = number_captions(page)
-    return share_letters(page) if screen else page
+    return share_letters(page) if screen else page.replace("/<wbr>", "/")  # after which paper breaks lines by itself
 
 
 def data_block(record: Mapping[str, Any]) -> Markup:
