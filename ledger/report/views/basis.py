@@ -12,7 +12,7 @@ from ledger.evidence.basis import Basis, basis
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
-NAPKIN = "No step is priced: its length is 6 × parameters × tokens at the assumed utilisation."
+NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
 LEAST = 0.0005  # a share that prints as nought is not told
 
 

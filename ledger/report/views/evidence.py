@@ -148,7 +148,7 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
     price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
-        ("utilisation", numbers.percent(stated.mfu), "the estimate by hand alone, 6 × parameters × tokens"),
+        ("utilisation", numbers.percent(stated.mfu), "the estimate by hand alone, 6ND"),
         ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
         ("source of the price", offer.source if price and offer else "", "cost; prices change"),
         ("memory to keep free", headroom_words(stated.headroom), "the warning that little stays free"),

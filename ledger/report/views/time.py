@@ -54,7 +54,7 @@ RUN = (
     ),
     ("time.calendar.low", "the run, low", LOW),
     ("time.calendar.high", "the run, high", HIGH),
-    ("napkin.days", "the run by hand", BY_HAND),
+    ("napkin.days", "the run by 6ND", BY_HAND),
     ("goodput", "goodput", "share of the calendar that trains"),
     ("cost.run", "cost", "devices × hours of the calendar × price"),
     ("cost.run.low", "cost, low", LOW),
@@ -159,7 +159,7 @@ def pace_figure(resource_shares: Sequence[charts.ShareBar]) -> Chart:
 
 
 def bounds_figure(compiled: Compiled) -> Chart:
-    """Bounds, estimate with its interval, and the step by hand."""
+    """Bounds, estimate with its interval, and the step by 6ND."""
     values = compiled.totals
     bars = [
         charts.TimeBar(
@@ -175,12 +175,12 @@ def bounds_figure(compiled: Compiled) -> Chart:
     ]
     if values.get("time.run"):
         by_hand = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
-        bars.append(charts.TimeBar("by hand", by_hand, "idle"))
+        bars.append(charts.TimeBar("6ND", by_hand, "idle"))
     alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
     return draw_chart(
         "A step between its bounds",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
-        + f"; by hand: {BY_HAND}. The whisker is {INTERVAL}.",
+        + f"; 6ND: {BY_HAND}. The whisker is {INTERVAL}.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
     )
 
