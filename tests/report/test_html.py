@@ -139,6 +139,16 @@ def test_every_link_inside_the_page_has_its_target(page: str) -> None:
     assert [name for name in inside if name not in names] == []
 
 
+def test_cells_name_their_column_where_rows_are_cards(page: str) -> None:
+    """On a phone a row of more than two columns is a card: each of its cells says the heading that is out of sight."""
+    tables = re.findall(r'<table[^>]* class="[^"]*stacks[^"]*".*?</table>', page, re.DOTALL)
+    assert tables
+    for table in tables:
+        _, *headings = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
+        for row in re.findall(r"<tr>\n?(<th scope=\"row\".*?)</tr>", table, re.DOTALL):
+            assert re.findall(r'<td [^>]*data-label="([^"]*)"', row) == headings
+
+
 def test_the_page_is_light(page: str) -> None:
     """Fonts and charts included, a report travels by mail."""
     assert len(page.encode()) < LARGEST

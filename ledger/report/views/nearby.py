@@ -55,7 +55,7 @@ def whole_runs(report: Report) -> NearbyView:
         return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [run for run in runs if run.what == STEP]
     notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
-    rows = tuple((*_case_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
+    rows = tuple((*_run_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
@@ -204,6 +204,11 @@ def _file_name(origin: str) -> str:
     """The file of a measurement, whose publication stands beside the price that was fitted on it."""
     named = CITED.findall(origin)
     return named[-1] if named else origin
+
+
+def _run_cells(run: NearMeasurement) -> tuple[Cell, Cell]:
+    """The total that was measured, and the run, with what differs from the plan."""
+    return Cell(run.what), Cell(run.name, note=f"differs: {run.differs}" if run.differs else "")
 
 
 def _case_cells(row: NearMeasurement) -> tuple[Cell, Cell]:
