@@ -43,7 +43,7 @@ const tellHidden = (region) => {
     return box.width > 0 && (box.right > right + 2 || box.left < left - 2);
   }).length;
   note.hidden = hidden === 0;
-  note.textContent = `${hidden} of ${heads.length} columns hidden: scroll the table sideways.`;
+  note.textContent = hidden ? `${hidden} of ${heads.length} columns hidden: scroll the table sideways.` : "";
 };
 
 for (const region of document.querySelectorAll(".scroll")) {
