@@ -33,6 +33,28 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
   });
 }
 
+// A table that is wider than its place says how many of its columns are out of sight.
+const tellHidden = (region) => {
+  const note = region.nextElementSibling;
+  const heads = [...region.querySelectorAll("thead th")];
+  const { left, right } = region.getBoundingClientRect();
+  const hidden = heads.filter((head) => {
+    const box = head.getBoundingClientRect();
+    return box.width > 0 && (box.right > right + 2 || box.left < left - 2);
+  }).length;
+  note.hidden = hidden === 0;
+  note.textContent = hidden ? `${hidden} of ${heads.length} columns hidden: scroll the table sideways.` : "";
+};
+
+for (const region of document.querySelectorAll(".scroll")) {
+  const note = document.createElement("p");
+  note.className = "beyond";
+  note.hidden = true;
+  region.after(note);
+  region.addEventListener("scroll", () => tellHidden(region), { passive: true });
+  new ResizeObserver(() => tellHidden(region)).observe(region);
+}
+
 // The theme follows the system until the reader chooses; a page from a file may be refused storage.
 const theme = document.getElementById("theme");
 const root = document.documentElement;

@@ -144,8 +144,8 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
         intensity = sum(r.flops * r.times for r in matmuls) / sum(r.bytes * r.times for r in matmuls)
         ridge = plan.accelerator.peak[dtypes.rate(plan.precision.multiplies)] / plan.accelerator.bandwidth
         status = "pass" if intensity >= ridge else "warn"
-        title, detail = "Arithmetic intensity of the matmuls", f"the device needs {ridge:.0f}"
-        yield Check("intensity", title, status, f"{intensity:.0f} FLOP/B", detail)
+        title, detail = "Arithmetic intensity of the matmuls", f"the device needs {said(ridge, 'FLOP/B')}"
+        yield Check("intensity", title, status, said(intensity, "FLOP/B"), detail)
     yield _utilisation(plan, totals)
     sheets = by_data_sheet(rows)
     share = f"measured curves price {said(1 - sheets, '%')} of what kernels and transfers add to a step"

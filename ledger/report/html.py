@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ledger.report import assets, live, palette
+from ledger.report.links import linked
+from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
-from ledger.report.views import Section, filled_sections
+from ledger.report.views import Section, filled_sections, section_numbers
 from ledger.report.views.live import LiveView
 from ledger.report.views.origin import made_from
 from ledger.spec.version import short_digest
@@ -52,13 +54,15 @@ def render(report: Report, *, screen: bool = True) -> str:
             made_from=made_from(report),
             headline=report.compiled.verdict.headline,
             sections=sections,
+            section_numbers=section_numbers(sections),
             style=Markup(style),  # noqa: S704 - the project's own file
             script=Markup(script),  # noqa: S704 - the project's own files, and data in which no markup can end a script
             policy=content_policy(style, script),
             seal=data_block(published_seal(report.seal)) if screen and report.seal else "",
         )
     )
-    return share_letters(page) if screen else page
+    page = number_captions(page)
+    return share_letters(page) if screen else page.replace("/<wbr>", "/")  # after which paper breaks lines by itself
 
 
 def data_block(record: Mapping[str, Any]) -> Markup:
@@ -90,8 +94,8 @@ def breakable(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """A sentence whose keys stand in backticks, as in messages on a terminal."""
-    return Markup(KEY.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+    """A sentence whose keys stand in backticks, as in messages on a terminal, and whose citations are links."""
+    return linked(Markup(KEY.sub(r"<code>\1</code>", str(escape(text)))))  # noqa: S704 - escaped before
 
 
 @cache

@@ -68,8 +68,8 @@ def test_the_plans_own_record_is_told_in_numbers(compiled: Compiled, kept: Path)
     plan = replace(compiled.plan, judged_digest="ab" * 32)
     records.write(Verification("own", "Own", plan.model.title, plan.judged_digest, "3 layers", VERDICTS, ORIGIN), kept)
     found = derivations(Report(replace(compiled, plan=plan)))
-    assert found.sentence.startswith("This plan's derivations were checked against PyTorch 2.13.0: 2 equal")
-    assert "1 within their tolerance; 1 not checked." in found.sentence
+    assert found.sentence.startswith("This plan's derivations were checked against PyTorch 2.13.0: 2 figures are equal")
+    assert "; 1 within tolerance; 1 not checked." in found.sentence
     assert found.table is not None
     assert [row[5].status for row in found.table.rows] == ["pass", "pass", "pass", "warn"]
     assert found.table.rows[1][6].text == "rounding: 12\u202fB"

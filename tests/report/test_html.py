@@ -69,9 +69,17 @@ def test_the_page_is_valid(page: str) -> None:
 
 
 def test_the_page_needs_no_network(page: str) -> None:
-    """Nothing is fetched: addresses are fragments of the page or hold their data."""
-    fetched = [value for _, found in Elements(page).found for name, value in found.items() if name in {"src", "href"}]
+    """Nothing is fetched: addresses are fragments of the page or hold their data, but of links to what is cited."""
+    elements = Elements(page).found
+    fetched = [
+        value
+        for tag, found in elements
+        for name, value in found.items()
+        if name == "src" or (name == "href" and tag != "a")
+    ]
     assert [address for address in fetched if not address.startswith(("#", "data:"))] == []
+    followed = [found["href"] for tag, found in elements if tag == "a"]
+    assert [address for address in followed if not address.startswith(("#", "https://"))] == []
     assert re.findall(r"url\((?!data:)|@import", page) == []
 
 
@@ -127,9 +135,18 @@ def test_every_link_inside_the_page_has_its_target(page: str) -> None:
     elements = Elements(page)
     names = Counter(found["id"] for _, found in elements.found if "id" in found)
     assert [name for name, times in names.items() if times > 1] == []
-    assert [
-        found["href"] for _, found in elements.found if found.get("href", "#")[1:] and found["href"][1:] not in names
-    ] == []
+    inside = [found["href"][1:] for _, found in elements.found if found.get("href", "").startswith("#")]
+    assert [name for name in inside if name not in names] == []
+
+
+def test_cells_name_their_column_where_rows_are_cards(page: str) -> None:
+    """On a phone a row of more than two columns is a card: each of its cells says the heading that is out of sight."""
+    tables = re.findall(r'<table[^>]* class="[^"]*stacks[^"]*".*?</table>', page, re.DOTALL)
+    assert tables
+    for table in tables:
+        _, *headings = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
+        for row in re.findall(r"<tr>\n?(<th scope=\"row\".*?)</tr>", table, re.DOTALL):
+            assert re.findall(r'<td [^>]*data-label="([^"]*)"', row) == headings
 
 
 def test_the_page_is_light(page: str) -> None:

@@ -59,7 +59,7 @@ def test_runs_are_held_against_the_band(compiled: Compiled) -> None:
     """One that took a ninth longer than predicted lies within a band of a fifth, one three times faster does not."""
     report = Report(_within_a_fifth(compiled), runs=(SLOW, FAST))
     assert whole_runs(report).notes[0] == (
-        "1 of 2 measured steps lie within this estimate's band, −20.0\u202f% to +20.0\u202f%."
+        "This estimate's interval is −20.0\u202f% to +20.0\u202f%; 1 of 2 measured steps lies in it."
     )
 
 
@@ -71,7 +71,7 @@ def test_the_band_says_what_it_is_made_of(compiled: Compiled) -> None:
     assert hypot(STEP[UNKNOWN].high - 1, wider) == pytest.approx(0.8)
     told = whole_runs(Report(compiled, runs=(SLOW,))).notes[1]
     assert "held 80 of 100 published runs of stacks that had never been scored" in told
-    assert "left out in turn; the errors of this device's prices widen it by" in told
+    assert "left out in turn. Errors of this device's prices widen it by" in told
     scored = replace(compiled, plan=replace(plan, stack=replace(plan.stack, scored_on=(plan.accelerator.name,))))
     assert "of the same stack on the same device" in whole_runs(Report(scored, runs=(SLOW,))).notes[1]
 
@@ -82,7 +82,8 @@ def test_kernels_weigh_what_they_take_of_the_step(compiled: Compiled) -> None:
     assert "near kernels that take 70.0\u202f% of the step" in told.sentence
     assert told.sentence.endswith("predictions are off by 11.4\u202f%.")
     assert told.notes[0] == (
-        "What matters most is `matmul.bf16`, 70.0\u202f% of the step: −5.7\u202f%, from −10.0\u202f% to +20.0\u202f%."
+        "`matmul.bf16` takes most of the step, 70.0\u202f%: predicted with −5.7\u202f% error on average, "
+        "−10.0\u202f% to +20.0\u202f%."
     )
 
 
@@ -134,9 +135,9 @@ def _within_a_fifth(compiled: Compiled) -> Compiled:
 def test_errors_beyond_the_band_widen_it(compiled: Compiled) -> None:
     """Missed like a run that took 10 s of 9 predicted, 10 s take 11.1 s; like one of 10 s of 30, they take 3.33 s."""
     compiled = _within_a_fifth(compiled)
-    assert "beyond" not in whole_runs(Report(compiled, runs=(SLOW,))).sentence
+    assert "exceed" not in whole_runs(Report(compiled, runs=(SLOW,))).sentence
     told = whole_runs(Report(compiled, runs=(SLOW, FAST))).sentence
-    assert told.endswith("a step takes 3.33\u202fs to 12.0\u202fs.")
+    assert told.endswith("a step would take 3.33\u202fs to 12.0\u202fs.")
 
 
 def test_what_no_run_did_is_said(compiled: Compiled) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ledger.books import compile_plan
 from ledger.books.results import Compiled
 from ledger.model.causes import Cause
 from ledger.report.charts.roofline import tick_names
@@ -20,7 +23,10 @@ from ledger.report.views.verdict import verdict
 from ledger.report.views.work import communication, merge_points, roofline
 from ledger.spec.hardware import Curve
 from ledger.spec.kernel_classes import kernel_class
+from ledger.spec.load import load_plan
 from ledger.spec.problems import Location, Problem
+
+LIBRARY = Path(__file__).parents[2] / "specs"
 
 
 def column(table: Table, name: str) -> list[str]:
@@ -249,3 +255,26 @@ def test_the_verdict_says_at_which_price_and_what_to_mind(compiled: Compiled) ->
     warned = replace(compiled.plan, warnings=(Problem(Location("a.yaml"), "nodes of another device", "name others"),))
     assert not shown.warnings
     assert verdict(Report(replace(compiled, plan=warned))).warnings == ("nodes of another device",)
+
+
+def test_the_paper_has_what_publications_give_and_no_choices() -> None:
+    """Each source is a row with every value that cites it; what the author chose is in the attached plan."""
+    sourced = plan(Report(compile_plan(load_plan(LIBRARY / "70b.yaml"))))
+    assert sourced.table is not None
+    assert sourced.by_source is not None
+    assert [row[0].text for row in sourced.by_source.paper] == list(sourced.sources)
+    given = " ".join(row[1].text for row in sourced.by_source.paper)
+    assert "`cluster`: scaleout.efficiency 91\u202f%" in given
+    assert "global_batch" not in given
+    said = [row[1].text for row in sourced.table.rows if row[3].text != "choice"]
+    assert len(said) > 50
+    assert [text for text in said if text not in given] == []
+
+
+def test_every_number_of_a_plan_says_what_it_is_of() -> None:
+    """A number alone is no quantity: it has the unit of its field, or says what it counts."""
+    for file in sorted(LIBRARY.glob("*.yaml")):
+        table = plan(Report(compile_plan(load_plan(file)))).table
+        assert table is not None
+        bare = [(row[0].text, row[1].text) for row in table.rows if re.fullmatch(r"[\d\s.,×⁻⁰-⁹¹²³−]+", row[1].text)]
+        assert [name for name, _ in bare if name != "parallelism.zero"] == [], file.name  # the name of a stage of ZeRO

@@ -13,7 +13,7 @@ from pypdf import PdfReader
 from ledger.books.results import Compiled
 from ledger.report.files import replace_file
 from ledger.report.pdf import pdf
-from ledger.report.views import filled_sections
+from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.parts import Report
 from ledger.report.write import write_report
 
@@ -84,7 +84,9 @@ def test_the_pdf_is_a_document_for_everyone(document: PdfReader, compiled: Compi
     assert document.metadata is not None
     assert compiled.plan.title in str(document.metadata.title)
     titles = {entry.title for entry in document.outline if not isinstance(entry, list)}
-    assert titles == {section.title for section, _ in filled_sections(Report(compiled))}
+    sections = filled_sections(Report(compiled))
+    numbers = section_numbers(sections)
+    assert titles == {f"{numbers[section.name]} {section.title}" for section, _ in sections}
     assert document.attachments[f"{compiled.plan.name}.yaml"] == [compiled.plan.text.encode()]
     assert b"pdfuaid:part" in root["/Metadata"].get_data()
 

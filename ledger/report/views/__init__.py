@@ -62,6 +62,12 @@ def filled_sections(report: Report, *, screen: bool = False) -> tuple[tuple[Sect
     return tuple((section, data) for section, data in pairs if data is not None)
 
 
+def section_numbers(sections: Iterable[tuple[Section, object]]) -> dict[str, int]:
+    """The number of each section by its name, the same on the screen and on paper: scripted ones have none."""
+    names = (section.name for section, _ in sections if not section.scripted)
+    return {name: number for number, name in enumerate(names, start=1)}
+
+
 def brief_tables(report: Report) -> Iterator[Table]:
     """The tables of the sections that Markdown has."""
     for section in SECTIONS:

@@ -12,7 +12,7 @@ from ledger.evidence.basis import Basis, basis
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
 
-NAPKIN = "No step is priced: what is said of its length is the napkin's, at the assumed utilisation."
+NAPKIN = "No step is priced: its length is 6ND, 6 × parameters × tokens, at the assumed utilisation."
 LEAST = 0.0005  # a share that prints as nought is not told
 
 
@@ -28,7 +28,7 @@ def basis_sentence(compiled: Compiled) -> str:
     if len(shares) == 1:
         return f"{word}: the time of a step rests on {shares[0][1]} alone."
     parts = [f"{numbers.percent(share)} on {what}" for share, what in shares]
-    return f"{word}: of the time of a step, {_joined(parts)}."
+    return f"{word}: {_joined(parts)}."
 
 
 def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
@@ -40,7 +40,7 @@ def _shares(rests: Basis) -> Iterator[tuple[float, str]]:
 
 
 def _joined(parts: list[str]) -> str:
-    first, rest = parts[0].replace(" on ", " rests on ", 1), parts[1:]
+    first, rest = parts[0].replace(" on ", " of a step's time rests on ", 1), parts[1:]
     return ", ".join([first, *rest[:-1]]) + (f" and {rest[-1]}" if rest else "")
 
 

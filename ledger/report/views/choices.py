@@ -98,10 +98,10 @@ def alternatives(report: Report) -> AlternativesView | None:
     quantities = columns("number", "memory", "step", "against this plan", "cost")
     some = f"{len(found.front)} of {len(found.points)} layouts of" if len(found.front) < len(found.points) else "All of"
     return AlternativesView(
-        f"{found.scope}. {len(found.points)} of these make up the front: whatever is faster needs more memory.",
+        f"{found.scope}. {len(found.points)} of these are the front: none beats them in both memory and time.",
         draw_chart(
             "Memory against time",
-            "Dark dots are layouts that fit and that no other beats in both; the dashed line joins them.",
+            "Each dark dot is a layout that fits and that no other beats in both; the dashed line joins them.",
             lambda width: scatter.chart(points, capacity, alt, width),
         ),
         Table(
@@ -109,6 +109,7 @@ def alternatives(report: Report) -> AlternativesView | None:
             (Column("layout"), *quantities),
             tuple(layout_row(label, totals, here) for label, totals in ordered),
             8,
+            name="front",
         ),
     )
 

@@ -66,16 +66,17 @@ def _sentence(record: Verification, subject: str) -> str:
     counts = record.counts
     equal, within = counts[EQUAL] + counts[EXPLAINED], counts[WITHIN]
     furthest = worst(record.verdicts)
-    parts = [f"{equal} equal, named causes taken away", f"{within} within their tolerance"]
+    parts = [f"{equal} figures are equal once differences of known cause are taken off"]
+    parts += [f"{within} within tolerance"] if within else []
     parts += [f"{counts[DIFFERS]} disagree"] if counts[DIFFERS] else []
     parts += [f"{counts[UNCHECKED]} not checked"] if counts[UNCHECKED] else []
-    far = f" The largest difference, causes included, is {numbers.shift(furthest.error)}." if furthest else ""
+    far = f" The largest difference, known causes included, is {numbers.shift(furthest.error)}." if furthest else ""
     return f"{subject} were checked against {record.origin.judge}: {'; '.join(parts)}.{far}"
 
 
 def _table(record: Verification) -> Table:
     rows = tuple(_row(verdict) for verdict in record.verdicts)
-    return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED)
+    return Table(f"Derivations against {record.origin.judge}", COLUMNS, rows, PRINTED, name="derivations")
 
 
 def _row(verdict: ComparedFigure) -> tuple[Cell, ...]:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from ledger.spec.plan import Curve, Plan
 
 OVERLAPS = (
-    ("tensor", "tensor", "what hides tensor-parallel communication"),
-    ("data", "data", "what hides the reduction of gradients"),
-    ("gather", "gathers", "what hides the gathers of weights"),
-    ("pipeline", "pipeline", "what hides sends between stages"),
-    ("context", "context", "what hides blocks that go around a ring"),
-    ("expert", "experts", "what hides tokens to and from experts"),
-    ("host", "host", "what hides copies to and from host memory"),
+    ("tensor", "tensor", "what runs beside tensor-parallel communication"),
+    ("data", "data", "what runs beside the reduction of gradients"),
+    ("gather", "gathers", "what runs beside the gathers of weights"),
+    ("pipeline", "pipeline", "what runs beside sends between stages"),
+    ("context", "context", "what runs beside blocks that go around a ring"),
+    ("expert", "experts", "what runs beside tokens to and from experts"),
+    ("host", "host", "what runs beside copies to and from host memory"),
 )
 REGIMES = {"burst": "short bursts", "sustained": "sustained load"}
 
@@ -97,13 +97,13 @@ def calibration_table(curves: tuple[Curve, ...]) -> Table | None:
     """Every fit behind the prices, with its error."""
     headings = (
         *(Column("what is priced", "code"), *columns("number", "error", "bias")),
-        *columns("text", "regime", "holds for", "source"),
+        *(*columns("text", "regime", "holds for"), Column("source", "source")),
     )
     alike: dict[tuple[str, str, str, str], list[Curve]] = {}
     for curve in curves:
         alike.setdefault((str(curve.what), curve.regime, curve.source, curve.held_out), []).append(curve)
     rows = tuple(calibration_row(group) for group in alike.values())
-    return Table("Calibrations and their errors", headings, rows, 12) if rows else None
+    return Table("Prices that were fitted, and their errors", headings, rows, 12) if rows else None
 
 
 def calibration_row(curves: Sequence[Curve]) -> tuple[Cell, ...]:
@@ -136,10 +136,10 @@ def region_text(curves: Sequence[Curve]) -> str:
 
 
 def assumptions(report: Report) -> Table:
-    """What nothing measured stands behind."""
+    """What no measurement supports."""
     rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan, report.compiled.totals) if row[1])
-    headings = columns("text", "assumption", "value", "used for")
-    return Table("What nothing measured stands behind", headings, rows, sortable=False)
+    headings = (Column("assumption"), Column("value", "source"), Column("used for"))
+    return Table("What no measurement supports", headings, rows, sortable=False)
 
 
 def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[tuple[str, str, str], ...]:
@@ -148,16 +148,20 @@ def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[t
     price, offer = stated.price, origin(plan, "assumptions.price.per_device_hour")
     overlap, kinds = stack.overlap, transfer_kinds(plan)
     return (
-        ("utilisation", numbers.percent(stated.mfu), "the napkin estimate only"),
+        ("utilisation", numbers.percent(stated.mfu), "the estimate by hand alone, 6ND"),
         ("price", numbers.offer(price.per_device_hour, plan.accelerator.name, price.date) if price else "", "cost"),
-        ("source of the price", offer.source if price and offer else "", "prices change"),
-        ("memory to keep free", headroom_words(stated.headroom), "the warning before memory runs out"),
-        ("reserved over allocated", numbers.plain(stack.fragmentation), "fragmentation of the allocator"),
+        ("source of the price", offer.source if price and offer else "", "cost; prices change"),
+        ("memory to keep free", headroom_words(stated.headroom), "the warning that little stays free"),
+        (
+            "memory reserved",
+            f"{numbers.plain(stack.fragmentation)} times what is allocated",
+            "fragmentation of the allocator",
+        ),
         ("outside the allocator", numbers.size(stack.context) if stack.context else "", "device context and libraries"),
         *((f"overlap, {name}", getattr(overlap, kind) if kind in kinds else "", what) for kind, name, what in OVERLAPS),
         ("launch of a kernel", said_or_nothing(stack.launch), "small kernels in eager mode"),
         *operation_rows(plan, totals),
-        ("power usage effectiveness", numbers.plain(stated.power_usage_effectiveness), "energy"),
+        ("power of the site", f"{numbers.plain(stated.power_usage_effectiveness)} times the devices' power", "energy"),
     )
 
 

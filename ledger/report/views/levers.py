@@ -108,4 +108,4 @@ def lever_table(compiled: Compiled, role: RoleResult) -> Table | None:
     headings = (Column("change", "code"), Column("frees at most", "number"), Column("costs"))
     rows = tuple((Cell(lever.change), amount(freed, "B"), Cell(lever.costs)) for lever, freed in ordered)
     title = "What would free memory" if compiled.verdict.fits else "What would make it fit"
-    return Table(title, headings, rows, sortable=False) if rows else None
+    return Table(title, headings, rows, sortable=False, name="levers") if rows else None

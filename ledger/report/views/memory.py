@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled, Moment, RoleResult
 
 CATEGORIES: Mapping[str, tuple[str, str]] = {
-    "weights": ("weights", "the parameters as the forward pass reads them, quantised copies that stay among them"),
+    "weights": ("weights", "the parameters as the forward pass reads them, and quantised copies that stay"),
     "master": ("master weights", "the copy that the optimizer updates"),
     "optimizer": ("optimizer states", "moments of the gradients"),
     "gradients": ("gradients", "alive from the first backward to the end of the step"),
-    "unsharded": ("gathered weights", "units gathered for use, the prefetched next one, buckets"),
+    "unsharded": (
+        "gathered weights",
+        "layers gathered for use, the next one ahead of its use, and buckets of transfers",
+    ),
     "activations": ("activations", "what backward reads again"),
     "logits": ("logits", "scores of the vocabulary, their copies and gradients"),
     "workspace": ("workspace", "what kernels and the optimizer hold while they run"),
@@ -137,7 +140,7 @@ def role_figure(compiled: Compiled) -> Chart:
     )
     return draw_chart(
         "Memory per device, at the fullest moment",
-        "Blue persists from step to step, orange comes and goes within one, grey lies outside the tensors.",
+        "Blue persists from step to step, orange comes and goes within a step, grey lies outside the tensors.",
         lambda width: charts.bars(stacks, capacity, alt, width),
     )
 
@@ -153,7 +156,7 @@ def timeline_figure(role: RoleResult, capacity: float) -> Chart:
     alt = f"Memory over a step on the fullest device. The peak, {numbers.size(role.peak.total)}, is {role.peak.title}."
     return draw_chart(
         "Memory over a step",
-        "Tensors alive on the fullest device at each moment that can be the peak, in a step’s order; the peak is bold.",
+        "Tensors on the fullest device at each moment of a step that may be its peak, in order; the peak is bold.",
         lambda width: charts.timeline(stacks, capacity, alt, width),
     )
 
@@ -183,7 +186,7 @@ def category_table(compiled: Compiled, role: RoleResult) -> Table:
 
 def outside_table(role: RoleResult) -> Table | None:
     """What lies outside the tensors, part by part, each with its source."""
-    headings = (Column("outside the tensors"), Column("bytes", "number"), Column("source"))
+    headings = (Column("part"), Column("takes", "number"), Column("source", "source"))
     rows = tuple((Cell(part.name), amount(part.bytes, "B"), Cell(part.basis)) for part in role.outside)
     return Table("What lies outside the tensors", headings, rows, sortable=False) if rows else None
 
@@ -192,8 +195,8 @@ def largest_table(peak: Moment) -> Table | None:
     """The largest single stocks at the peak."""
     if not peak.details:
         return None
-    headings = (Column("account", "code"), *columns("number", "bytes", "share of the peak"))
+    headings = (Column("account", "code"), *columns("number", "holds", "share of the peak"))
     rows = tuple(
         (Cell(name), amount(held, "B"), Cell(numbers.percent(share(held, peak.total)))) for name, held in peak.details
     )
-    return Table("Largest single holdings at the peak", headings, rows, 12)
+    return Table("Largest tensors at the peak", headings, rows, 12)

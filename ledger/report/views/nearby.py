@@ -21,7 +21,7 @@ PRINTED = 8  # rows of each table on paper
 TOLD = 3  # classes of kernel whose errors are told in words
 STEP, LOW, HIGH = "time.step", "time.step.low", "time.step.high"
 CASE, MEASURED = (Column("what", "tag"), Column("measured on")), ("predicted", "measured", "error")
-RUN_COLUMNS = (*CASE, *columns("number", *MEASURED), Column("source"))
+RUN_COLUMNS = (*CASE, *columns("number", *MEASURED), Column("source", "source"))
 KERNEL_COLUMNS = (*CASE, *columns("number", "of the step", *MEASURED, "error unseen"), Column("measured in"))
 
 
@@ -55,7 +55,7 @@ def whole_runs(report: Report) -> NearbyView:
         return NearbyView(nearest_runs_sentence(report), (), None)
     timed = [run for run in runs if run.what == STEP]
     notes = (_within_band(report.compiled, timed), _band_parts(report.compiled)) if timed else ()
-    rows = tuple((*_case_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
+    rows = tuple((*_run_cells(run), *_error_cells(run), Cell(run.origin)) for run in runs)
     return NearbyView(
         nearest_runs_sentence(report), notes, Table("Measured runs nearest to this plan", RUN_COLUMNS, rows, PRINTED)
     )
@@ -84,7 +84,7 @@ def _beyond_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> Iterat
     missed = [step * run.measured / run.predicted for run in timed]
     if min(missed) < low or max(missed) > high:
         ends = f"{numbers.duration(min(low, *missed))} to {numbers.duration(max(high, *missed))}"
-        yield f"Some of these errors are beyond the estimate's interval; with errors as large, a step takes {ends}."
+        yield f"Some of these errors exceed the estimate's interval: with errors of that size a step would take {ends}."
 
 
 def _lacking(timed: Sequence[NearMeasurement]) -> Iterator[str]:
@@ -99,8 +99,8 @@ def _within_band(compiled: Compiled, timed: Sequence[NearMeasurement]) -> str:
     step, low, high = (float(compiled.totals[key]) for key in (STEP, LOW, HIGH))
     count = sum(low <= step * run.measured / run.predicted <= high for run in timed)
     ends = f"{numbers.change(low / step - 1)} to {numbers.change(high / step - 1)}"
-    lies = "lies" if len(timed) == 1 else "lie"
-    return f"{count} of {len(timed)} measured {_steps(len(timed))} {lies} within this estimate's band, {ends}."
+    lies = "lies" if count == 1 else "lie"
+    return f"This estimate's interval is {ends}; {count} of {len(timed)} measured {_steps(len(timed))} {lies} in it."
 
 
 KNOWN = {
@@ -113,10 +113,10 @@ KNOWN = {
 def _band_parts(compiled: Compiled) -> str:
     """What the band stands for."""
     known, wider = intervals.known_as(compiled.plan), time.widened(compiled.plan, compiled.totals)
-    prices = f"; the errors of this device's prices widen it by {numbers.percent(wider)}" if wider > 0.001 else ""
+    prices = f" Errors of this device's prices widen it by {numbers.percent(wider)}." if wider > 0.001 else ""
     return (
-        f"The band has the width that held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn"
-        f"{prices}. It ends at the roofline."
+        f"An interval of this width held 80 of 100 published runs {KNOWN[known]}, each publication left out in turn."
+        f"{prices} Its lower end is never below the roofline."
     )
 
 
@@ -136,7 +136,7 @@ def microbenchmarks(report: Report) -> NearbyView:
     whole = sum(row.share for row in classes)
     weighed = numbers.percent(sum(row.absolute * row.share for row in classes) / whole) if whole else ""
     sentence = f"{_count_text(measured)} near kernels that take {numbers.percent(whole)} of the step"
-    sentence += f"; each weighing its share, predictions are off by {weighed}." if whole else ", all of them hidden."
+    sentence += f"; weighted by those shares, predictions are off by {weighed}." if whole else ", and delay nothing."
     notes = (*_largest_class(classes), *_in_sample(measured, classes), *_matmul_level(report, measured))
     title = "Microbenchmarks nearest to this plan's kernels"
     rows = tuple(_kernel_row(row) for row in measured)
@@ -166,9 +166,9 @@ def _largest_class(classes: Sequence[MeasurementClass]) -> Iterator[str]:
     first = classes[0]
     low, high = (numbers.change(end) for end in first.ends)
     if first.share:
-        ends = "" if low == high else f", from {low} to {high}"
-        share = numbers.percent(first.share)
-        yield f"What matters most is `{first.what}`, {share} of the step: {numbers.change(first.signed)}{ends}."
+        ends = "" if low == high else f" on average, {low} to {high}"
+        share, error = numbers.percent(first.share), numbers.change(first.signed)
+        yield f"`{first.what}` takes most of the step, {share}: predicted with {error} error{ends}."
 
 
 def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[MeasurementClass]) -> Iterator[str]:
@@ -178,16 +178,16 @@ def _in_sample(measured: Sequence[NearMeasurement], classes: Sequence[Measuremen
         errors = [f"{numbers.percent(unseen[row.what])} (`{row.what}`)" for row in classes if row.what in unseen][:TOLD]
         count = sum(row.unseen is not None for row in measured)
         which = "These errors are" if count == len(measured) else f"{count} of these errors are"
-        erred = f"on measurements it had not seen it erred by {', '.join(errors)}"
-        yield f"{which} in sample: the price was fitted on the file; {erred}."
+        erred = f"on measurements left out of the fit they erred by {', '.join(errors)}"
+        yield f"{which} in sample, since the prices were fitted on the same files; {erred}."
 
 
 def _matmul_level(report: Report, measured: Sequence[NearMeasurement]) -> Iterator[str]:
     """That the plan's matmuls are priced below the measured rate."""
     level = report.compiled.plan.stack.matmul_level
     if level != 1 and any(row.what.startswith("matmul") for row in measured):
-        rate = f"{numbers.percent(level)} of the measured rate"
-        yield f"In the step itself matmuls get {rate}, as in training on this stack (`matmul_level`)."
+        rate = f"{numbers.percent(level)} of the rate measured alone"
+        yield f"Within a step matmuls are priced at {rate}, as runs of this stack have shown (`matmul_level`)."
 
 
 def _kernel_row(row: NearMeasurement) -> tuple[Cell, ...]:
@@ -204,6 +204,11 @@ def _file_name(origin: str) -> str:
     """The file of a measurement, whose publication stands beside the price that was fitted on it."""
     named = CITED.findall(origin)
     return named[-1] if named else origin
+
+
+def _run_cells(run: NearMeasurement) -> tuple[Cell, Cell]:
+    """The total that was measured, and the run, with what differs from the plan."""
+    return Cell(run.what), Cell(run.name, note=f"differs: {run.differs}" if run.differs else "")
 
 
 def _case_cells(row: NearMeasurement) -> tuple[Cell, Cell]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from ledger import numbers
+from ledger.report.numbering import anchor
 from ledger.units import unit_of
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     printed: int = 40
     sortable: bool = True
+    name: str = ""  # of its anchor, where the caption varies from plan to plan
+
+    @property
+    def anchor(self) -> str:
+        """Where the page has it."""
+        return anchor("table", self.name or self.caption)
 
     @property
     def paper(self) -> tuple[tuple[Cell, ...], ...]:
@@ -98,6 +105,11 @@ class Chart:
     caption: str
     wide: Markup
     narrow: Markup
+
+    @property
+    def anchor(self) -> str:
+        """Where the page has it."""
+        return anchor("fig", self.title)
 
 
 @dataclass(frozen=True)

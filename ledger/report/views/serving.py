@@ -6,17 +6,17 @@ from ledger.report.views.parts import Report, Table
 from ledger.report.views.time import key_table
 
 KEYS = (
-    ("kv_cache", "keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),
-    ("prefill.time", "reading the prompts", "forward of one micro-batch through all stages, kernels as in training"),
+    ("kv_cache", "cache of keys and values", "of a micro-batch of whole sequences, in the dtype that matmuls write"),
+    ("prefill.time", "prefill", "a micro-batch of prompts forward through all stages, with the kernels of training"),
     (
         "decode.time_per_token",
-        "a token more",
-        "the weights that it uses and all keys and values read once, a lower bound",
+        "decoding a token",
+        "a lower bound: the weights that it uses, and all keys and values, are read once",
     ),
 )
 
 
 def serving(report: Report) -> Table | None:
     """Keys and values, prefill and decode; None where only a count is known."""
-    found = key_table("A micro-batch served as it was trained", KEYS, report.compiled)
+    found = key_table("Serving on the training devices", KEYS, report.compiled)
     return found if found.rows else None

@@ -32,7 +32,7 @@ def state_table(report: Report) -> Table | None:
     role = fullest_role(compiled).name
     accounts = [row for row in compiled.accounts if row.role == role]
     rows = (*_optimizer_rows(compiled.plan, accounts), *_quantised_rows(compiled.plan.precision.matmul, accounts))
-    headings = (*columns("text", "state", "of", "shape", "format"), Column("bytes", "number"))
+    headings = (*columns("text", "state", "of", "shape", "format"), Column("takes", "number"))
     return Table("States and copies that persist, on the fullest device", headings, rows, 16) if rows else None
 
 

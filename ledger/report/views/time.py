@@ -21,10 +21,10 @@ COLOURS = {  # of spans that are no transfers; others are compute
     "optimizer": "memory",
 }
 BOUNDS = (
-    ("time.floor", "floor", "bound", "every resource at its data sheet’s price, perfectly overlapped"),
-    ("time.roofline", "roofline", "bound", "each kernel at its data sheet’s limit, communication hidden"),
-    ("time.step", "estimate", "estimate", "measured ceilings, overlap by rule"),
-    ("time.serial", "serial", "bound", "the estimate’s kernels and collectives, one after another"),
+    ("time.floor", "floor", "bound", "the busiest resource alone, at its data sheet’s rate"),
+    ("time.roofline", "roofline", "bound", "each kernel at its data sheet’s limit, communication free"),
+    ("time.step", "estimate", "estimate", "kernels and transfers at measured rates, overlapped as the software does"),
+    ("time.serial", "serial", "bound", "the estimate’s kernels and transfers, one after another"),
 )
 PACES = {  # the totals that say what sets the pace of a step, and their colours
     "pace.matmul": "compute",
@@ -37,38 +37,40 @@ PACES = {  # the totals that say what sets the pace of a step, and their colours
 }
 PERCENT = 0.01
 LEAST = 0.0005  # of a step, to be drawn
-NAPKIN = "6 × trained parameters × tokens, 4 or 2 × frozen ones, at the assumed utilisation"
+BY_HAND = "6 × parameters × tokens (4 or 2 × frozen ones) at the assumed utilisation"
+INTERVAL = "the interval that held 80 of 100 published runs"
+LOW, HIGH = "lower end for 80 of 100 runs", "upper end for 80 of 100 runs"
 RUN = (
     ("time.step", "a step", "estimate"),
-    ("time.step.low", "a step, at best", "lower end of the band"),
-    ("time.step.high", "a step, at worst", "upper end of the band"),
-    ("tokens_per_second", "throughput", "of the whole job"),
+    ("time.step.low", "a step, low", LOW),
+    ("time.step.high", "a step, high", HIGH),
+    ("tokens_per_second", "throughput", "of all devices"),
     ("tokens_per_second_per_device", "throughput of a device", ""),
-    ("time.run", "all steps", "every step at the estimate"),
+    ("time.run", "all steps", "as many as the tokens need, each as estimated"),
     (
         "time.calendar",
         "the run, on the calendar",
-        "with the failures, checkpoints and waits that are stated",
+        "all steps, with the failures, checkpoints and waits that the plan states",
     ),
-    ("time.calendar.low", "the run, at best", "lower end of the band"),
-    ("time.calendar.high", "the run, at worst", "upper end of the band"),
-    ("napkin.days", "the run, napkin", NAPKIN),
+    ("time.calendar.low", "the run, low", LOW),
+    ("time.calendar.high", "the run, high", HIGH),
+    ("napkin.days", "the run by 6ND", BY_HAND),
     ("goodput", "goodput", "share of the calendar that trains"),
     ("cost.run", "cost", "devices × hours of the calendar × price"),
-    ("cost.run.low", "cost, at best", "lower end of the band"),
-    ("cost.run.high", "cost, at worst", "upper end of the band"),
-    ("energy.run", "energy", "at the devices' power, on the whole calendar"),
+    ("cost.run.low", "cost, low", LOW),
+    ("cost.run.high", "cost, high", HIGH),
+    ("energy.run", "energy", "the devices' power over the whole calendar"),
     ("carbon.run", "carbon dioxide", "energy × intensity of the grid"),
-    ("checkpoint.bytes", "a checkpoint", "each trained weight and its states once"),
+    ("checkpoint.bytes", "a checkpoint", "every trained weight with its optimizer states, once"),
 )
 CONVENTIONS = (
     (
         "mfu",
         "MFU, full attention",
-        "forward and backward, attention as if not causal, within windows, as most papers do",
+        "forward and backward, attention counted without its causal mask, as most papers do",
     ),
-    ("mfu.causal", "MFU, causal attention", "forward and backward, only the half of attention that is computed"),
-    ("hfu", "hardware utilisation", "recomputation counted as well"),
+    ("mfu.causal", "MFU, causal attention", "forward and backward, only the half of attention that the mask leaves"),
+    ("hfu", "hardware utilisation (HFU)", "the same, and what is recomputed"),
 )
 
 
@@ -76,7 +78,8 @@ CONVENTIONS = (
 class TimeView:
     """The section's figures and tables; a bare parameter count has the run's table only.
 
-    `bought` is what 1 % more of what limits the step takes off it.
+    `bought` is what 1 % more of what limits the step takes off it; `ratio` the run over the one by hand, which assumes
+    the utilisation `assumed`.
     """
 
     waterfall: Chart | None
@@ -86,7 +89,8 @@ class TimeView:
     conventions: Table | None
     bottleneck: str
     bought: str
-    napkin_ratio: str
+    ratio: str
+    assumed: str
     peak: str
 
 
@@ -105,6 +109,7 @@ def time(report: Report) -> TimeView:
         compiled.verdict.bottleneck,
         numbers.shift(resource_shares[0].part * PERCENT).removeprefix("+") if resource_shares else "",
         numbers.plain(ratio) if ratio else "",
+        numbers.percent(compiled.plan.assumptions.mfu),
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
 
@@ -127,7 +132,7 @@ def waterfall_figure(compiled: Compiled) -> Chart:
     )
     return draw_chart(
         "Where a step’s time goes",
-        "Seconds on the critical path; communication counts only where computation does not run beside it.",
+        "Each part’s seconds on the critical path. Communication counts only while no computation runs beside it.",
         lambda width: charts.waterfall(spans, alt, width),
     )
 
@@ -147,15 +152,14 @@ def pace_figure(resource_shares: Sequence[charts.ShareBar]) -> Chart:
     alt = "; ".join(f"{share.label} {numbers.percent(share.part)}" for share in resource_shares)
     return draw_chart(
         "What sets the pace",
-        "Per cent of a step that goes with each resource, as under Sensitivity. Where a transfer lasts longer than the"
-        " kernels that hide it, the step waits for all of the transfer and not for them; a pipeline’s bubble waits for"
-        " whatever its stages wait for.",
+        "The share of a step that waits for each resource. A transfer that outlasts the kernels beside it counts in"
+        " full, and they do not; a pipeline’s bubble counts as what its stages wait for.",
         lambda width: charts.shares(resource_shares, f"Parts of a step by what it waits for: {alt}.", width),
     )
 
 
 def bounds_figure(compiled: Compiled) -> Chart:
-    """Bounds, estimate with its band, and the napkin's step."""
+    """Bounds, estimate with its interval, and the step by 6ND."""
     values = compiled.totals
     bars = [
         charts.TimeBar(
@@ -170,13 +174,13 @@ def bounds_figure(compiled: Compiled) -> Chart:
         if key in values
     ]
     if values.get("time.run"):
-        napkin = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
-        bars.append(charts.TimeBar("napkin", napkin, "idle"))
+        by_hand = float(values["time.step"]) * share(values["napkin.time.run"], values["time.run"])
+        bars.append(charts.TimeBar("6ND", by_hand, "idle"))
     alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
     return draw_chart(
         "A step between its bounds",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
-        + f"; napkin: {NAPKIN}. The whisker is the estimate’s band.",
+        + f"; 6ND: {BY_HAND}. The whisker is {INTERVAL}.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),
     )
 

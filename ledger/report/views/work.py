@@ -85,7 +85,7 @@ def roofline_figure(kernels: Sequence[KernelTime], plan: Plan, all_seconds: floa
     )
     return draw_chart(
         "Kernels under the roof",
-        "Each circle is a kernel, or several that coincide; its area is the share of time.",
+        "Each circle is a kernel, or several at one place; its area is their share of the time.",
         lambda width: charts.chart(points, roofs, alt, width),
     )
 
@@ -128,7 +128,8 @@ def kernel_table(kernels: Sequence[KernelTime], all_seconds: float, role: str) -
     """Every kernel, the longest in all first."""
     ordered = sorted(kernels, key=lambda kernel: -kernel.seconds * kernel.times)
     rows = tuple(kernel_row(kernel, all_seconds) for kernel in ordered)
-    return Table(f"Kernels{f' on {role}' if role else ''}, by their share of time", KERNEL_COLUMNS, rows, 18)
+    caption = f"Kernels{f' on {role}' if role else ''}, by their share of time"
+    return Table(caption, KERNEL_COLUMNS, rows, 18, name="kernels")
 
 
 def kernel_row(kernel: KernelTime, all_seconds: float) -> tuple[Cell, ...]:
@@ -168,7 +169,7 @@ def communication(report: Report) -> CommunicationView | None:
     kernels = [kernel for kernel in slowest_role(compiled).kernels if kernel.payload]
     rows = tuple(collective_row(compiled, collective, axis, kernels) for collective, axis in sent)
     rows += tuple(host_row(compiled, direction, kernels) for direction in copied)
-    quantities = columns("number", "times a step", "bytes a step", "takes", "not hidden")
+    quantities = columns("number", "times a step", "bytes a step", "takes", "delays the step by")
     exposed = sum(kernel.exposed * kernel.times for kernel in kernels)
     table = Table("Communication of a device in a step", (*columns("text", "collective", "axis"), *quantities), rows)
     return CommunicationView(
@@ -183,8 +184,8 @@ def overlap_table(plan: Plan) -> Table:
         for row in said(plan.stack.overlap)
         if row.kind in transfer_kinds(plan)
     )
-    headings = columns("text", "kind", "rule", "these transfers", "may run behind")
-    return Table("What may hide behind what", headings, rows, sortable=False)
+    headings = columns("text", "kind", "rule", "these transfers", "may run beside")
+    return Table("What communication may run beside", headings, rows, sortable=False)
 
 
 def transfer_kinds(plan: Plan) -> frozenset[str]:
