@@ -81,17 +81,14 @@ class Recommendations:
     def scope(self) -> str:
         """How many layouts were looked at, of which space, and how many of them fit."""
         free = f" with {numbers.size(self.headroom)} free" if self.headroom else ""
-        said = f"{numbers.integer(self.legal)} legal layouts looked at, {numbers.integer(self.fitting)} fit{free}"
-        if self.kept:
-            kept = ", ".join(key.rpartition(".")[2] for key in self.kept)
-            said += f"; {kept} as in the plan"
+        kept = f" ({', '.join(key.rpartition('.')[2] for key in self.kept)} as in the plan)" if self.kept else ""
+        tried, fitting = numbers.integer(self.legal), numbers.integer(self.fitting)
+        said = f"{tried} legal layouts tried{kept}, of which {fitting} fit{free}"
         if not self.complete:
             said += "; the search was stopped before its end"
-        if any(self.fewer.values()):
-            fewer = ", ".join(
-                f"{numbers.integer(count)} on {devices}" for devices, count in self.fewer.items() if count
-            )
-            said += f"; for the cheapest also {fewer} devices"
+        if fewer := {devices: count for devices, count in self.fewer.items() if count}:
+            more = ", ".join(f"{numbers.integer(count)} more on {devices} devices" for devices, count in fewer.items())
+            said += f"; for the cheapest, {more}"
         return said
 
     def named(self) -> dict[str, Recommendation]:

@@ -146,7 +146,7 @@ def test_a_plan_that_misses_its_headroom_is_told_what_fits(
         "  smallest edit and cheapest and fastest: 10.0 days, $5 000, 500.0 MB",
         "    parallelism:",
         "      zero: 3",
-        "  12 legal layouts looked at, 3 fit; context as in the plan",
+        "  12 legal layouts tried (context as in the plan), of which 3 fit",
     ]
     (record,) = json.loads(run("check", "tiny.yaml", "--search", "--json", with_={"verdict": tight}).stdout)["specs"]
     assert record["recommendations"]["smallest"] == {"changes": {"parallelism.zero": 3}, "totals": totals}

@@ -119,7 +119,7 @@ def test_a_plan_that_fits_nowhere_has_the_layout_that_misses_least(
     monkeypatch.setattr("ledger.cli.progress.searched", lambda *_, **__: Recommendations(nearest=near, legal=7))
     result = small("import", ".", "--plan", "--devices", "1")
     assert yaml.safe_load(result.stdout)["recompute"] == "full"
-    assert "# assumed: what misses least of 7 legal layouts looked at, 0 fit" in result.stdout
+    assert "# assumed: what misses least of 7 legal layouts tried, of which 0 fit" in result.stdout
     assert "note: no layout leaves the headroom free on so many devices; the one that misses least needs 99.0 GB" in (
         result.stderr
     )

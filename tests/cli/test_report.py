@@ -90,7 +90,7 @@ def test_the_search_is_of_all_layouts_and_can_be_left_out(
     command_line("report", "gpt2", "--format", "md", "--search")
     text = Path("reports/gpt2.md").read_text("utf-8")
     assert asked == [True]
-    assert "12 legal layouts looked at, 3 fit." in text
+    assert "12 legal layouts tried, of which 3 fit." in text
     assert "parallelism:\n  zero: 3" in text
 
 

@@ -85,7 +85,7 @@ def test_the_first_screen_has_the_lines_to_write(compiled: Compiled) -> None:
     first = page[: page.index('id="plan"')]
     for text in ("Smallest edit", "Cheapest and fastest", "parallelism:\n  tensor: 4\n  # remove `schedule`", "50.0"):
         assert text in first
-    assert "1\u202f000 legal layouts looked at, 900 fit with 20.0\u202fGB free." in first
+    assert "1\u202f000 legal layouts tried, of which 900 fit with 20.0\u202fGB free." in first
     assert "```yaml\nrecompute: full\n```" in as_markdown(report).decode()
 
 

@@ -181,7 +181,7 @@ def test_this_plan_stands_beside_the_front(compiled: Compiled) -> None:
     assert found is not None
     assert [row[0].text for row in found.table.rows] == ["tensor 1", "this plan"]
     assert found.table.caption == "1 of 2 layouts of the front, fastest first"
-    assert found.lead.startswith("7 legal layouts looked at")
+    assert found.lead.startswith("7 legal layouts tried")
 
 
 def test_a_bare_plan_says_only_what_follows_from_it(variants: dict[str, Compiled]) -> None:
