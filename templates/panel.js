@@ -47,7 +47,7 @@ function completed(name, value) {
 function nearest(name) {
   const value = chosen[name], close = Array.from({ length: 2 * AROUND + 1 }, (_, index) => value - AROUND + index);
   const replica = chosen.data * chosen.micro_batch, below = Math.floor(value / replica) * replica;
-  const tried = name === "global_batch" ? [below, below + replica, ...listed(name)] : [...close, ...listed(name)];
+  const around = isWord(name) ? [] : name === "global_batch" ? [below, below + replica] : close, tried = [...around, ...listed(name)];
   const other = ascending(tried).filter((one) => one !== value && (one > 0 || PLAN.stops[name]?.includes(one)));
   const first = (values) => values.map((one) => () => completed(name, one)).reduce((found, attempt) => found ?? attempt(), undefined);
   return [completed(name, value), first(other.filter((one) => one < value).reverse()), first(other.filter((one) => one > value))]

@@ -43,7 +43,8 @@ TURNED: Mapping[str, tuple[float, float]] = {
 LEVELS = range(4)  # of ZeRO
 WIDER = 8  # how far beyond the plan's own value a control goes
 SHORTEST, LONGEST = 256, 131072  # tokens of a sequence that a control offers
-MOST_TURNS = 2  # inputs that differ from the plan at once in a structure that is looked for
+BATCH = 0.25  # of a plan with one micro-batch a step, to several: any further degree brings them
+MOST_TURNS = 2  # inputs beside the batch that differ from the plan in a structure that is looked for
 MOST_TERMS = 40_000  # of the graph of one page: some 600 kB, and half a second or so of a report's time
 MOST_LEFT_OUT = 40  # settings without a structure, from where on no more are looked at
 # Degrees that most plans do not split over, or that need more devices than whole nodes have.
@@ -123,12 +124,14 @@ def _structure(
 def reachable(choices: Choices, legal: Mapping[str, Sequence[int]]) -> Iterator[dict[str, Any]]:
     """Legal settings that may differ from the plan in structure, the nearest first: one of each kind."""
     own = {**setting(choices.plan), **choices.own()}
+    alone = own["global_batch"] == own["data"] * own["micro_batch"]
     turns = [
-        (first + rank * further, (name, value))
+        ((BATCH if name == "global_batch" and alone else first) + rank * further, (name, value))
         for name, (first, further) in TURNED.items()
         for rank, value in enumerate(_turned(own[name], name, legal[name]))
     ]
-    several = [group for count in range(1 + MOST_TURNS) for group in combinations(turns, count)]
+    groups = (group for count in range(2 + MOST_TURNS) for group in combinations(turns, count))
+    several = [group for group in groups if sum(name != "global_batch" for _, (name, _) in group) <= MOST_TURNS]
     for group in sorted(several, key=lambda group: sum(far for far, _ in group)):
         moved = dict(turn for _, turn in group)
         if len(moved) == len(group):

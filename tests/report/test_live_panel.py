@@ -27,6 +27,7 @@ SAID: Mapping[str, Sequence[dict[str, Any]]] = {
     "70b": (
         {"recompute": "none"},
         {"tensor": 2},
+        {"tensor": 4, "accelerator": "h200-sxm"},
         {"accelerator": "b200", "tokens": 20_000_000_000_000},
         {"restart_time": 600, "storage_bandwidth": 1e11, "price": 2},
     ),
