@@ -25,11 +25,10 @@ from random import Random
 from typing import Any
 
 import ledger
-from ledger.report import live
+from ledger.report import live, live_script
 
 SPECS = Path(ledger.__file__).resolve().parents[1] / "specs"
 EXACT = 1e-12
-DEGREES = ("data", "tensor", "pipeline", "context")
 RUN = ("micro_batch", "seq_len", "global_batch")
 REFUSED = 0.1  # of the settings are those that the page refuses
 BATCHES = (1, 2, 3, 4, 6, 8, 16, 48)  # micro-batches of a step
@@ -39,7 +38,7 @@ FURTHER: Mapping[str, tuple[str, Sequence[str]]] = {
         "8b",
         ('train={"lora": {"rank": 16, "targets": ["q", "v"]}}', "precision=bf16-true", "recompute=none"),
     ),
-    "70b, optimizer on the host": ("70b", ('parallelism.offload=["optimizer"]', "parallelism.zero=2")),
+    "405b, optimizer on the host": ("405b", ('parallelism.offload=["optimizer"]',)),
     "70b, activations on the host": ("70b", ('parallelism.offload=["activations"]', "recompute=none")),
     "8b, a window": ("8b", ("model=mistral-7b",)),
     "8b, every second a window": ("8b", ("model=gemma-2-9b", "kernels.attention=eager")),
@@ -54,18 +53,6 @@ class Case:
     spec: str
     overrides: Sequence[str]
     settings: Sequence[Mapping[str, Any]] = field(default=())
-
-    def changes(self, chosen: Mapping[str, Any]) -> list[str]:
-        """The same setting as `--set` takes it; the cluster has as many devices as the degrees ask for."""
-        devices = 1
-        for degree in DEGREES:
-            devices *= chosen[degree]
-        keys = {key: f"run.{key}" if key in RUN else f"parallelism.{key}" for key in chosen}
-        return [
-            *self.overrides,
-            f"cluster.devices={devices}",
-            *(f"{keys[key]}={json.dumps(value)}" for key, value in chosen.items()),
-        ]
 
 
 @dataclass(frozen=True)
@@ -91,7 +78,7 @@ def cases(wanted: str) -> list[Case]:
 def script(case: Case) -> str:
     """What the page computes with; empty where it has no panel."""
     page = live.page_of(ledger.compile(case.spec, case.overrides).plan)
-    return live.calculator(page) if page else ""
+    return live_script.calculator(page) if page else ""
 
 
 def node(parts: Sequence[str]) -> list[Any]:
@@ -107,10 +94,14 @@ def node(parts: Sequence[str]) -> list[Any]:
     return list(json.loads(done.stdout))
 
 
-def draw(rng: Random, own: Mapping[str, Any], stops: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def draw(
+    rng: Random, own: Mapping[str, Any], stops: Mapping[str, Sequence[Any]], offers: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Some of the controls at another stop, and a batch that is mostly a whole number of micro-batches."""
     moved = [name for name in stops if rng.random() < 0.4]
     chosen = {**own, **{name: rng.choice(stops[name]) for name in moved if stops[name]}}
+    if "price" in own and chosen["accelerator"]:
+        chosen["price"] = offers[chosen["accelerator"]]["price"]
     if rng.random() < 0.9:
         chosen["global_batch"] = chosen["data"] * chosen["micro_batch"] * rng.choice(BATCHES) * chosen["pipeline"]
     return chosen
@@ -123,18 +114,18 @@ def crosses(own: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
 
 def drawn(pages: Mapping[str, str], number: int) -> dict[str, Drawn]:
     """Of each page as many legal settings as asked for, up to half of them across structures, and some refused ones."""
-    asked = [f"{text}\nreturn [PLAN.own, PLAN.stops, MISSING];" for text in pages.values()]
+    asked = [f"{text}\nreturn [PLAN.own, PLAN.stops, PLAN.offers, MISSING];" for text in pages.values()]
     controls = dict(zip(pages, node(asked), strict=True))
     tried = {}
-    for title, (own, stops, _) in controls.items():
+    for title, (own, stops, offers, _) in controls.items():
         rng = Random(title)  # noqa: S311 - a choice, no secret
-        several = [draw(rng, own, stops) for _ in range(30 * number)]
+        several = [draw(rng, own, stops, offers) for _ in range(30 * number)]
         tried[title] = list({json.dumps(chosen, sort_keys=True): chosen for chosen in several}.values())
     call = "return {}.map((chosen) => [...problems(chosen)].map(([message]) => message));"
     messages = node([f"{pages[title]}\n{call.format(json.dumps(tried[title]))}" for title in pages])
     chosen = {}
     for title, told in zip(pages, messages, strict=True):
-        own, _, missing = controls[title]
+        own, *_, missing = controls[title]
         pairs = list(zip(tried[title], told, strict=True))
         legal = [setting for setting, problems in pairs if not problems]
         refused = [setting for setting, problems in pairs if problems and missing not in problems]
@@ -145,11 +136,14 @@ def drawn(pages: Mapping[str, str], number: int) -> dict[str, Drawn]:
     return chosen
 
 
-def differing(case: Case, pair: tuple[Mapping[str, Any], Mapping[str, Any]]) -> list[str]:
+Answer = tuple[Mapping[str, Any], tuple[Sequence[str], Any]]  # a setting, its `--set`, and what the page has of it
+
+
+def differing(case: Case, answer: Answer) -> list[str]:
     """What the page and the compiler say differently of one legal setting."""
-    chosen, found = pair
+    chosen, (changes, found) = answer
     try:
-        compiled = ledger.compile(case.spec, case.changes(chosen))
+        compiled = ledger.compile(case.spec, [*case.overrides, *changes])
     except ledger.SpecError as error:
         return [f"{case.title}, {chosen}: the compiler refuses it: {error}"]
     totals = {key: (value, compiled.totals[key]) for key, value in found["totals"].items() if key in compiled.totals}
@@ -172,11 +166,11 @@ def agrees(key: str, page: float, mine: Any) -> bool:
     return bool(page == mine) if key.startswith("memory.") else isclose(page, float(mine), rel_tol=EXACT)
 
 
-def refusing(case: Case, pair: tuple[Mapping[str, Any], Sequence[Sequence[str]]]) -> list[str]:
+def refusing(case: Case, answer: Answer) -> list[str]:
     """What the page and the compiler say differently of a setting that the page refuses."""
-    chosen, found = pair
+    chosen, (changes, found) = answer
     try:
-        ledger.compile(case.spec, case.changes(chosen))
+        ledger.compile(case.spec, [*case.overrides, *changes])
     except ledger.SpecError as error:
         mine = {problem.message for problem in error.problems}
         page = {message for message, *_ in found}
@@ -193,8 +187,9 @@ def compare(chosen: Sequence[Case], number: int, jobs: int) -> Iterator[str]:
     settings = drawn(pages, -(-number // max(len(pages), 1)))
     calls = []
     for title, some in settings.items():
-        calls.append(f"{pages[title]}\nreturn {json.dumps(some.legal)}.map((chosen) => evaluate(chosen));")
-        calls.append(f"{pages[title]}\nreturn {json.dumps(some.refused)}.map((chosen) => [...problems(chosen)]);")
+        sets = "settings(chosen).map(([path, text]) => `${path}=${text}`)"
+        for several, call in ((some.legal, "evaluate"), (some.refused, "problems")):
+            calls.append(f"{pages[title]}\nreturn {json.dumps(several)}.map((chosen) => [{sets}, {call}(chosen)]);")
     answers = iter(node(calls))
     with Pool(jobs) as pool:
         for case in (case for case in chosen if case.title in pages):

@@ -54,6 +54,10 @@ class Trace:
         self.setting[name] = sample
         return Traced(self, self.graph.place((INPUT, name)))
 
+    def take(self, name: str, value: Number) -> None:
+        """Takes for granted that an input has this value."""
+        self.guards[self.graph.place(("equal", self.graph.place((INPUT, name)), self.constant(value)))] = True
+
     @property
     def conditions(self) -> tuple[tuple[int, bool], ...]:
         """The guards so far."""

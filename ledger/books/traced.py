@@ -1,4 +1,4 @@
-"""A plan whose sizes are inputs: what rules, memory and time say of it, as a graph, and where that holds.
+"""A plan whose sizes are inputs: what memory and time are, as a graph, and where that holds.
 
 The rules run once, at one setting of the inputs, with values of a trace. Which operations there are is decided at that
 setting (an axis is split or it is not), and these decisions are the structure's guards.
@@ -6,12 +6,12 @@ setting (an axis is split or it is not), and these decisions are the structure's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from ledger.arithmetic.operations import Number
-from ledger.arithmetic.tracing import Graph, Trace, holds, marked
+from ledger.arithmetic.tracing import Graph, Trace
 from ledger.arithmetic.values import Amount, largest, pick
 from ledger.books import calendar, totals
 from ledger.books.compiled_roles import CompiledRole, compile_roles
@@ -19,84 +19,73 @@ from ledger.books.memory.peak import Peak, peak_of
 from ledger.books.price_changes import PRICES, step_calls
 from ledger.books.time import StepTime, step_time
 from ledger.model.schedule import roles
-from ledger.spec.places import Places
+from ledger.spec.headroom import headroom_bytes
 from ledger.spec.plan import Plan
-from ledger.spec.rules.table import RULES, Rule, check_rules
 
-# The inputs, by the part of a plan that has them.
-INPUTS: Mapping[str, tuple[str, ...]] = {
-    "run": ("micro_batch", "seq_len", "global_batch"),
-    "parallelism": ("data", "tensor", "pipeline", "context", "expert"),
-}
-NAMES = tuple(name for names in INPUTS.values() for name in names)
-STAGES = "pipeline"
 Guard = tuple[int, bool]  # a condition of the graph, and the truth that it must have
 
-
-@dataclass(frozen=True)
-class Finding:
-    """What a rule says where its conditions hold; numbers in its words are places of the graph."""
-
-    conditions: tuple[Guard, ...]
-    message: tuple[str | int, ...]
-    help: tuple[str | int, ...]
-
-
-@dataclass(frozen=True)
-class TracedRule:
-    """A rule of the spec: under which conditions it has nothing to say, and under which it says what.
-
-    Conditions that nobody has tried are in neither.
-    """
-
-    rule: Rule
-    silent: tuple[tuple[Guard, ...], ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-    def knows(self, graph: Graph, values: Mapping[str, int]) -> bool:
-        """Whether values of the inputs meet the conditions of something tried."""
-        paths = (*self.silent, *(finding.conditions for finding in self.findings))
-        return any(covers(graph, conditions, values) for conditions in paths)
-
-    def tried(self, plan: Plan, graph: Graph, values: Mapping[str, int]) -> TracedRule:
-        """The rule with what it says at these values."""
-        if self.knows(graph, values):
-            return self
-        trace = Trace(graph)
-        sized = resized(plan, {name: trace.input(name, values[name]) for name in NAMES})
-        found = tuple(
-            Finding(trace.conditions, marked(problem.message), marked(problem.help))
-            for problem in check_rules((self.rule,), vars(sized), Places(plan.origins))
-        )
-        silent = self.silent if found else (*self.silent, trace.conditions)
-        return replace(self, silent=silent, findings=(*self.findings, *found))
-
-    @property
-    def reads(self) -> bool:
-        """Whether any input can change what it says."""
-        return any(self.silent) or bool(self.findings)
+# The inputs by the part of a plan that has them: sizes, which are whole, and amounts that a plan may state.
+SIZES: Mapping[str, Mapping[str, str]] = {
+    "run": {name: name for name in ("micro_batch", "seq_len", "global_batch")},
+    "parallelism": {name: name for name in ("data", "tensor", "pipeline", "context", "expert", "zero")},
+}
+AMOUNTS: Mapping[str, Mapping[str, str]] = {
+    "run": {"tokens": "tokens"},
+    "price": {"price": "per_device_hour"},
+    "operations": {
+        name: name
+        for name in ("failure_rate", "checkpoint_interval", "checkpoint_cost", "restart_time", "storage_bandwidth")
+    },
+}
+NAMES = tuple(name for names in SIZES.values() for name in names)
+PATHS: Mapping[str, str] = {
+    name: f"{'assumptions.price' if part == 'price' else part}.{key}"
+    for table in (SIZES, AMOUNTS)
+    for part, keys in table.items()
+    for name, key in keys.items()
+}  # of each input, as specs write it
+DEVICE = "accelerator"
+CHOICES = ("recompute", DEVICE)  # inputs whose values are places among words; a plan is read for each
+STAGES = "pipeline"
 
 
-def setting(plan: Plan) -> dict[str, int]:
-    """The plan's own values of the inputs."""
-    return {name: getattr(getattr(plan, part), name) for part, names in INPUTS.items() for name in names}
+def setting(plan: Plan) -> dict[str, Any]:
+    """The plan's own values of the inputs; of amounts those that it states as numbers."""
+    found = {
+        name: getattr(_part(plan, part), key, None)
+        for table in (SIZES, AMOUNTS)
+        for part, keys in table.items()
+        for name, key in keys.items()
+    }
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _part(plan: Plan, name: str) -> Any:
+    return plan.assumptions.price if name == "price" else getattr(plan, name)
 
 
 def resized(plan: Plan, values: Mapping[str, Amount]) -> Plan:
     """The plan with other values of the inputs, on as many devices as they ask for."""
-    parts = {
-        part: replace(getattr(plan, part), **{name: values[name] for name in names if name in values})
-        for part, names in INPUTS.items()
-    }
-    mesh = parts["parallelism"]
+    parts: dict[str, Any] = {}
+    for table in (SIZES, AMOUNTS):
+        for part, keys in table.items():
+            moved = {key: values[name] for name, key in keys.items() if name in values}
+            if moved:
+                parts[part] = replace(parts.get(part, _part(plan, part)), **moved)
+    if "price" in parts:
+        parts["assumptions"] = replace(plan.assumptions, price=parts.pop("price"))
+    mesh = parts.get("parallelism", plan.parallelism)
     devices = mesh.data * mesh.replica
     return replace(plan, **parts, cluster=replace(plan.cluster, devices=devices))
 
 
-def with_inputs(plan: Plan, trace: Trace, values: Mapping[str, int]) -> Plan:
-    """The plan whose sizes are inputs of a trace, at these values. Every number of stages is a structure of its own."""
-    inputs = {name: trace.input(name, values[name]) for name in NAMES}
-    return resized(plan, {**inputs, STAGES: int(inputs[STAGES])})
+def with_inputs(plan: Plan, trace: Trace, values: Mapping[str, Any]) -> Plan:
+    """The plan whose sizes and amounts are inputs of a trace, at these values.
+
+    Every number of stages and every level of ZeRO is a structure of its own.
+    """
+    inputs = {name: trace.input(name, value) for name, value in values.items() if name not in CHOICES}
+    return resized(plan, {**inputs, **{name: int(inputs[name]) for name in (STAGES, "zero")}})
 
 
 def with_prices(plan: Plan, trace: Trace) -> Plan:
@@ -104,22 +93,6 @@ def with_prices(plan: Plan, trace: Trace) -> Plan:
     for price in PRICES:
         plan = price.moved(plan, trace.input(price.path, 1.0))
     return plan
-
-
-def traced_rules(plan: Plan, graph: Graph, settings: Iterable[Mapping[str, int]]) -> tuple[TracedRule, ...]:
-    """The rules that read any input, with what they say at these settings; the first is one that breaks none."""
-    first, *rest = settings
-    found = [TracedRule(rule).tried(plan, graph, first) for rule in RULES]
-    found = [rule for rule in found if rule.reads]
-    for values in rest:
-        found = [rule.tried(plan, graph, values) for rule in found]
-    return tuple(found)
-
-
-def covers(graph: Graph, conditions: Sequence[Guard], values: Mapping[str, int]) -> bool:
-    """Whether values of the inputs meet conditions."""
-    inputs: dict[str, Number] = {**values, **{price.path: 1.0 for price in PRICES}}
-    return all(holds(graph, place, inputs) == truth for place, truth in conditions)
 
 
 @dataclass(frozen=True)
@@ -136,24 +109,52 @@ class Structure:
     moments: tuple[str, ...]
 
 
-def structure(plan: Plan, graph: Graph, values: Mapping[str, int], *, every: bool = False) -> Structure:
-    """The plan at legal values of its inputs, and wherever its operations are the same; `every` total, or few."""
+@dataclass(frozen=True)
+class TracedBooks:
+    """What the devices of a plan do and hold at any setting that meets the guards; no price of a device is in it."""
+
+    plan: Plan
+    trace: Trace
+    guards: Mapping[int, bool]
+    books: Sequence[CompiledRole]
+    peaks: Sequence[Peak]
+
+
+def traced_books(plan: Plan, graph: Graph, values: Mapping[str, Any]) -> TracedBooks:
+    """The books of a plan at legal values of its inputs, and wherever its operations are the same."""
     trace = Trace(graph)
-    sized = with_prices(with_inputs(plan, trace, values), trace)
+    for name in CHOICES:
+        if name in values and name != DEVICE:
+            trace.take(name, values[name])
+    sized = with_inputs(plan, trace, values)
     books = compile_roles(sized, roles(sized))
     peaks = [peak_of(book) for book in books]
+    return TracedBooks(plan, trace, dict(trace.guards), books, peaks)
+
+
+def structure(plan: Plan, graph: Graph, values: Mapping[str, Any], *, every: bool = False) -> Structure:
+    """The plan at legal values of its inputs, and wherever its operations are the same; `every` total, or few."""
+    saved = partial(calendar.checkpoint_bytes, plan)
+    return priced(traced_books(plan, graph, values), plan, values, saved, every=every)
+
+
+def priced(
+    found: TracedBooks, plan: Plan, values: Mapping[str, Any], saved: calendar.Bytes, *, every: bool = False
+) -> Structure:
+    """The books at the prices of a plan that differs from theirs in its device alone; `saved`: a checkpoint's bytes."""
+    trace, books, peaks = found.trace, found.books, found.peaks
+    trace.guards = dict(found.guards)
+    if DEVICE in values:
+        trace.take(DEVICE, values[DEVICE])
+    sized = with_prices(with_inputs(plan, trace, values), trace)
     table = step_calls(books)
     step = step_time(table.times(sized, table.rows(sized)), sized)
-    found = (
-        totals.totals(sized, books, peaks, step)
-        if every
-        else _few(sized, books, peaks, step, partial(calendar.checkpoint_bytes, plan))
-    )
+    known = totals.totals(sized, books, peaks, step) if every else _few(sized, books, peaks, step, saved)
     fullest = largest(peaks, lambda peak: peak.bytes)
     titles = [point.title for book in books for point in book.line.points]
     starts = [sum(len(book.line.points) for book in books[:index]) for index in range(len(books))]
     moment = pick(fullest, [start + peak.moment for start, peak in zip(starts, peaks, strict=True)])
-    return Structure(trace.conditions, found | {"devices": sized.cluster.devices}, moment, tuple(titles))
+    return Structure(trace.conditions, known | {"devices": sized.cluster.devices}, moment, tuple(titles))
 
 
 def _few(
@@ -168,4 +169,6 @@ def _few(
         "tokens_per_second": plan.run.global_batch * plan.run.seq_len / step.estimate,
         **dict(calendar.run(plan, step.estimate, checkpoint)),
         **dict(calendar.ends(plan, step, checkpoint)),
+        **({"share": calendar.share(plan, checkpoint)} if plan.operations.loses else {}),
+        "headroom": headroom_bytes(plan.assumptions.headroom, plan.accelerator.memory),
     }

@@ -22,7 +22,10 @@ LONGEST = 400  # characters of an expression, from which on a term has a place o
 
 @dataclass(frozen=True)
 class Script:
-    """Blocks of JavaScript; `blocks_of` lists those of each structure, in order, `slots` the place of each term."""
+    """Blocks of JavaScript; `blocks_of` lists those of each structure, in order, `slots` the place of each term.
+
+    `size` is that of the array: every input has a place, read or not.
+    """
 
     blocks: tuple[str, ...]
     blocks_of: tuple[tuple[int, ...], ...]
@@ -46,7 +49,7 @@ def script(graph: Graph, inputs: Sequence[str], roots: Sequence[Collection[int]]
     blocks_of = tuple(
         tuple(index for index, mine in enumerate(order) if structure in mine) for structure in range(len(roots))
     )
-    return Script(blocks, blocks_of, writer.slots, len(writer.slots))
+    return Script(blocks, blocks_of, writer.slots, len(inputs) + len(writer.stored))
 
 
 class _Writer:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from ledger.report import assets, live, palette
+from ledger.report import assets, palette
 from ledger.report.links import linked
+from ledger.report.live_script import page_script
 from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
@@ -73,7 +74,7 @@ def data_block(record: Mapping[str, Any]) -> Markup:
 
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
     """What moves the panel of a page, where it has one."""
-    return "".join(live.page_script(data.page) for _, data in sections if isinstance(data, LiveView))
+    return "".join(page_script(data.page) for _, data in sections if isinstance(data, LiveView) and data.page)
 
 
 @cache

@@ -8,13 +8,13 @@ import pytest
 
 from ledger.arithmetic.tracing import INPUT, Graph, Traced, needed
 from ledger.books.compiler import compile_plan
-from ledger.books.traced import setting, structure
+from ledger.books.traced import AMOUNTS, setting, structure
 from ledger.spec.load import load_plan
 
 SPECS = Path(__file__).resolve().parents[2] / "specs"
 LIBRARY = sorted(path.stem for path in SPECS.glob("*.yaml"))
-# What decides which operations there are: which axes are split, and whether micro-batches accumulate.
-DEGREES = {"data", "tensor", "pipeline", "context", "expert", "global_batch", "micro_batch"}
+# What decides which operations there are: which axes are split, what ZeRO splits, and whether micro-batches accumulate.
+DEGREES = {"data", "tensor", "pipeline", "context", "expert", "zero", "global_batch", "micro_batch"}
 
 
 @pytest.mark.parametrize("name", LIBRARY)
@@ -31,11 +31,16 @@ def test_a_trace_says_at_its_own_setting_what_the_compiler_says(name: str) -> No
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_no_rule_of_the_books_branches_on_a_size(name: str) -> None:
-    """What a structure takes for granted is about degrees alone: a rule that asks for a size is seen here."""
+    """What a structure takes for granted is about degrees, and whether an amount is nothing: others are seen here."""
     plan = load_plan(str(SPECS / f"{name}.yaml"))
     graph = Graph()
     found = structure(plan, graph, setting(plan))
     for place, _ in found.guards:
         asked = {graph.terms[term][1] for term in needed(graph, [place]) if graph.terms[term][0] == INPUT}
-        assert asked <= DEGREES or asked == {"accelerator.scaleup.bandwidth"}, graph.terms[place]
+        stated = {name for names in AMOUNTS.values() for name in names}
+        assert (
+            asked <= DEGREES
+            or (asked <= stated and graph.terms[place][0] == INPUT)
+            or asked == {"accelerator.scaleup.bandwidth"}
+        ), graph.terms[place]
     assert len(found.guards) <= 20

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from math import isclose
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,20 +14,11 @@ from ledger import numbers
 from ledger.arithmetic.tracing import Graph, Trace
 from ledger.arithmetic.values import Amount, divide, maximum, share, truncate, where
 from ledger.books.compiler import compile_plan
-from ledger.books.memory.holdings import CATEGORIES
-from ledger.books.results import Compiled
-from ledger.books.traced import resized, setting
-from ledger.report import assets, live
+from ledger.report import assets, live, live_script
 from ledger.report.graph_script import literal, script
 from ledger.spec.inputs import violations
-from ledger.spec.load import load_plan
-from ledger.spec.plan import Plan
-from tests.layouts import TENSOR_PARALLEL
+from tests.report.live_pages import FURTHER, LIBRARY, asked, differences, moved, node, page, plan
 
-SPECS = Path(__file__).resolve().parents[2] / "specs"
-BYTES = ("memory.peak", "memory.reserved", "memory.capacity", *(f"memory.{name}" for name in CATEGORIES))
-FLOATS = ("time.step", "time.step.low", "time.step.high", "tokens_per_second", "time.run", "cost.run")
-EXACT = 1e-12
 FEW, SAMPLE = 4, 12  # random settings of each plan, in `make test` and in full; `benchmarks/live.py` takes thousands
 
 # Under each plan: every control once up and once down, and moves that change which formulas hold: from one
@@ -111,28 +97,6 @@ ILLEGAL: Mapping[str, Sequence[dict[str, int]]] = {
 }
 
 
-def node(script: str) -> Any:
-    """What a script prints, as JSON. Node is part of the tools that tests need: without it they fail."""
-    program = shutil.which("node")
-    assert program, "these tests run the page's script: install Node.js 18 or newer (`apt-get install nodejs`)"
-    done = subprocess.run([program, "-"], input=script, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-# Kinds of plans beside those of the library: adapters, what lives on the host, windows.
-FURTHER: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "adapters": (
-        "8b",
-        ('train={"lora": {"rank": 16, "targets": ["q", "v"]}}', "precision=bf16-true", "recompute=none"),
-    ),
-    "optimizer on the host": ("70b", (*TENSOR_PARALLEL, 'parallelism.offload=["optimizer"]', "parallelism.zero=2")),
-    "activations on the host": ("70b", ('parallelism.offload=["activations"]', "recompute=none")),
-    "windows": ("8b", ("model=mistral-7b",)),
-    "gpipe": ("405b", ("parallelism.interleave=1", "parallelism.schedule=gpipe")),
-    "muon": ("7b-8xh100", ("optimizer=muon",)),
-}
-LIBRARY = sorted(path.stem for path in SPECS.glob("*.yaml"))
 # Of whose settings `make test` draws some: what the choices above leave out. Others are drawn by `make test-long`.
 DRAWN = ("mixtral-8x7b", "adapters", "optimizer on the host")
 OPENED = ("405b", "gpt2", *DRAWN)
@@ -141,47 +105,6 @@ OPENED = ("405b", "gpt2", *DRAWN)
 def further(names: Iterable[str]) -> Iterator[Any]:
     """Plans that `make test-long` looks at."""
     return (pytest.param(name, marks=pytest.mark.long) for name in names)
-
-
-@cache
-def plan(name: str) -> Plan:
-    """A plan of the library, or one of FURTHER."""
-    stem, overrides = FURTHER.get(name, (name, ()))
-    return load_plan(str(SPECS / f"{stem}.yaml"), overrides)
-
-
-@cache
-def page(name: str) -> live.Page:
-    """What the page of a plan knows."""
-    found = live.page_of(plan(name))
-    assert found is not None
-    return found
-
-
-@cache
-def calculator(name: str) -> str:
-    """What the page of a plan computes with."""
-    return live.calculator(page(name))
-
-
-def asked(name: str, call: str, choices: Sequence[Mapping[str, int]]) -> list[Any]:
-    """What the page computes for each choice over the plan's own sizes."""
-    text = f'"use strict";\n{calculator(name)}\nconst choices = {json.dumps(choices)};\n'
-    found: list[Any] = node(f"{text}console.log(JSON.stringify(choices.map((c) => {call}({{...PLAN.own, ...c}}))));")
-    return found
-
-
-def differences(found: Mapping[str, Any], compiled: Compiled) -> dict[str, object]:
-    """Where the page and the compiler do not agree: bytes to the byte, seconds, rates and dollars to 1e-12."""
-    totals, mine = compiled.totals, found["totals"]
-    wrong: dict[str, object] = {key: (mine[key], totals[key]) for key in BYTES if mine[key] != totals[key]}
-    for key in FLOATS:
-        if key in totals and not isclose(mine[key], float(totals[key]), rel_tol=EXACT):
-            wrong[key] = mine[key], totals[key]
-    worst = max(compiled.roles, key=lambda role: role.peak.total)
-    own = (worst.peak.title, compiled.verdict.bottleneck, compiled.verdict.fits, compiled.plan.cluster.devices)
-    page_says = (found["moment"], found["bottleneck"], found["fits"], mine["devices"])
-    return wrong | ({"words": (page_says, own)} if page_says != own else {})
 
 
 @pytest.mark.parametrize("name", ["405b", "7b-8xh100", *further(("70b", "gpt2"))])
@@ -193,7 +116,7 @@ def test_the_page_says_what_the_compiler_says(name: str) -> None:
     choices = [chosen for chosen, problem in zip(every, told, strict=True) if not problem]
     assert len(choices) > len(every) // 2
     for chosen, found in zip(choices, asked(name, "evaluate", choices), strict=True):
-        compiled = compile_plan(resized(plan(name), {**setting(plan(name)), **chosen}))
+        compiled = compile_plan(moved(name, chosen))
         assert not differences(found, compiled), chosen
 
 
@@ -209,7 +132,7 @@ def test_the_page_of_every_kind_of_plan_says_what_the_compiler_says(name: str, c
     drawn = [{}, *random_settings(name, count)]
     held = []
     for chosen, problems in zip(drawn, asked(name, "problems", drawn), strict=True):
-        other = resized(plan(name), {**setting(plan(name)), **chosen})
+        other = moved(name, chosen)
         refused = [problem.message for problem in violations(other)]
         if refused or problems:
             assert (
@@ -225,14 +148,15 @@ def test_the_page_of_every_kind_of_plan_says_what_the_compiler_says(name: str, c
         assert not differences(found, compile_plan(other)), chosen
 
 
-def random_settings(name: str, count: int) -> list[dict[str, int]]:
+def random_settings(name: str, count: int) -> list[dict[str, Any]]:
     """Some settings of a plan, most of which are legal."""
     random = Random(name)  # noqa: S311 - the same settings in every run
-    offered, own = page(name).stops, setting(plan(name))
+    offered, own = page(name).stops, page(name).own
     found = []
     for _ in range(count):
-        moved = {**own, **{key: random.choice(offered[key]) for key in random.sample(list(own), random.choice((1, 2)))}}
-        chosen = live.repaired(plan(name), moved, turned=random.random() < 0.2)
+        names = random.sample(list(offered), random.choice((1, 2)))
+        other = {**own, **{key: random.choice(offered[key]) for key in names}}
+        chosen = live.repaired(page(name).choices, other, turned=random.random() < 0.2)
         found.append(live.difference(own, chosen))
     return found
 
@@ -241,18 +165,18 @@ def random_settings(name: str, count: int) -> list[dict[str, int]]:
 def test_the_page_refuses_what_the_spec_refuses(name: str) -> None:
     """An illegal choice has the compiler's own words against it, and no others."""
     for chosen, found in zip(ILLEGAL[name], asked(name, "problems", ILLEGAL[name]), strict=True):
-        refused = violations(resized(plan(name), {**setting(plan(name)), **chosen}))
+        refused = violations(moved(name, chosen))
         assert {tuple(pair) for pair in found} == {(problem.message, problem.help) for problem in refused}, chosen
 
 
 @pytest.mark.parametrize("name", ["405b", *further(("70b", "7b-8xh100")), "gpt2"])
 def test_what_controls_offer_is_held_by_the_page(name: str) -> None:
     """A control moved alone leads to numbers, once the batch follows; the plan's own value is among its values."""
-    offered, own = page(name).stops, setting(plan(name))
-    moved = [{**own, key: value} for key, values in offered.items() for value in values]
-    ways = [live.repaired(plan(name), one, turned=turned) for one in moved for turned in (False, True)]
+    offered, own = page(name).stops, page(name).own
+    alone = [{**own, key: value} for key, values in offered.items() for value in values]
+    ways = [live.repaired(page(name).choices, one, turned=turned) for one in alone for turned in (False, True)]
     told = asked(name, "problems", ways)
-    for one, both in zip(moved, zip(told[::2], told[1::2], strict=True), strict=True):
+    for one, both in zip(alone, zip(told[::2], told[1::2], strict=True), strict=True):
         assert [] in both, live.difference(own, one)
     assert all(own[key] in values for key, values in offered.items())
 
@@ -268,7 +192,7 @@ def test_a_split_axis_can_be_whole_and_a_whole_one_split() -> None:
 @pytest.mark.parametrize("name", [*OPENED, *further(name for name in (*LIBRARY, *FURTHER) if name not in OPENED)])
 def test_the_script_stays_below_three_megabytes_and_reads_nothing_from_text(name: str) -> None:
     """A strict policy forbids code from text, and a page should open at once."""
-    text = live.page_script(page(name))
+    text = live_script.page_script(page(name))
     assert len(text.encode()) < 3_000_000
     assert not re.search(r"\beval\b|new Function|setTimeout\(\s*[\"']|innerHTML|</", text)
 
@@ -280,7 +204,7 @@ def test_what_a_page_does_not_hold_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     assert small is not None
     assert len(small.structures) == 1
     assert {"pipeline": 2} in [{key: one[key] for key in one if key != "global_batch"} for one in small.left_out]
-    text = f"{live.calculator(small)}\nconsole.log(JSON.stringify(problems({{...PLAN.own, pipeline: 2}})));"
+    text = f"{live_script.calculator(small)}\nconsole.log(JSON.stringify(problems({{...PLAN.own, pipeline: 2}})));"
     assert "does not hold" in node(text)[0][0]
 
 
@@ -299,7 +223,8 @@ def test_a_graph_is_printed_as_what_it_computes(x: int, y: int) -> None:
     graph = Graph()
     trace = Trace(graph)
     traced = rule(trace.input("x", 2), trace.input("y", 9))
-    written = script(graph, ["x", "y"], [[], [traced.place]])
+    written = script(graph, ["x", "y", "unread"], [[], [traced.place]])
+    assert written.size > max(written.slots.values())
     lines = [f"const v = new Float64Array({written.size}), share = (part, of) => (of ? part / of : 0);"]
     lines += [f"v[0] = {x}; v[1] = {y};", *(written.blocks[index] for index in written.blocks_of[1])]
     lines.append(f"console.log(JSON.stringify(v[{written.slots[traced.place]}]));")
@@ -310,44 +235,6 @@ def test_data_cannot_end_its_script() -> None:
     """A title from a plan may hold markup; inside a script it is text."""
     assert "<" not in literal({"title": "</script><b>"})
     assert node(f"console.log(JSON.stringify({literal({'title': '</script>'})}));") == {"title": "</script>"}
-
-
-# As much of a document as the panel touches: every selector finds an element, which remembers what is written to it.
-DOCUMENT = """
-const element = () => ({
-  hidden: true, textContent: "", value: "0", max: "0", className: "", dataset: {},
-  attributes: {}, listeners: {}, found: {},
-  labels: [{ classList: { toggle() {} } }], classList: { names: {}, toggle(name, on) { this.names[name] = on; } },
-  setAttribute(name, value) { this.attributes[name] = value; },
-  addEventListener(name, heard) { this.listeners[name] = heard; },
-  querySelector(selector) { return (this.found[selector] ??= element()); },
-  querySelectorAll(selector) { return (this.found[selector] ??= []); },
-});
-const panelElement = element(), section = element();
-const names = ["micro_batch", "seq_len", "global_batch", "data"];
-const ranges = names.map((name) => ({ ...element(), id: name, dataset: { name } }));
-const reserved = Object.assign(element(), { dataset: { key: "memory.reserved" } });
-panelElement.found = { "input[type=range]": ranges, "[data-key]": [reserved] };
-const document = { getElementById: () => panelElement, querySelectorAll: () => [section] };
-const move = (index, by) => {
-  ranges[index].value = String(Number(ranges[index].value) + by);
-  ranges[index].listeners.input();
-};
-const said = (part) => panelElement.querySelector(`[data-part="${part}"]`).textContent;
-const state = () => [said("answer"), reserved.querySelector("[data-value]").textContent, said("problems")];
-"""
-
-
-def test_the_panel_follows_its_controls() -> None:
-    """A moved control moves verdict and numbers; an illegal choice is explained and the last numbers stay."""
-    moves = "const seen = [state()]; move(0, -1); seen.push(state()); move(3, 1); seen.push(state(), section.hidden);"
-    seen = node(f"{DOCUMENT}\n{live.page_script(page('7b-8xh100'))}\n{moves}\nconsole.log(JSON.stringify(seen));")
-    own = compile_plan(plan("7b-8xh100")).totals["memory.reserved"]
-    assert seen[0] == ["Fits", numbers.size(own), ""]
-    assert seen[1][0] == "Not possible"  # 32 sequences are no multiple of 8 x 3
-    assert "global_batch = 32 is no multiple of data x micro_batch = 8 x 3 = 24" in seen[1][2]
-    assert seen[1][1] == seen[0][1]
-    assert seen[3] is False
 
 
 @pytest.mark.parametrize(

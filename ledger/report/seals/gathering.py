@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledger.books.traced import DEVICE
 from ledger.evidence.files import files_of_evidence
+from ledger.report.live_choices import others
 from ledger.report.seals.revisions import revision_of
 from ledger.report.seals.seal import Revision, Seal, SealedFile, installed_compiler
 from ledger.spec.library import OWN_FOLDER, Library, using
@@ -108,6 +110,8 @@ def seal_of(plan: Plan) -> Seal:
     noting = NotingLibrary(library.root, library.own)
     with using(noting):
         again = plan_of(source, plan.reading.overrides, noting)
+        if not again.model.bare:
+            others(again, DEVICE, again.accelerator.name)  # which a reader of the page may choose
         paths = dict(_paths(names, noting))
         for path in files_of_evidence(again):
             names.of_path(path)

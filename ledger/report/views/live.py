@@ -1,27 +1,22 @@
-"""The panel in which a reader moves the plan's sizes: controls, numbers and bars, which the page's script fills."""
+"""The panel in which a reader moves the plan: controls, numbers and bars, which the page's script fills."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ledger import numbers
-from ledger.books.traced import setting
-from ledger.report.live import Page, page_of
+from ledger.books.traced import AMOUNTS, CHOICES
+from ledger.report.live import LEVELS, Page, page_of
+from ledger.report.live_words import TITLES, UNITS
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
 
-TITLES = {
-    "micro_batch": "micro-batch, sequences",
-    "seq_len": "sequence, tokens",
-    "global_batch": "global batch, sequences",
-    "data": "data parallel",
-    "tensor": "tensor parallel",
-    "pipeline": "pipeline stages",
-    "context": "context parallel",
-    "expert": "expert parallel",
-}
+COUNT_ALONE = (
+    "Nothing can be moved here: of this model only the number of its parameters is known, and without the shapes of "
+    "its layers neither activations nor a step can be derived."
+)
 MOST_SAID = 4  # structures that a page does not hold
 NUMBERS = (
     ("memory.reserved", "memory per device"),
@@ -35,53 +30,74 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Control:
-    """One size that a reader moves: its name in the plan, what it is, and the plan's own value."""
+    """One input that a reader moves: its name, what it is, and the plan's own value.
+
+    `words`: of a choice, its values with their places among all; `unit`: of an amount, what is typed.
+    """
 
     name: str
     title: str
     value: str
+    words: tuple[tuple[int, str], ...] = ()
+    unit: str = ""
 
 
 @dataclass(frozen=True)
 class LiveView:
     """The panel: its `page`, its controls, its numbers by key, categories of memory, and what a bar is stacked from.
 
-    `left_out` says which structures near the plan's own the page does not hold.
+    `why` says why a plan has no page and so no panel. `left_out`: which structures near the plan's own it does not
+    hold.
     """
 
-    page: Page
-    controls: tuple[Control, ...]
-    numbers: tuple[tuple[str, str], ...]
-    categories: tuple[tuple[str, str], ...]
-    bar: tuple[str, ...]
-    capacity: str
-    left_out: str
+    page: Page | None
+    why: str = ""
+    controls: tuple[Control, ...] = ()
+    numbers: tuple[tuple[str, str], ...] = NUMBERS
+    categories: tuple[tuple[str, str], ...] = tuple((name, CATEGORIES[name][0]) for name in MEMORY_ORDER)
+    bar: tuple[str, ...] = (*MEMORY_ORDER, OVERHEAD[0])
+    devices: int = 0
+    left_out: str = ""
 
 
-def live(report: Report) -> LiveView | None:
-    """The panel of a plan that has formulas; None where only a parameter count is known."""
+def live(report: Report) -> LiveView:
+    """The panel of a plan that has formulas; of one of which only a parameter count is known, why there is none."""
     plan = report.compiled.plan
-    known = page_of(plan)
-    if known is None:
-        return None
-    own = setting(plan)
-    controls = tuple(
-        Control(name, TITLES[name], numbers.integer(own[name]))
-        for name in TITLES
-        if name == "global_batch" or len(known.stops[name]) > 1
-    )
-    return LiveView(
-        known,
-        controls,
-        NUMBERS,
-        tuple((name, CATEGORIES[name][0]) for name in MEMORY_ORDER),
-        (*MEMORY_ORDER, OVERHEAD[0]),
-        numbers.size(plan.accelerator.memory),
-        "; ".join(said(change) for change in known.left_out[:MOST_SAID]),
-    )
+    page = page_of(plan)
+    if page is None:
+        return LiveView(None, COUNT_ALONE)
+    left_out = "; ".join(said(page, change) for change in page.left_out[:MOST_SAID])
+    controls = tuple(control(page, name) for name in TITLES if name in page.own and moves(page, name))
+    return LiveView(page, controls=controls, devices=plan.cluster.devices, left_out=left_out)
 
 
-def said(change: Mapping[str, int]) -> str:
+def moves(page: Page, name: str) -> bool:
+    """Whether an input has another value in the page, and changes anything: a price needs a run, a failure a save."""
+    if name in UNITS:
+        run, saves = bool(page.plan.run.tokens), page.plan.operations.saves
+        return run and (saves or name not in AMOUNTS["operations"])
+    return name in ("global_batch", "zero") or len(page.stops[name]) > 1
+
+
+def control(page: Page, name: str) -> Control:
+    """The control of one input."""
+    own = page.own[name]
+    if name in UNITS:
+        unit, factor = UNITS[name]
+        return Control(name, TITLES[name], f"{own / factor:.12g}", unit=unit)
+    if name in CHOICES:
+        words = page.choices.words(name)
+        return Control(name, TITLES[name], words[own], tuple((place, words[place]) for place in page.stops[name]))
+    levels = tuple((level, str(level)) for level in LEVELS) if name == "zero" else ()
+    return Control(name, TITLES[name], str(own), levels)
+
+
+def said(page: Page, change: Mapping[str, Any]) -> str:
     """A setting by what it has that is not the plan's."""
-    moved = [f"{TITLES[name]} {value}" for name, value in change.items() if name != "global_batch"]
+    words = {name: page.choices.words(name) for name in CHOICES}
+    moved = [
+        f"{TITLES[name]} {words[name][value] if name in words else value}"
+        for name, value in change.items()
+        if name not in ("global_batch", "price")
+    ]
     return ", ".join((*moved, *(("one micro-batch a step, or several",) if "global_batch" in change else ())))

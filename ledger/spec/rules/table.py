@@ -156,14 +156,14 @@ def check_rules(table: tuple[Rule, ...], built: Mapping[str, Any], at: Places) -
     """What the rules of a table find, as far as the parts they read could be built."""
     known = {**built, "at": at}
     for rule in table:
-        needs = _needs(rule)
+        needs = parts_read(rule)
         if all(need in known for need in needs):
             for problem in rule(**{need: known[need] for need in needs}):
                 yield replace(_told(problem), rule=rule.__name__)
 
 
 @cache
-def _needs(rule: Rule) -> tuple[str, ...]:
+def parts_read(rule: Rule) -> tuple[str, ...]:
     """The parts of a plan that a rule reads: the names of its parameters."""
     return tuple(inspect.signature(rule).parameters)
 
