@@ -148,7 +148,9 @@ def comparison_note(report: Report, key: str) -> str:
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved" and values.get("memory.capacity"):
         capacity = values["memory.capacity"]
-        return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
+        of = f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
+        ends = [numbers.size(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values]
+        return f"{of}; between {ends[0]} and {ends[1]}" if ends else of
     if key == "time.step" and "time.step.high" in values:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
