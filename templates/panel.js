@@ -163,17 +163,26 @@ function sentence(totals) {
   return `${memory}; ${step}.`;
 }
 
-// One number with its ends, the plan's own, and the way from there.
+// One number with its ends, the plan's own, and the way from there. What does not fit, or never ends, has no length and no price.
 function figure(item, found) {
   const { key } = item.dataset, value = found.totals[key], own = plan.totals[key];
   item.hidden = value === undefined;
   if (item.hidden) return;
   const write = WRITTEN[key] ?? size, ends = item.querySelector("[data-ends]");
-  const [low, high] = [found.totals[`${key}.low`], found.totals[`${key}.high`]];
-  if (ends) ends.textContent = low === undefined ? "" : `${write(low)} to ${write(high)}`;
-  item.querySelector("[data-value]").textContent = write(value);
+  const [low, high] = [found.totals[`${key}.low`], found.totals[`${key}.high`]], known = has(found, key);
+  if (ends) ends.textContent = low === undefined || !known ? "" : `${write(low)} to ${write(high)}`;
+  item.querySelector("[data-value]").textContent = known ? write(value) : "–";
+  if (!known || !has(plan, key)) {
+    item.querySelector("[data-own]").textContent = has(plan, key) ? `plan ${write(own)}` : "the plan has none";
+    return;
+  }
   const share = own ? change(value / own - 1) : "", same = write(value) === write(own) && /^([+−]0\.0\D*)?$/.test(share);
   item.querySelector("[data-own]").textContent = same ? "as in the plan" : `plan ${write(own)}${share && ` (${share})`}`;
+}
+
+// Whether a setting has a number: of a run that cannot be made there is neither length nor price.
+function has({ fits, ends }, key) {
+  return (fits && ends) || !PLAN.of_a_run.includes(key);
 }
 
 // Two stacked bars on one scale, which ends beyond the largest of all that is needed and the capacities.

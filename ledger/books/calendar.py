@@ -68,12 +68,32 @@ def share(plan: Plan, saved: Bytes) -> Amount:
 
     The rest are checkpoints and evaluation that stop it, and at each failure a restart and half an interval of work.
     """
+    return maximum(LEAST, 1.0 - sum(amount for _, amount in lost_shares(plan, saved)))
+
+
+def lost_shares(plan: Plan, saved: Bytes) -> Totals:
+    """What the job does instead of training, each as a share of the time that it runs."""
     given = plan.operations
-    lost: Amount = given.evaluation_share
+    yield "evaluation", given.evaluation_share
     if given.saves:
         every = interval(plan, saved)
-        lost += stall(plan, saved) / every + failures(plan) * ((given.restart_time or 0.0) + every / 2)
-    return maximum(LEAST, 1.0 - lost)
+        yield "checkpoints", stall(plan, saved) / every
+        yield "restarts", failures(plan) * (given.restart_time or 0.0)
+        yield "work done again", failures(plan) * every / 2
+
+
+def losses(plan: Plan, trained: float, saved: float) -> Totals:
+    """Seconds of the calendar beyond so many of training, by what takes them; together they are the whole difference.
+
+    `saved`: bytes of a checkpoint. A run that never ends has no such seconds.
+    """
+    given = plan.operations
+    warm_up = given.warm_up or 0.0
+    ran = (trained + warm_up) / share(plan, lambda: saved)
+    yield "warm-up", warm_up
+    for name, part in lost_shares(plan, lambda: saved):
+        yield name, ran * part
+    yield "reserved and not used", ran / given.utilisation - ran
 
 
 def failures(plan: Plan) -> Amount:

@@ -135,6 +135,12 @@ class WaterfallPart:
     transfer: bool = False
 
 
+OF_A_RUN = (
+    "time.calendar",
+    "cost.run",
+    "energy.run",
+    "carbon.run",
+)  # what does not run has none of them
 OPERATIONS = "operations"  # the name of the check that a run gets anywhere
 
 

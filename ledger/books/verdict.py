@@ -148,9 +148,9 @@ def _work(plan: Plan, totals: Mapping[str, Number], rows: Sequence[KernelTime]) 
         yield Check("intensity", title, status, said(intensity, "FLOP/B"), detail)
     yield _utilisation(plan, totals)
     sheets = by_data_sheet(rows)
-    share = f"measured curves price {said(1 - sheets, '%')} of what kernels and transfers add to a step"
+    told = f"measurements and published figures price {said(1 - sheets, '%')} of what kernels and transfers add"
     status = "pass" if sheets <= MOSTLY else "warn"
-    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), share)
+    yield Check("evidence", "Evidence behind the estimate", status, standing(sheets), f"{told} to a step")
 
 
 def _adapted(totals: Mapping[str, Number]) -> str:

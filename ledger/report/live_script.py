@@ -10,6 +10,7 @@ from ledger.arithmetic.values import largest
 from ledger.books.calendar import LEAST
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.price_changes import LIMITS, PRICES, shares
+from ledger.books.results import OF_A_RUN
 from ledger.books.traced import CHOICES, DEVICE, PATHS, Guard, Structure
 from ledger.books.traced_rules import TracedRule
 from ledger.report import assets
@@ -51,6 +52,7 @@ def calculator(page: Page) -> str:
         **_spec(plan),
         "stops": known.stops,
         "devices": plan.cluster.devices,
+        "of_a_run": OF_A_RUN,
         "headroom": headroom_words(plan.assumptions.headroom),
         "least": LEAST,
         "prices": [price.better_by for price in PRICES],

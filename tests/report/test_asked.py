@@ -32,7 +32,7 @@ def test_a_dense_model_is_told_by_its_parameters_steps_and_tokens() -> None:
     assert lines == {
         "model": f"124{THIN}million parameters, all active in each token",
         "run": f"295{THIN}billion tokens, 2{THIN}370 a parameter, in 600{THIN}000 steps",
-        "batch": f"491{THIN}520 tokens a step: 480 sequences of 1{THIN}024, 12 in a micro-batch",
+        "batch": f"491{THIN}520 tokens a step: 480 sequences of 1{THIN}024 tokens, 12 in a micro-batch",
     }
 
 

@@ -197,7 +197,8 @@ const sizes = ["micro_batch", "tensor", "data", "seq_len"];
 const typing = Object.fromEntries(sizes.map((name) => [name, control(name, "size")]));
 const range = control("micro_batch", "range");
 const reserved = Object.assign(element(), { dataset: { key: "memory.reserved" } });
-panelElement.found = { "[data-name]": [...Object.values(typing), range], "[data-key]": [reserved] };
+const length = Object.assign(element(), { dataset: { key: "time.calendar" } });
+panelElement.found = { "[data-name]": [...Object.values(typing), range], "[data-key]": [reserved, length] };
 const document = { getElementById: () => panelElement, querySelectorAll: () => [section], createElement: element };
 const location = { hash: "" }, window = element();
 const recalled = () => window.listeners.hashchange();
@@ -257,3 +258,15 @@ def test_the_panel_opens_as_its_address_says() -> None:
     assert opened == ["2", "4"]
     assert bad[0] == "1"
     assert "tensor=two" in bad[1]
+
+
+def test_what_does_not_fit_has_no_length_in_the_panel() -> None:
+    """Neither days nor ends, though the plan has them; a plan that does not fit itself has none to be held against."""
+    read = 'seen.push(["value", "ends", "own"].map((name) => length.querySelector(`[data-${name}]`).textContent));'
+    _, first, moved = acted("7b-8xh100", f"{read} type('seq_len', 65536); {read}")
+    days = numbers.duration(compile_plan(plan("7b-8xh100")).totals["time.calendar"])
+    assert first[0] == days
+    assert " to " in first[1]
+    assert moved == ["–", "", f"plan {days}"]
+    _, own = acted("llama-3.1-405b-meta", read)
+    assert own == ["–", "", "the plan has none"]

@@ -37,8 +37,8 @@ MOST = 8  # plans that stand side by side on a page
 WORK = ("model", "train")  # parts of a plan that say what is trained
 CALENDAR = Measure("run_seconds", RUN_SECONDS, numbers.duration, numbers.signed_duration)
 STEP = Measure("step_seconds", ("time.step",), numbers.duration, numbers.signed_duration)
-OF_A_RUN = (DOLLARS, CALENDAR)  # what a plan that does not run has none of
-MEASURES = (*OF_A_RUN, STEP, BYTES)
+ALIKE = (STEP, BYTES)  # what plans have that do not run, too
+MEASURES = (DOLLARS, CALENDAR, *ALIKE)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def difference(first: ComparedPlan, other: ComparedPlan) -> PlanDifference:
     inputs = changes(old.plan, new.plan)
     bundles = bundle_inputs(old.plan, new.plan, inputs)
     effects = compile_between((old.plan, old.totals), (new.plan, new.totals), bundles, compile_totals)
-    measures = MEASURES if first.runs and other.runs else [one for one in MEASURES if one not in OF_A_RUN]
+    measures = MEASURES if first.runs and other.runs else ALIKE
     moved = tuple(movements(old.totals, new.totals, effects, measures))
     turned = tuple(flips(first.outcome, other.outcome, effects))
     return PlanDifference(other.label, inputs, moved, turned, together_notes(bundles, inputs))

@@ -60,7 +60,8 @@ def advised(name: str, one: Recommendation, here: Mapping[str, Number]) -> Advis
         told.append(numbers.money(totals["cost.run"]))
     told.append(f"{numbers.size(totals['memory.reserved'])} a device")
     if here["memory.reserved"] <= here["memory.capacity"]:
-        told.append(f"{numbers.change(totals['time.step'] / float(here['time.step']) - 1)} time")
+        key = "time.calendar" if {"time.calendar"} <= totals.keys() & here.keys() else "time.step"
+        told.append(f"{numbers.change(totals[key] / float(here[key]) - 1)} time")
     return AdvisedLayout(name.capitalize(), length, ", ".join(told), one.yaml)
 
 

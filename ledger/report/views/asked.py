@@ -77,5 +77,5 @@ def batch_line(plan: Plan) -> str:
     run = plan.run
     return (
         f"{numbers.count(run.global_batch * run.seq_len)} tokens a step: {numbers.integer(run.global_batch)} sequences "
-        f"of {numbers.integer(run.seq_len)}, {numbers.integer(run.micro_batch)} in a micro-batch"
+        f"of {numbers.integer(run.seq_len)} tokens, {numbers.integer(run.micro_batch)} in a micro-batch"
     )

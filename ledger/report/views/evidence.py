@@ -136,10 +136,10 @@ def region_text(curves: Sequence[Curve]) -> str:
 
 
 def assumptions(report: Report) -> Table:
-    """What no measurement supports."""
+    """What the plan takes for granted: choices and estimates that decide a figure."""
     rows = tuple(text_cells(*row) for row in assumption_rows(report.compiled.plan, report.compiled.totals) if row[1])
     headings = (Column("assumption"), Column("value", "source"), Column("used for"))
-    return Table("What no measurement supports", headings, rows, sortable=False)
+    return Table("What the plan takes for granted", headings, rows, sortable=False)
 
 
 def assumption_rows(plan: Plan, totals: Mapping[str, numbers.Number]) -> tuple[tuple[str, str, str], ...]:

@@ -7,10 +7,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books.counts import peak
+from ledger.books.calendar import failures, losses
+from ledger.books.counts import CHECKPOINT, peak
 from ledger.books.price_changes import LIMITS
 from ledger.report.charts import time as charts
-from ledger.report.views.parts import Cell, Chart, Column, Report, Table, draw_chart, share, total_cell
+from ledger.report.views.parts import (
+    Cell,
+    Chart,
+    Column,
+    Report,
+    Table,
+    columns,
+    draw_chart,
+    share,
+    text_cells,
+    total_cell,
+)
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled, WaterfallPart
@@ -87,6 +99,7 @@ class TimeView:
     bounds: Chart | None
     run: Table
     conventions: Table | None
+    losses: Table | None
     bottleneck: str
     bought: str
     ratio: str
@@ -106,12 +119,34 @@ def time(report: Report) -> TimeView:
         bounds_figure(compiled) if "time.step" in values else None,
         key_table("The run", RUN, compiled),
         key_table("Utilisation, by convention", CONVENTIONS, compiled) if "mfu" in values else None,
+        losses_table(compiled),
         compiled.verdict.bottleneck,
         numbers.shift(resource_shares[0].part * PERCENT).removeprefix("+") if resource_shares else "",
         numbers.plain(ratio) if ratio else "",
         numbers.percent(compiled.plan.assumptions.mfu),
         f"{numbers.si(peak(compiled.plan), 'FLOP/s', 4)}, dense {compiled.plan.precision.multiplies}",
     )
+
+
+def losses_table(compiled: Compiled) -> Table | None:
+    """What the calendar has beyond training; None where nothing is stated, and of a run that cannot be made."""
+    values, plan = compiled.totals, compiled.plan
+    if "time.run" not in values or not plan.operations.loses or not compiled.verdict.runs:
+        return None
+    trained, length = float(values["time.run"]), float(values["time.calendar"])
+    found = [(name, float(lost)) for name, lost in losses(plan, trained, float(values[CHECKPOINT])) if lost]
+    failed = float(failures(plan)) * length * plan.operations.utilisation
+    told = {"restarts": f"{numbers.plain(failed)} failures", "work done again": "half an interval for each failure"}
+    rows = [("training", trained), *found, ("the run, on the calendar", length)]
+    headings = (Column("what takes it"), *columns("number", "time", "share"))
+    cells = (
+        (
+            Cell(name, note=told.get(name, "")),
+            *text_cells(numbers.duration(seconds), numbers.percent(share(seconds, length))),
+        )
+        for name, seconds in rows
+    )
+    return Table("What the calendar is made of", headings, tuple(cells), sortable=False)
 
 
 def span_colour(span: WaterfallPart) -> str:
@@ -178,7 +213,7 @@ def bounds_figure(compiled: Compiled) -> Chart:
         bars.append(charts.TimeBar("6ND", by_hand, "idle"))
     alt = "; ".join(f"{bar.label} {numbers.duration(bar.seconds)}" for bar in bars)
     return draw_chart(
-        "A step between its bounds",
+        "The step beside simpler estimates",
         "; ".join(f"{label}: {meaning}" for key, label, _, meaning in BOUNDS if key in values)
         + f"; 6ND: {BY_HAND}. The whisker is {INTERVAL}.",
         lambda width: charts.bounds(bars, f"Seconds of a step: {alt}.", width),

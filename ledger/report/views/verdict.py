@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shlex import join
 
 from ledger import numbers
+from ledger.books.results import OF_A_RUN
 from ledger.books.verdict import napkin_words, standing
 from ledger.numbers import Number
 from ledger.report.views.advice import Advice, advice, advice_sentence
@@ -19,7 +20,7 @@ STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
 BETTER = ("fastest", "cheapest", "smallest")  # layouts to report a plan with, the best first
 ENDS = ("low", "high")
-OF_A_RUN = ("time.calendar", "cost.run", "napkin.days")  # what a plan that does not fit has no headline for
+NONE_WITHOUT_A_RUN = (*OF_A_RUN, "napkin.days")  # what a plan that does not run has no headline for
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
     ("time.step", "time of a step"),
@@ -79,9 +80,9 @@ def verdict(report: Report) -> VerdictView:
     known = "memory.reserved" in compiled.totals
     answer = ("Fits" if compiled.verdict.fits else "Does not fit") if known else "Napkin only"
     runs = compiled.verdict.runs or not known
-    present = [(key, title) for key, title in HEADLINES if key in compiled.totals and (runs or key not in OF_A_RUN)][
-        :SIX
-    ]
+    present = [
+        (key, title) for key, title in HEADLINES if key in compiled.totals and (runs or key not in NONE_WITHOUT_A_RUN)
+    ][:SIX]
     return VerdictView(
         question(compiled.plan, compiled.totals),
         run_lines(compiled.plan, compiled.totals),
@@ -147,7 +148,9 @@ def comparison_note(report: Report, key: str) -> str:
     values, plan = report.compiled.totals, report.compiled.plan
     if key == "memory.reserved" and values.get("memory.capacity"):
         capacity = values["memory.capacity"]
-        return f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
+        of = f"{numbers.percent(share(values[key], capacity))} of {numbers.size(capacity)}"
+        ends = [numbers.size(values[f"{key}.{end}"]) for end in ENDS if f"{key}.{end}" in values]
+        return f"{of}; between {ends[0]} and {ends[1]}" if ends else of
     if key == "time.step" and "time.step.high" in values:
         low, high = values["time.step.low"], values["time.step.high"]
         return f"between {numbers.duration(low)} and {numbers.duration(high)}"
