@@ -13,6 +13,7 @@ from ledger.books.results import Compiled
 from ledger.evidence import verification_records as records
 from ledger.evidence.verdicts import EXACT, HALF_PERCENT, ROUNDING, ComparedFigure, KnownDifference, unchecked
 from ledger.evidence.verification import JudgeOrigin, Verification
+from ledger.report import html
 from ledger.report.views.derivations import derivations
 from ledger.report.views.parts import Report
 from ledger.spec.library import Library
@@ -61,6 +62,24 @@ def test_commands_on_record_name_plans_that_load(name: str) -> None:
     program, verb, spec, *rest = split(found.origin.command)
     assert (program, verb) == ("ledger", "verify")
     assert load_plan(spec, [text for flag, text in zip(rest[::2], rest[1::2], strict=True) if flag == "--set"])
+
+
+def test_what_the_judge_was_asked_instead_is_told(compiled: Compiled, kept: Path) -> None:
+    """Figures of another kernel than the plan's would else look like the plan's own, gigabytes apart."""
+    plan = replace(compiled.plan, judged_digest="cd" * 32)
+    asked = Verification(
+        "own",
+        "Own",
+        plan.model.title,
+        plan.judged_digest,
+        "3 layers",
+        VERDICTS,
+        ORIGIN,
+        judged_as=("kernels.optimizer = foreach",),
+    )
+    records.write(asked, kept)
+    page = html.render(Report(replace(compiled, plan=plan)))
+    assert "both of the plan with kernels.optimizer = foreach." in page
 
 
 def test_the_plans_own_record_is_told_in_numbers(compiled: Compiled, kept: Path) -> None:

@@ -27,11 +27,15 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class DerivationsView:
-    """`sentence` says against what the plan's derivations were checked, `table` every figure; None where none is."""
+    """`sentence` says against what the plan's derivations were checked, `table` every figure; None where none is.
+
+    `judged_as`: what the judge was asked instead of what the plan says, in sentences.
+    """
 
     sentence: str
     table: Table | None
     command: str
+    judged_as: tuple[str, ...] = ()
 
 
 def derivations(report: Report) -> DerivationsView:
@@ -43,7 +47,9 @@ def derivations(report: Report) -> DerivationsView:
         return DerivationsView(
             f"{reason}; this makes one:", None, join(["ledger", "verify", _plan_as_typed(plan), "--record"])
         )
-    return DerivationsView(_sentence(record, _subject(record, plan)), _table(record), record.origin.command)
+    return DerivationsView(
+        _sentence(record, _subject(record, plan)), _table(record), record.origin.command, record.judged_as
+    )
 
 
 def _subject(record: Verification, plan: Plan) -> str:
