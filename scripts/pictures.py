@@ -30,17 +30,18 @@ PICTURES = ROOT / "docs" / "pictures"
 SPEC = "specs/70b.yaml"  # from the root
 AUTHOR = ("-c", "user.name=A. Planner", "-c", "user.email=planner@example.org")
 DAY = "2026-11-02T09:00:00Z"  # of the commit that the head of the first page shows
-WHAT_IF = {"data": 512}  # what is moved in the panel, by its control: half of the devices
+WHAT_IF = {"tensor": 2}  # what is moved in the panel, by its control
+FOLLOWS = {"data": 512}  # with it, as the devices stay as many
 TABLES = ".scroll"  # of a section, what its picture has no room for
 CHANGE = 2  # of the repository of thirty plans, the commit that is commented on
 LARGEST = 150_000  # bytes of a picture
 PAGE_WIDTH = 1240  # pixels of a page of paper
 PANEL_WIDTH, COMMENT_WIDTH = 860, 980  # of a window, which is drawn at twice its size
-COLOURS, MARGIN = 64, 24
+COLOURS, MARGIN = 24, 24
 # What names a revision or a digest, which any commit changes; what is for the screen; what holds no words.
 UNREAD = re.compile(r'<p class="origin">.*?</p>|<(svg|style|script|button)\b.*?</\1>', re.DOTALL)
 TABLE = re.compile(r'<div class="scroll".*?</div>', re.DOTALL)
-SET = re.compile(r"<output\b.*?</output>", re.DOTALL)  # of a page, values that a control moves
+SET = re.compile(r"<(output|figcaption)\b.*?</\1>", re.DOTALL)  # of a page, what a control moves
 INLINE = re.compile(r"</?(?:a|b|code|em|small|span|strong|sub|sup|wbr)\b[^>]*>")
 TAG = re.compile(r"<[^>]*>")
 GITHUB = """
@@ -94,10 +95,14 @@ def report_page(found: Mapping[str, Any] | None) -> str:
 
 
 def named_layouts(search: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a search recommends on a first page, as a record; the front, which is for later sections, is left out."""
+    """What a search recommends on a first page, as a record; of the front, which is for later sections, its ends."""
     from ledger.report.recommendations import as_record, from_record
 
-    return as_record(replace(from_record(search), front=(), points=())) if search else None
+    if not search:
+        return None
+    found = from_record(search)
+    front, points = (found.front[0], found.front[-1]), (found.points[0], found.points[-1])
+    return as_record(replace(found, front=front, points=points))
 
 
 def draw_report(folder: Path) -> None:
@@ -148,7 +153,7 @@ def compiled_figures() -> list[str]:
     from ledger.spec.load import load_plan
 
     plan = load_plan(str(ROOT / SPEC))
-    compiled = compile_plan(resized(plan, {**setting(plan), **WHAT_IF}))
+    compiled = compile_plan(resized(plan, {**setting(plan), **WHAT_IF, **FOLLOWS}))
     return [
         " ".join(f"{title} {total(compiled, key).text}".split()) for key, title in NUMBERS if key in compiled.totals
     ]
@@ -158,8 +163,8 @@ def cut_lines(text: str, paper: bytes) -> list[str]:
     """The lines of a text with a word that is not on the first page of a PDF, where words may be broken."""
     from pypdf import PdfReader
 
-    joined = re.sub(r"[\s\u00ad-]", "", PdfReader(BytesIO(paper)).pages[0].extract_text())
-    return [line for line in text.splitlines() if any(word.replace("-", "") not in joined for word in line.split())]
+    joined = re.sub(r"\W", "", PdfReader(BytesIO(paper)).pages[0].extract_text())
+    return [line for line in text.splitlines() if any(re.sub(r"\W", "", word) not in joined for word in line.split())]
 
 
 def draw_comment(folder: Path) -> None:
