@@ -11,7 +11,7 @@ from ledger.books.calendar import LEAST
 from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.price_changes import LIMITS, PRICES, shares
 from ledger.books.results import OF_A_RUN
-from ledger.books.traced import CHOICES, DEVICE, PATHS, Guard, Structure
+from ledger.books.traced import AMOUNTS, CHOICES, DEVICE, PATHS, Guard, Structure
 from ledger.books.traced_rules import TracedRule
 from ledger.report import assets
 from ledger.report.graph_script import Script, literal, script
@@ -42,6 +42,7 @@ def calculator(page: Page) -> str:
     written = script(known.graph, [*known.own, *prices, *steps], roots)
     data = {
         "inputs": list(known.own),
+        "controls": [name for name in known.own if moves(page, name)],
         "own": known.own,
         "paths": {name: path for name, path in PATHS.items() if name in known.own},
         "units": {name: unit for name, unit in UNITS.items() if name in known.own},
@@ -141,3 +142,11 @@ def _rule(one: TracedRule, written: Script) -> dict[str, Any]:
         for each in one.findings
     )
     return {"silent": [_slots(conditions, written) for conditions in one.silent], "findings": list(findings)}
+
+
+def moves(page: Page, name: str) -> bool:
+    """Whether an input has another value in the page, and changes anything: a price needs a run, a failure a save."""
+    if name in UNITS:
+        run, saves = bool(page.plan.run.tokens), page.plan.operations.saves
+        return run and (saves or name not in AMOUNTS["operations"])
+    return name in ("global_batch", "zero") or len(page.stops[name]) > 1

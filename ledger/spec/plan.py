@@ -187,7 +187,7 @@ class Plan:
     train: Annotated[Train, Train.spec.meaning] = field(default_factory=Train)
     decision: Annotated[
         str,
-        String(1, 300),
+        String(1, 300, r"\S"),
         "What the report is to decide, in the words of who asks: `Shall we reserve 1024 H100 from March to August?`.",
     ] = ""
     expect: tuple[Expectation, ...] = ()

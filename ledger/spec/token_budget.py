@@ -14,6 +14,7 @@ UNIT = "a parameter"
 # Hoffmann et al. 2022, arXiv 2203.15556, table 3: about 20 tokens for each parameter at the least loss of a budget.
 EXAMPLE = f"20 {UNIT}"
 MOST = 10**9  # tokens a parameter; beyond it nothing is trained
+LEAST = Fraction(1, 1000)  # below it nothing is learned, and of a small model not one token is left
 PATTERN = r"^\s*[0-9]+(_[0-9]+)*(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?\s+a\s+parameter\s*$"
 ALIKE = re.compile(r"(tokens?)?\s*(a|an|per|each|/|\*|x)?\s*(trained|trainable)?\s*param\w*", re.IGNORECASE)
 
@@ -80,6 +81,8 @@ def parse_each(text: str) -> Fraction:
     if each <= 0:
         what = "negative" if each < 0 else "zero"
         raise QuantityError(f"`{text}` is {what}", f"a number of tokens is due, for example `{EXAMPLE}`", near=True)
+    if each < LEAST:
+        raise QuantityError(f"`{text}` is beyond reason", f"at least `{float(LEAST)} {UNIT}`", near=True)
     if each > MOST:
         raise QuantityError(f"`{text}` is beyond reason", f"at most `{MOST} {UNIT}`", near=True)
     return each

@@ -115,3 +115,13 @@ def test_python_writes_the_same_files(tmp_path: Path) -> None:
     assert ledger.write_comparison(["gpt2", "7b-8xh100"], tmp_path, "md") == [tmp_path / "gpt2-vs-7b-8xh100.md"]
     with pytest.raises(ledger.SpecError, match="no format 'docx'"):
         ledger.write_comparison(["gpt2", "7b-8xh100"], tmp_path, "docx")
+
+
+def test_a_count_stands_beside_a_plan_with_a_step(command_line: CommandLine) -> None:
+    """One bar is drawn where only one of the plans has layers."""
+    count = "spec: ledger/1\nplan: a count\naccelerator: h100-sxm\ncluster: {base: h100-400g, devices: 64}\n"
+    Path("count.yaml").write_text(
+        f"{count}model: {{parameters: 70e9}}\nprecision: bf16-mixed\nrun: {{tokens: 1T tokens}}\n"
+    )
+    shown = command_line("compare", "8b", "count.yaml", "--no-search", "--format", "md,html")
+    assert (shown.exit_code, len(shown.stdout.split())) == (0, 2)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+
+import pytest
 
 import ledger
 from ledger.books import compile_plan
@@ -15,6 +18,7 @@ from ledger.report.views.parts import Report
 from ledger.report.views.verdict import fit_sentence, verdict
 from ledger.report.write import as_markdown
 from ledger.spec.inputs import changes
+from ledger.spec.problems import SpecError
 
 THIN = "\u202f"
 
@@ -97,3 +101,25 @@ def test_what_does_not_fit_has_no_length_or_price_on_its_first_page() -> None:
     numbers = verdict(Report(ledger.compile("llama-3.1-405b-meta"))).numbers
     assert not {"time.calendar", "cost.run", "napkin.days"} & {one.total.key for one in numbers}
     assert {"time.calendar", "cost.run"} <= {one.total.key for one in verdict(Report(ledger.compile("gpt2"))).numbers}
+
+
+@pytest.mark.parametrize("words", ["# Approved", "- one", "1. one", "> said", "    code"])
+def test_words_of_a_plan_begin_no_block_of_markdown(words: str) -> None:
+    """A decision that looks like a heading or a list stays a sentence within its paragraph."""
+    lines = as_markdown(Report(ledger.compile("gpt2", [f"decision={json.dumps(words)}"]))).decode().splitlines()
+    assert not [line for line in lines if line.startswith(words)]
+
+
+def test_a_decision_without_a_word_is_refused() -> None:
+    """White space decides nothing."""
+    with pytest.raises(SpecError, match="decision"):
+        ledger.compile("gpt2", ['decision="  "'])
+
+
+def test_what_was_set_over_a_plan_stands_at_its_head() -> None:
+    """A reader who opens the plan's file must not look for a layout that it does not have."""
+    plan = ledger.compile("gpt2", ["run.micro_batch=6"]).plan
+    with sealed(plan) as (same, seal):
+        compiled = compile_plan(same)
+        report = assemble_report(compiled, ("md",), None, with_books(seal, compiled, None))
+    assert made_from(report).startswith("with run.micro_batch=6 set over it; ")

@@ -270,3 +270,13 @@ def test_what_does_not_fit_has_no_length_in_the_panel() -> None:
     assert moved == ["–", "", f"plan {days}"]
     _, own = acted("llama-3.1-405b-meta", read)
     assert own == ["–", "", "the plan has none"]
+
+
+def test_a_link_cannot_move_what_has_no_control() -> None:
+    """GPT-2's vocabulary splits over no number of devices, so that the panel has no tensor parallelism to set."""
+    text = calculator("gpt2")
+    seen = (
+        'const found = restored("#whatif:tensor=2"); console.log(JSON.stringify([found.faults, found.chosen.tensor]));'
+    )
+    found = node(f"{text}\n{seen}")
+    assert found == [["tensor=2"], 1]

@@ -57,6 +57,7 @@ def test_what_a_field_reads_its_schema_takes() -> None:
         ("-3 a parameter", "`-3 a parameter` is negative", "for example `20 a parameter`"),
         ("0 a parameter", "`0 a parameter` is zero", "for example `20 a parameter`"),
         ("a parameter", "`a parameter` lacks the number of tokens", "for example `20 a parameter`"),
+        ("1e-12 a parameter", "`1e-12 a parameter` is beyond reason", "at least `0.001 a parameter`"),
         ("1e12 a parameter", "`1e12 a parameter` is beyond reason", "at most `1000000000 a parameter`"),
         ("160B", "`160B` is a size, not a number of tokens", "did you mean `160B tokens`?"),
         ("20", "`20` has no unit", "a number of tokens has one, for example 15T tokens"),

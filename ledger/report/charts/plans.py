@@ -21,7 +21,7 @@ def plan_bars(stacks: Sequence[StackedBar], walls: Sequence[float], unit: str, t
     ends = list(walls) or [float("inf")] * len(stacks)
     keys, height = legend(categories(stacks), width)
     rows = Rows(width, tuple(stack.label for stack in stacks), total_texts(stacks, unit), height + 14.0, THICKNESS)
-    longest = max(*(stack.total for stack in stacks), *walls)
+    longest = max([*(stack.total for stack in stacks), *walls])
     scale = Scale(0.0, HEADROOM * longest or 1.0, rows.left, rows.right)
     marks = [(value, numbers.tick(value, unit)) for value in scale.ticks(4 if rows.stacked else 8)]
     parts = [*keys, *axis(scale, rows, marks)]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledger.books.traced import AMOUNTS, CHOICES
+from ledger.books.traced import CHOICES
 from ledger.report.live import LEVELS, Page, page_of
+from ledger.report.live_script import moves
 from ledger.report.live_words import TITLES, UNITS
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
@@ -69,14 +70,6 @@ def live(report: Report) -> LiveView:
     left_out = "; ".join(said(page, change) for change in page.left_out[:MOST_SAID])
     controls = tuple(control(page, name) for name in TITLES if name in page.own and moves(page, name))
     return LiveView(page, controls=controls, devices=plan.cluster.devices, left_out=left_out)
-
-
-def moves(page: Page, name: str) -> bool:
-    """Whether an input has another value in the page, and changes anything: a price needs a run, a failure a save."""
-    if name in UNITS:
-        run, saves = bool(page.plan.run.tokens), page.plan.operations.saves
-        return run and (saves or name not in AMOUNTS["operations"])
-    return name in ("global_batch", "zero") or len(page.stops[name]) > 1
 
 
 def control(page: Page, name: str) -> Control:

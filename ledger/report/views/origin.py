@@ -31,7 +31,8 @@ def made_from(report: Report) -> str:
     by = f"by {', '.join(seal.revision.authors)}, " if seal.revision and seal.revision.authors else ""
     revision = f"revision {revision_text(seal, to_the_day=True)}" if seal.revision else NOT_VERSIONED
     compiler = f"ledger {seal.compiler.version} with library {short_digest(seal.compiler.library)}"
-    return f"{by}{revision}; compiled by {compiler}"
+    over = f"with {', '.join(seal.overrides)} set over it; " if seal.overrides else ""
+    return f"{over}{by}{revision}; compiled by {compiler}"
 
 
 def files(report: Report) -> Table | None:
