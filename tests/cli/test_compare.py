@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 import ledger
+from ledger.spec.library import default_library
 
 CommandLine = Callable[..., Result]
 GPT2 = (Path(__file__).resolve().parents[2] / "specs" / "gpt2.yaml").read_text("utf-8")
@@ -125,3 +126,14 @@ def test_a_count_stands_beside_a_plan_with_a_step(command_line: CommandLine) -> 
     )
     shown = command_line("compare", "8b", "count.yaml", "--no-search", "--format", "md,html")
     assert (shown.exit_code, len(shown.stdout.split())) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("total", "unlike"), [("time.step", True), ("time.calendar", False), ("tokens_per_second", False)]
+)
+def test_steps_of_unlike_batches_are_no_like_work(command_line: CommandLine, total: str, unlike: bool) -> None:
+    """A step of twice the batch takes twice as long and trains twice as much; a run of both trains the same."""
+    text = default_library().path("plan", "8b").read_text("utf-8")
+    Path("twice.yaml").write_text(text.replace("global_batch: 64", "global_batch: 128"), "utf-8")
+    shown = command_line("compare", "8b", "twice.yaml", "--no-search", "--format", "md", "--for", total)
+    assert ("`twice` does not train what `8b` does: `run.global_batch`" in shown.output) == unlike

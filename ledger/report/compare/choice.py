@@ -24,6 +24,9 @@ USUAL = ("cost.run", "time.calendar", "time.step")  # the first that every plan 
 ENDS = ("low", "high")
 NEVER_ENDS, UNKNOWN = "its run never ends", "only a parameter count is known"
 
+OF_A_STEP = ("time.", "flops.", "comm.", "traffic.")  # totals that grow with what a step trains
+STEP_SIZES = ("run.global_batch", "run.seq_len")
+
 
 @dataclass(frozen=True)
 class Requirement:
@@ -128,8 +131,15 @@ def choose(plans: Sequence[ComparedPlan], differences: Sequence[PlanDifference],
         candidates=tuple(ranked),
         has_all=not without,
         left_out=tuple((label, why) for label, why in {**faults, **without}.items() if why),
-        work=tuple((one.label, one.work) for one in differences if one.work),
+        work=tuple((one.label, paths) for one in differences if (paths := unlike(one, total))),
     )
+
+
+def unlike(difference: PlanDifference, total: str) -> tuple[str, ...]:
+    """The inputs by which a total of two plans is of unlike work; of a step also those that say how much one trains."""
+    of_a_step = total.startswith(OF_A_STEP) and not total.startswith(("time.run", "time.calendar", "flops.run"))
+    sizes = (change.path for change in difference.inputs if of_a_step and change.path in STEP_SIZES)
+    return (*difference.work, *sizes)
 
 
 def why_not(plan: ComparedPlan, rule: ChoiceRule) -> Iterator[str]:
