@@ -154,6 +154,7 @@ def test_a_report_carries_the_devices_that_its_reader_may_choose() -> None:
         ("#whatif:seq_len=-8,micro_batch=1.5,price=0", ["seq_len=-8", "micro_batch=1.5", "price=0"]),
         ("#whatif:tensor=%E0%A4%A", ["tensor=%E0%A4%A"]),
         ("#whatif:__proto__=1,constructor=2,tensor=", ["__proto__=1", "constructor=2", "tensor="]),
+        ("#whatif:seq_len=1000000001", ["seq_len=1000000001"]),  # beyond what a plan may say
         ("#whatif:data=64", ["data=64"]),  # the number of devices is fixed, and says what it is
     ],
 )
