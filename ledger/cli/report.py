@@ -102,7 +102,7 @@ def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool)
         wanted = search and bool({*SEARCHED} & {*formats})
         found = searched(plan, whole=True) if wanted else None
         report = assemble_report(compiled, formats, found, with_books(seal, compiled, found))
-        return write_report(report, out, formats)
+        return write_report(report, out, formats, forks=True)
 
 
 def typesets(formats: tuple[str, ...]) -> None:
