@@ -3,7 +3,7 @@
 
 const share = (part, of) => (of ? part / of : 0); // an operation of the compiler's arithmetic, as `Math.min` is
 const values = new Float64Array(PLAN.size);
-const MISSING = "This page does not hold what these values give together; ask for them on the command line, with --set";
+const MISSING = "This page does not hold what these values give together; the command line has it with --set, or says why it cannot be";
 const UNKNOWN = "A rule was not tried at values like these, so further warnings are possible";
 
 const run = (structure) => { for (const block of PLAN.blocks[structure]) BLOCKS[block](values); };

@@ -31,7 +31,7 @@ function restored(hash) {
     const value = isWord(name) ? PLAN.words[name].indexOf(text) : Number(text);
     const whole = !isAmount(name) || name === "tokens";
     if (name === "devices" && text === "follow") state.follow = true;
-    else if (!PLAN.controls.includes(name) || !text || !Number.isFinite(value) || value > Number.MAX_SAFE_INTEGER) state.faults.push(pair);
+    else if (!PLAN.controls.includes(name) || !text || !Number.isFinite(value) || value > (isAmount(name) ? Number.MAX_SAFE_INTEGER : PLAN.most)) state.faults.push(pair);
     else if (isWord(name) ? value < 0 : (whole && !Number.isInteger(value)) || (name === "zero" ? ![0, 1, 2, 3].includes(value) : value <= 0))
       state.faults.push(pair);
     else {

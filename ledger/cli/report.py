@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ledger.cli.garbage import rarely
 from ledger.cli.options import json_option, set_option, spec_argument
@@ -60,6 +61,7 @@ def command(
     from ledger.course.lecture import is_lecture
     from ledger.report.files import require_writable
 
+    refuse_unsearched(layout, search=search)
     require_writable(out)
     if is_lecture(spec):
         if layout:
@@ -77,6 +79,15 @@ def command(
         click.echo(path)
 
 
+def refuse_unsearched(layout: str | None, *, search: bool) -> None:
+    """Raises a usage error where the best of the layouts is asked for, and no search of them, by one hand."""
+    typed = click.get_current_context().get_parameter_source("search") == ParameterSource.COMMANDLINE
+    if layout and typed and not search:
+        raise click.UsageError(
+            f"--with {layout} searches the plan's layouts, which --no-search forbids: drop one of them"
+        )
+
+
 def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool) -> list[Path]:
     """The files of a plan, made from nothing but the files that they carry."""
     typesets(formats)
@@ -91,7 +102,7 @@ def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool)
         wanted = search and bool({*SEARCHED} & {*formats})
         found = searched(plan, whole=True) if wanted else None
         report = assemble_report(compiled, formats, found, with_books(seal, compiled, found))
-        return write_report(report, out, formats)
+        return write_report(report, out, formats, forks=True)
 
 
 def typesets(formats: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ from ledger.report.live_words import UNITS
 from ledger.spec.axes import MULTIPLIED
 from ledger.spec.headroom import headroom_words
 from ledger.spec.inputs import origin
-from ledger.spec.plan import Plan
+from ledger.spec.plan import BATCH, Plan
 from ledger.spec.rules.table import WARNINGS
 
 STEP = "step"  # the input that has the seconds of a step, and what those with better prices begin with
@@ -54,6 +54,7 @@ def calculator(page: Page) -> str:
         "stops": known.stops,
         "devices": plan.cluster.devices,
         "of_a_run": OF_A_RUN,
+        "most": BATCH.most,
         "headroom": headroom_words(plan.assumptions.headroom),
         "least": LEAST,
         "prices": [price.better_by for price in PRICES],

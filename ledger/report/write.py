@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
+from ledger.report.beside import beside
 from ledger.report.contract import show_record
 from ledger.report.files import replace_file
 from ledger.report.html import environment, render
@@ -17,15 +19,20 @@ from ledger.report.views.verdict import verdict
 from ledger.spec.version import short_digest
 
 
-def write_report(report: Report, out_dir: Path, formats: Iterable[str]) -> list[Path]:
+def write_report(report: Report, out_dir: Path, formats: Iterable[str], *, forks: bool = False) -> list[Path]:
     """The plan's reports in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another.
 
-    Files that would not change are left alone.
+    Files that would not change are left alone. With `forks`, paper is set in a process of its own beside a page: it
+    takes longer than all else.
     """
-    files = [(out_dir / f"{report.compiled.plan.name}.{name}", FORMATS[name](report)) for name in formats]
-    for path, content in files:
-        replace_file(path, content)
-    return [path for path, _ in files]
+    makers: dict[str, Callable[[], bytes]] = {name: partial(FORMATS[name], report) for name in formats}
+    if forks and {"html", "pdf"} <= makers.keys():
+        makers["pdf"] = beside(makers["pdf"])
+    contents = {name: maker() for name, maker in sorted(makers.items(), key=lambda item: item[0] == "pdf")}
+    paths = [out_dir / f"{report.compiled.plan.name}.{name}" for name in makers]
+    for path, name in zip(paths, makers, strict=True):
+        replace_file(path, contents[name])
+    return paths
 
 
 def as_html(report: Report) -> bytes:

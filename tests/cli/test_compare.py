@@ -137,3 +137,11 @@ def test_steps_of_unlike_batches_are_no_like_work(command_line: CommandLine, tot
     Path("twice.yaml").write_text(text.replace("global_batch: 64", "global_batch: 128"), "utf-8")
     shown = command_line("compare", "8b", "twice.yaml", "--no-search", "--format", "md", "--for", total)
     assert ("`twice` does not train what `8b` does: `run.global_batch`" in shown.output) == unlike
+
+
+def test_what_is_set_over_all_says_which_plan_it_breaks(command_line: CommandLine) -> None:
+    """64 sequences are no multiple of the 1024 replicas of one of them, and as many as the other has."""
+    refused = command_line("compare", "70b", "8b", "--set", "run.global_batch=64", "--no-search")
+    assert refused.exit_code == 2
+    assert "of `70b`: global_batch = 64 is no multiple" in refused.stderr
+    assert "of `8b`" not in refused.stderr

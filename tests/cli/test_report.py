@@ -110,3 +110,10 @@ def test_a_plan_is_reported_with_the_layout_that_was_found(
     refused = command_line("report", "gpt2", "--format", "json", "--with", "cheapest")
     assert refused.exit_code == 2
     assert "there is no such layout of gpt2: 12" in refused.stderr
+
+
+def test_a_layout_that_must_not_be_searched_for_is_refused(command_line: CommandLine) -> None:
+    """The two words contradict each other, and neither wins in silence."""
+    refused = command_line("report", "gpt2", "--format", "json", "--with", "fastest", "--no-search")
+    assert refused.exit_code == 2
+    assert "--no-search forbids" in refused.stderr

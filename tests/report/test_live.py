@@ -24,7 +24,7 @@ FEW, SAMPLE = 4, 12  # random settings of each plan, in `make test` and in full;
 # Under each plan: every control once up and once down, and moves that change which formulas hold: from one
 # micro-batch a step to several and back, past the nodes of a mesh axis, other stages, two stages without an inner one.
 CHOICES: Mapping[str, Sequence[dict[str, int]]] = {
-    "70b": (
+    "tensor parallel": (
         {"micro_batch": 1},
         {"micro_batch": 4},
         {"seq_len": 1024},
@@ -84,7 +84,7 @@ CHOICES: Mapping[str, Sequence[dict[str, int]]] = {
     ),
 }
 ILLEGAL: Mapping[str, Sequence[dict[str, int]]] = {
-    "70b": (
+    "tensor parallel": (
         {"tensor": 16},
         {"tensor": 3},
         {"micro_batch": 3},
@@ -107,7 +107,7 @@ def further(names: Iterable[str]) -> Iterator[Any]:
     return (pytest.param(name, marks=pytest.mark.long) for name in names)
 
 
-@pytest.mark.parametrize("name", ["405b", "7b-8xh100", *further(("70b", "gpt2"))])
+@pytest.mark.parametrize("name", ["405b", "7b-8xh100", *further(("tensor parallel", "gpt2"))])
 def test_the_page_says_what_the_compiler_says(name: str) -> None:
     """Bytes are equal, seconds, rates and dollars are to 1e-12; so are peak moment, limit, verdict and devices."""
     every = ({}, *CHOICES[name])
@@ -161,7 +161,7 @@ def random_settings(name: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", [*further(("70b",)), "405b", "gpt2"])
+@pytest.mark.parametrize("name", [*further(("tensor parallel",)), "405b", "gpt2"])
 def test_the_page_refuses_what_the_spec_refuses(name: str) -> None:
     """An illegal choice has the compiler's own words against it, and no others."""
     for chosen, found in zip(ILLEGAL[name], asked(name, "problems", ILLEGAL[name]), strict=True):

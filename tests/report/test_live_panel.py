@@ -41,8 +41,8 @@ SAID: Mapping[str, Sequence[dict[str, Any]]] = {
         {"tokens": 20_000_000_000_000, "price": 1.95},
         {"tensor": 4, "micro_batch": 4, "seq_len": 16384},
     ),
-    "mixtral-8x7b": ({"zero": 1}, {"recompute": "full"}, {"expert": 4}, {"accelerator": "b200"}, {"tokens": 10**12}),
-    "405b": ({"zero": 0}, {"recompute": "full"}, {"accelerator": "h200-sxm", "price": 3}, {"tensor": 4}),
+    "mixtral-8x7b": ({"micro_batch": 2}, {"recompute": "full"}, {"expert": 4}, {"accelerator": "b200"}, {"tokens": 10**12}),
+    "405b": ({"zero": 0}, {"recompute": "full"}, {"accelerator": "h200-sxm", "price": 3}, {"seq_len": 4096}),
     "one device": ({"recompute": "full"}, {"accelerator": "h200-sxm"}, {"micro_batch": 6}, {"tokens": 10**10}),
     "operated": (
         {"failure_rate": 0.001 / 86400, "checkpoint_interval": 90 * 60},
@@ -154,6 +154,7 @@ def test_a_report_carries_the_devices_that_its_reader_may_choose() -> None:
         ("#whatif:seq_len=-8,micro_batch=1.5,price=0", ["seq_len=-8", "micro_batch=1.5", "price=0"]),
         ("#whatif:tensor=%E0%A4%A", ["tensor=%E0%A4%A"]),
         ("#whatif:__proto__=1,constructor=2,tensor=", ["__proto__=1", "constructor=2", "tensor="]),
+        ("#whatif:seq_len=1000000001", ["seq_len=1000000001"]),  # beyond what a plan may say
         ("#whatif:data=64", ["data=64"]),  # the number of devices is fixed, and says what it is
     ],
 )

@@ -144,3 +144,12 @@ def test_what_is_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"plan\.md'$"):
         replace_file(tmp_path / "plan.md", b"text")
     assert [path.name for path in tmp_path.iterdir()] == ["plan.md"]
+
+
+def test_paper_of_another_process_is_the_same(variants: dict[str, Compiled], tmp_path: Path) -> None:
+    """The order of the files and every byte are those of one process."""
+    report, formats = Report(variants["bare"]), ("pdf", "html")
+    alone = write_report(report, tmp_path / "alone", formats)
+    beside = write_report(report, tmp_path / "beside", formats, forks=True)
+    assert [path.name for path in beside] == [path.name for path in alone]
+    assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in alone]

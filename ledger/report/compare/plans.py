@@ -22,8 +22,9 @@ from ledger.report.pull_request.plan_changes import Flip
 from ledger.spec.inputs import Change, changes
 from ledger.spec.library import SUFFIXES
 from ledger.spec.load import load_plan
+from ledger.spec.overrides import read_overrides
 from ledger.spec.paths import part_of
-from ledger.spec.problems import made_of_all
+from ledger.spec.problems import SpecError, made_of_all
 
 if TYPE_CHECKING:
     from ledger.books.results import Compiled
@@ -99,8 +100,21 @@ def require_several(specs: Sequence[str]) -> None:
 def compile_named(specs: Sequence[str], overrides: Sequence[str]) -> list[Compiled]:
     """Each of the plans with its books closed; raises SpecError with the problems of all of them."""
     require_several(specs)
-    plans = made_of_all(partial(load_plan, spec, overrides) for spec in specs)
+    plans = made_of_all(partial(load_named, spec, overrides) for spec in specs)
     return made_of_all(partial(compile_plan, plan) for plan in plans)
+
+
+def load_named(spec: str, overrides: Sequence[str]) -> Plan:
+    """A plan with what is set over all of them; a problem of what was typed says of which plan it is one."""
+    try:
+        return load_plan(spec, overrides)
+    except SpecError as error:
+        typed = {override.text for override in read_overrides(overrides)}
+        problems = (
+            replace(one, message=f"of `{spec}`: {one.message}") if one.where.file in typed else one
+            for one in error.problems
+        )
+        raise SpecError(problems, error.sources) from error
 
 
 def compared_plans(specs: Sequence[str], plans: Sequence[Compiled]) -> tuple[ComparedPlan, ...]:
