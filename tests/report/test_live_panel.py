@@ -41,7 +41,13 @@ SAID: Mapping[str, Sequence[dict[str, Any]]] = {
         {"tokens": 20_000_000_000_000, "price": 1.95},
         {"tensor": 4, "micro_batch": 4, "seq_len": 16384},
     ),
-    "mixtral-8x7b": ({"micro_batch": 2}, {"recompute": "full"}, {"expert": 4}, {"accelerator": "b200"}, {"tokens": 10**12}),
+    "mixtral-8x7b": (
+        {"micro_batch": 2},
+        {"recompute": "full"},
+        {"expert": 4},
+        {"accelerator": "b200"},
+        {"tokens": 10**12},
+    ),
     "405b": ({"zero": 0}, {"recompute": "full"}, {"accelerator": "h200-sxm", "price": 3}, {"seq_len": 4096}),
     "one device": ({"recompute": "full"}, {"accelerator": "h200-sxm"}, {"micro_batch": 6}, {"tokens": 10**10}),
     "operated": (
