@@ -67,7 +67,7 @@ const controls = [...panel.querySelectorAll("[data-name]")].map((input) => {
     const { name, kind } = control, number = Number(input.value);
     if (kind === "range") move(name, control.values[number]);
     else if (kind === "word") move(name, number);
-    else if (input.value !== "" && number > 0 && (kind === "amount" || Number.isInteger(number)))
+    else if (input.value !== "" && number > 0 && (kind === "amount" || (Number.isInteger(number) && number <= PLAN.most)))
       move(name, kind === "amount" ? typed(name, number) : number);
     else show(`${input.value === "" ? "Nothing" : input.value} is no value of ${titled(name)}: it stays ${text(name, chosen[name])}`);
   });

@@ -135,6 +135,7 @@ class WaterfallPart:
     transfer: bool = False
 
 
+ENDS = ("low", "high")  # of a total, between which 80 of 100 runs lie
 OF_A_RUN = (
     "time.calendar",
     "cost.run",

@@ -9,7 +9,7 @@ from math import isclose
 from ledger.books import calendar
 from ledger.books.counts import CHECKPOINT, peak
 from ledger.books.price_changes import LIMITS
-from ledger.books.results import OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
+from ledger.books.results import ENDS, OPERATIONS, Check, KernelTime, Number, RoleResult, Verdict
 from ledger.model import dtypes
 from ledger.model.formats import trained_dtype
 from ledger.numbers import THIN, integer, machine, offer, said, size
@@ -75,7 +75,7 @@ def cost(plan: Plan, totals: Mapping[str, Number]) -> str:
 
 def with_ends(totals: Mapping[str, Number], key: str, unit: str) -> str:
     """A total, and where its interval is known the ends between which 80 of 100 runs lie."""
-    ends = [totals.get(f"{key}.{end}") for end in ("low", "high")]
+    ends = [totals.get(f"{key}.{end}") for end in ENDS]
     known = [said(end, unit) for end in ends if end is not None]
     return f"{said(totals[key], unit)} ({' to '.join(known)})" if known else said(totals[key], unit)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ledger.report.files import BETTER
+
 if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
     from ledger.search.sweep import Progress
@@ -28,7 +30,7 @@ search_option = click.option(
 with_option = click.option(
     "--with",
     "layout",
-    type=click.Choice(("fastest", "cheapest", "smallest")),
+    type=click.Choice(BETTER),
     help="Take the plan with the best of its other layouts: the fastest, the cheapest, or the smallest edit that fits.",
 )
 

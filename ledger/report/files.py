@@ -10,6 +10,7 @@ from pathlib import Path
 from ledger.spec.problems import Location, Problem, SpecError
 
 FORMATS = ("html", "pdf", "md", "json")
+BETTER = ("fastest", "cheapest", "smallest")  # layouts that a report may take in place of the plan's own, by preference
 SEARCHED = ("html", "pdf", "md")  # those that show what a search of other layouts recommends
 
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from markupsafe import Markup
+
 from ledger.report.beside import beside
 from ledger.report.contract import show_record
+from ledger.report.escape import plain
 from ledger.report.files import replace_file
 from ledger.report.html import environment, render
 from ledger.report.pdf import pdf
@@ -42,7 +45,7 @@ def as_html(report: Report) -> bytes:
 
 def as_markdown(report: Report) -> bytes:
     """Verdict, numbers, and what sections have in brief, in a page of Markdown."""
-    plan = report.compiled.plan
+    plan, first = report.compiled.plan, verdict(report)
     page = (
         environment()
         .get_template("report.md")
@@ -50,7 +53,8 @@ def as_markdown(report: Report) -> bytes:
             title=plan.title,
             name=plan.name,
             digest=short_digest(plan.digest),
-            verdict=verdict(report),
+            asked=Markup(plain(first.asked)),  # noqa: S704 - escaped
+            verdict=first,
             tables=tuple(brief_tables(report)),
         )
     )

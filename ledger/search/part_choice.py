@@ -134,7 +134,17 @@ def _missed(layouts: PartLayouts, larger: Candidate | None) -> Iterator[str]:
 
 
 def _with_a_miss(layouts: PartLayouts, entrants: Sequence[Entrant], tried: list[Tried]) -> list[Tried]:
-    """What was tried, and where all of it was skipped or refused, the last that was skipped tried after all."""
+    """What was tried; where all of it was skipped or refused, what was skipped in the plan's own layout after all.
+
+    Where that is legal of none of them, the last is laid out, so that there is a miss to tell.
+    """
+    if any(isinstance(one, Candidate) for one in tried):
+        return tried
+    unsearched = replace(layouts, run=None)
+    for place, (entrant, one) in enumerate(zip(entrants, tried, strict=False)):
+        if isinstance(one, Refused) and one.skipped:
+            own = unsearched.judged(entrant, skip=False)
+            tried[place] = own if isinstance(own, Candidate) else one
     for place in range(len(tried) - 1, -1, -1):
         if any(isinstance(one, Candidate) for one in tried):
             break

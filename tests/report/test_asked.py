@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -108,6 +109,13 @@ def test_words_of_a_plan_begin_no_block_of_markdown(words: str) -> None:
     """A decision that looks like a heading or a list stays a sentence within its paragraph."""
     lines = as_markdown(Report(ledger.compile("gpt2", [f"decision={json.dumps(words)}"]))).decode().splitlines()
     assert not [line for line in lines if line.startswith(words)]
+
+
+def test_words_of_a_plan_are_no_markup_of_markdown() -> None:
+    """Neither a link nor an image, and no cell of a table."""
+    text = as_markdown(Report(ledger.compile("gpt2", ['decision="see [a](http://b) ![c](d) | e"']))).decode()
+    question = next(line for line in text.splitlines() if line.startswith("**Asked:**"))
+    assert not re.search(r"(?<!\\)[\[\]|]", question)
 
 
 def test_a_decision_without_a_word_is_refused() -> None:

@@ -86,12 +86,24 @@ def test_models_that_the_stack_cannot_run_are_named_with_the_rule() -> None:
 
 
 def test_where_nothing_meets_a_budget_the_smallest_is_the_nearest_miss() -> None:
-    """All others are skipped; that one is compiled, so that the answer has figures."""
+    """What was skipped is compiled in the plan's own layout where that is legal, so that the nearest is the nearest."""
     found = solve(load_plan(SPEC), "model", ["cost.run <= 1 USD"], run=None)
     assert found.values is None
     assert found.nearest == "gpt2"
     assert rows(found)["gpt2"].verdict == "fails"
-    assert {row.verdict for name, row in rows(found).items() if name != "gpt2"} <= {"skipped", "refused"}
+    assert {row.verdict for name, row in rows(found).items() if name != "gpt2"} <= {"skipped", "refused", "fails"}
+
+
+def test_where_no_device_is_fast_enough_the_fastest_is_the_nearest_miss() -> None:
+    """Every device is hopeless by arithmetic alone, and the miss is that of the least time among those that fit."""
+    found = solve(load_plan(SPEC), "accelerator", ["fits", "time.calendar <= 1 s"], minimize="cost.run", run=None)
+    alone = by_themselves("accelerator")
+    days = {
+        name: totals["time.calendar"]
+        for name, totals in alone.items()
+        if "cost.run" in totals and totals["memory.reserved"] <= totals["memory.capacity"]
+    }
+    assert found.nearest == min(days, key=lambda name: float(days[name]))
 
 
 def test_the_cheapest_device_is_that_of_all_priced_one_at_a_time() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ledger import numbers
 from ledger.books.absent import absent
 from ledger.books.names import no_total
+from ledger.books.results import ENDS
 from ledger.books.verdict import shortfall
 from ledger.books.what_if.conditions import Condition, check_consistent, condition, fault
 from ledger.report.compare.plans import ComparedPlan, PlanDifference
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 HEADROOM = "headroom"
 FOR = "--for "
 USUAL = ("cost.run", "time.calendar", "time.step")  # the first that every plan which may be chosen has
-ENDS = ("low", "high")
 NEVER_ENDS, UNKNOWN = "its run never ends", "only a parameter count is known"
 
 OF_A_STEP = ("time.", "flops.", "comm.", "traffic.")  # totals that grow with what a step trains

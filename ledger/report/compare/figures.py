@@ -64,8 +64,8 @@ def step_figure(plans: Sequence[ComparedPlan]) -> ChartAndTable | None:
     sums = [f"{one.label} {numbers.duration(stack.total)}" for one, stack in zip(shown, stacks, strict=True)]
     chart = draw_chart(
         "Time of a step",
-        "Seconds on the critical path: blue computes, orange waits for transfers that nothing hides, grey waits for "
-        "launches and other stages.",
+        "Seconds on the critical path: blue computes, orange waits for transfers, grey waits for launches and other "
+        "stages.",
         lambda width: plan_bars(stacks, (), "s", f"Time of a step: {'; '.join(sums)}.", width),
     )
     rows = (*part_rows(stacks, names, "s"), (Cell("a step"), *(amount(one.total, "s") for one in stacks)))

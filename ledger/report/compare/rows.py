@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledger import numbers
-from ledger.books.results import OF_A_RUN, OPERATIONS
+from ledger.books.results import ENDS, OF_A_RUN, OPERATIONS
 from ledger.books.verdict import shortfall, standing
 from ledger.report.compare.plans import ComparedPlan, PlanDifference
 from ledger.report.diff_views import points
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ledger.books.results import Number, Verdict
 
 NONE = DASH.text
-ENDS = ("low", "high")
 FIGURES = ("memory.reserved", "time.step", "time.calendar", "cost.run", "energy.run", "mfu", "tokens_per_second")
 TOLD = ("fits", "state", "activations", OPERATIONS)  # checks that the verdict's row is about
 TITLES = {**dict(HEADLINES), "energy.run": "energy of the run"}

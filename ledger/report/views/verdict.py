@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from shlex import join
 
 from ledger import numbers
-from ledger.books.results import OF_A_RUN
+from ledger.books.results import ENDS, OF_A_RUN
 from ledger.books.verdict import napkin_words, standing
 from ledger.numbers import Number
+from ledger.report.files import BETTER
 from ledger.report.views.advice import Advice, advice, advice_sentence
 from ledger.report.views.asked import question, run_lines
 from ledger.report.views.basis import basis_sentence
@@ -18,8 +19,6 @@ from ledger.report.views.parts import Cell, Column, Report, Table, Total, column
 
 STATUS = {"pass": "pass", "warn": "look", "fail": "fail"}
 SIX = 6
-BETTER = ("fastest", "cheapest", "smallest")  # layouts to report a plan with, the best first
-ENDS = ("low", "high")
 NONE_WITHOUT_A_RUN = (*OF_A_RUN, "napkin.days")  # what a plan that does not run has no headline for
 HEADLINES = (  # the first six that the plan has
     ("memory.reserved", "memory per device"),
