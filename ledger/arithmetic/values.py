@@ -33,14 +33,14 @@ def is_plain(amount: Amount) -> bool:
 
 
 def minimum(first: Amount, *others: Amount) -> Amount:
-    """The smallest."""
+    """The smallest of the amounts: a number, an array, or a term of a trace, as they are."""
     for other in others:
         first = _computed("minimum", first, other)
     return first
 
 
 def maximum(first: Amount, *others: Amount) -> Amount:
-    """The largest."""
+    """The largest of the amounts: a number, an array, or a term of a trace, as they are."""
     for other in others:
         first = _computed("maximum", first, other)
     return first

@@ -36,7 +36,7 @@ def set_option(function: Function) -> Function:
 
 
 def json_option(function: Function) -> Function:
-    """--json."""
+    """`--json`, which a command gets as `as_json`: it prints a published record and nothing else."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 

@@ -92,7 +92,7 @@ class RunFile:
 
     @property
     def runs(self) -> tuple[MeasuredRun, ...]:
-        """All of them."""
+        """Every run that the evidence has: those with a time, then those that say only whether they fitted."""
         return self.evidence.runs + self.evidence.fits
 
     def predicted(self, overrides: tuple[str, ...]) -> Score:

@@ -52,7 +52,7 @@ def render(view: LecturePage, *, screen: bool = True) -> str:
 
 
 def html(view: LecturePage, answers: Iterable[Answer]) -> bytes:  # noqa: ARG001 - the signature of FORMATS
-    """The page."""
+    """The lecture as one page that needs no network, in UTF-8."""
     return render(view).encode()
 
 

@@ -106,7 +106,7 @@ def right(answer: Answer) -> str:
 
 
 def part(chapter: Chapter, answers: Sequence[Answer]) -> AnsweredChapter:
-    """One chapter."""
+    """A chapter with the article of each of its answers."""
     return AnsweredChapter(chapter, tuple(article(answer) for answer in answers))
 
 

@@ -35,7 +35,7 @@ class SetFit:
 
     @property
     def kind(self) -> MeasurementKind:
-        """What was measured."""
+        """The kernel class of the measurements that the curve is fitted to, with their regime and dtype."""
         return self.measured.kind
 
     @property

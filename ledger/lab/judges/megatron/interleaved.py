@@ -159,7 +159,7 @@ class Stage:
         self.let_go()
 
     def cool_down(self, done: int) -> None:
-        """Backward passes alone."""
+        """The backward passes that are left once every forward pass has run; `done` of them had run before."""
         for index in range(done, self.total):
             comes, chunk = self.comes(index, forward=False)
             gradient = self.backward(index)

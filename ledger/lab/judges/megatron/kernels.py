@@ -274,7 +274,7 @@ def fused_rope_backward(upstream: Tensor, *_: Any, **__: Any) -> Tensor:
 
 @kernel
 def quantize(x: Tensor, quantizer: Any, output: Any = None, *_: Any) -> Any:
-    """The quantised tensor."""
+    """`x` in the storage of its quantizer: that of `output` where one is given, else storage of its own."""
     return output if output is not None else made(x.shape, x.dtype, quantizer)
 
 
@@ -298,7 +298,7 @@ def dequantize(x: Any, dtype: Any) -> Tensor:
 
 @kernel
 def fp8_transpose(x: Tensor, dtype: Any, out: Tensor | None = None) -> Tensor:
-    """The transposed bytes."""
+    """The bytes of an fp8 tensor with its last dim first, in `out` where that is given."""
     return out if out is not None else empty((x.shape[-1], *x.shape[:-1]), torch.uint8)
 
 
@@ -313,7 +313,7 @@ def swap_first_dims(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 @kernel
 def swiglu(x: Tensor, quantizer: Any, *_: Any) -> Any:
-    """Half as wide."""
+    """SwiGLU of gate and up projection side by side: half as wide as `x`, in the quantizer's storage."""
     return made((*x.shape[:-1], x.shape[-1] // 2), x.dtype, quantizer)
 
 

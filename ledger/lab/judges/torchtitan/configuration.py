@@ -28,7 +28,7 @@ CHECKPOINTS = ("none", "full", "keep")
 
 
 def parallelism(plan: Plan) -> Fields:
-    """Fields of ParallelismConfig."""
+    """The plan's mesh as fields of torchtitan's ParallelismConfig."""
     layout = plan.parallelism
     return {
         "spmd_backend": BACKEND,
