@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -16,6 +18,7 @@ from ledger.report.files import SEARCHED, valid_formats
 from ledger.spec.problems import SpecError
 
 if TYPE_CHECKING:
+    from ledger.report.views.live import LiveView
     from ledger.spec.plan import Plan
 
 
@@ -70,8 +73,10 @@ def command(
     else:
         from ledger.spec.load import load_plan
 
+        typesets(formats)
+        setting = paper_ahead() if "pdf" in formats else None
         plan = with_better_layout(load_plan(spec, overrides), layout)
-        paths = plan_paths(plan, out, formats, search=search)
+        paths = plan_paths(plan, out, formats, setting, search=search)
     if as_json:
         print_json({"schema": "ledger-report/1", "files": [str(path) for path in paths]})
         return
@@ -88,21 +93,51 @@ def refuse_unsearched(layout: str | None, *, search: bool) -> None:
         )
 
 
-def plan_paths(plan: Plan, out: Path, formats: tuple[str, ...], *, search: bool) -> list[Path]:
-    """The files of a plan, made from nothing but the files that they carry."""
-    typesets(formats)
+def plan_paths(
+    plan: Plan, out: Path, formats: tuple[str, ...], setting: Callable[..., Callable[[], bytes]] | None, *, search: bool
+) -> list[Path]:
+    """The files of a plan, made from nothing but the files that they carry; `setting` begins to set a PDF."""
     from ledger.books import compile_plan
     from ledger.report.assembly import assemble_report
     from ledger.report.seals.opening import sealed, with_books
     from ledger.report.write import write_report  # after the plan is known to be one: the page loads slowly
 
     with sealed(plan) as (same, seal):
+        made = panel_beside(same) if "html" in formats and not setting else None
         compiled = compile_plan(same)
         click.echo(compiled.verdict.headline, err=True)
         wanted = search and bool({*SEARCHED} & {*formats})
         found = searched(plan, whole=True) if wanted else None
-        report = assemble_report(compiled, formats, found, with_books(seal, compiled, found))
-        return write_report(report, out, formats, forks=True)
+        report = assemble_report(compiled, formats, found, with_books(seal, compiled, found), made)
+        return write_report(report, out, formats, setting=setting)
+
+
+def paper_ahead() -> Callable[..., Callable[[], bytes]]:
+    """A process that sets a PDF, the longest part of a report, and loads what it needs for that meanwhile."""
+    from ledger.report.beside import ready
+
+    return ready(_typeset, _load_typesetter)
+
+
+def _typeset(*paper: Any) -> bytes:
+    """What `ledger.report.pdf.paper` gives, as a PDF."""
+    from ledger.report.pdf import render_pdf
+
+    return render_pdf(*paper)
+
+
+def _load_typesetter() -> None:
+    from ledger.report.pdf import load_weasyprint
+
+    load_weasyprint()
+
+
+def panel_beside(plan: Plan) -> Callable[[], LiveView]:
+    """The panel of a page, which takes longer than the page itself, made in a process of its own meanwhile."""
+    from ledger.report.beside import beside
+    from ledger.report.views.live import panel
+
+    return beside(partial(panel, plan))
 
 
 def typesets(formats: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ledger.report.views.parts import Report
@@ -11,15 +11,21 @@ if TYPE_CHECKING:
     from ledger.books.results import Compiled
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
+    from ledger.report.views.live import LiveView
 
 
 def assemble_report(
-    compiled: Compiled, formats: Iterable[str], recommendations: Recommendations | None = None, seal: Seal | None = None
+    compiled: Compiled,
+    formats: Iterable[str],
+    recommendations: Recommendations | None = None,
+    seal: Seal | None = None,
+    panel: Callable[[], LiveView] | None = None,
 ) -> Report:
     """The report in these formats; those without charts show the plan and what is recommended, and nothing else.
 
     `recommendations` are those of a search of the plan's layouts; None: there was none, and the report says so.
-    `seal` is what the plan was read from, which the report carries.
+    `seal` is what the plan was read from, which the report carries; `panel` gives the panel where it is already being
+    made.
     """
     if not {"html", "pdf"} & set(formats):
         return Report(compiled, recommendations=recommendations, seal=seal)
@@ -33,6 +39,7 @@ def assemble_report(
         microbenchmarks=nearest_microbenchmarks(compiled),
         runs=nearest_runs(compiled),
         seal=seal,
+        panel=panel,
     )
 
 

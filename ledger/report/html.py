@@ -14,7 +14,6 @@ from markupsafe import Markup, escape
 
 from ledger.report import assets, palette
 from ledger.report.links import linked
-from ledger.report.live_script import page_script
 from ledger.report.numbering import number_captions
 from ledger.report.seals.seal import published_seal
 from ledger.report.typesetting.pictures import drop_rules
@@ -74,7 +73,7 @@ def data_block(record: Mapping[str, Any]) -> Markup:
 
 def live_script(sections: Iterable[tuple[Section, object]]) -> str:
     """What moves the panel of a page, where it has one."""
-    return "".join(page_script(data.page) for _, data in sections if isinstance(data, LiveView) and data.page)
+    return "".join(data.script for _, data in sections if isinstance(data, LiveView))
 
 
 @cache

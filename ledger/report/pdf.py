@@ -36,16 +36,26 @@ class AttachedFile:
 
 def pdf(report: Report) -> bytes:
     """The PDF with the plan attached, and of a sealed report its seal and every file of it."""
+    return render_pdf(*paper(report))
+
+
+def paper(report: Report) -> tuple[str, str, str, list[AttachedFile]]:
+    """What the PDF is set from, as `render_pdf` takes it: page, name, effective spec, and what else is attached."""
     plan, seal = report.compiled.plan, report.seal
     page = render(report, screen=False)
     if seal is None:
-        return render_pdf(page, plan.name, plan.text)
+        return page, plan.name, plan.text, []
     record = json.dumps(published_seal(seal, texts=False), indent=1, ensure_ascii=False, allow_nan=False)
     files = [AttachedFile(SEAL, record, "what the report was made from")]
     files += [
         AttachedFile(f"{SEALED}{one.name}", one.text, "a file that the report was made from") for one in seal.files
     ]
-    return render_pdf(page, plan.name, seal.effective, files)
+    return page, plan.name, seal.effective, files
+
+
+def load_weasyprint() -> None:
+    """Imports what sets a PDF, a tenth of the time that it takes."""
+    import weasyprint  # noqa: F401 - for what it leaves in memory
 
 
 def render_pdf(page: str, name: str, spec: str, files: Sequence[AttachedFile] = ()) -> bytes:

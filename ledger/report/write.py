@@ -9,12 +9,11 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ledger.report.beside import beside
 from ledger.report.contract import show_record
 from ledger.report.escape import plain
 from ledger.report.files import replace_file
 from ledger.report.html import environment, render
-from ledger.report.pdf import pdf
+from ledger.report.pdf import paper, pdf
 from ledger.report.seals.seal import published_seal
 from ledger.report.views import brief_tables
 from ledger.report.views.parts import Report
@@ -22,15 +21,17 @@ from ledger.report.views.verdict import verdict
 from ledger.spec.version import short_digest
 
 
-def write_report(report: Report, out_dir: Path, formats: Iterable[str], *, forks: bool = False) -> list[Path]:
+def write_report(
+    report: Report, out_dir: Path, formats: Iterable[str], *, setting: Callable[..., Callable[[], bytes]] | None = None
+) -> list[Path]:
     """The plan's reports in each of the formats (html, pdf, md, json), whole or not at all; KeyError for another.
 
-    Files that would not change are left alone. With `forks`, paper is set in a process of its own beside a page: it
-    takes longer than all else.
+    Files that would not change are left alone. `setting` begins to set what `paper` gives, in a process of its own,
+    and what it returns waits for the PDF; without it everything is done here, one after the other.
     """
     makers: dict[str, Callable[[], bytes]] = {name: partial(FORMATS[name], report) for name in formats}
-    if forks and {"html", "pdf"} <= makers.keys():
-        makers["pdf"] = beside(makers["pdf"])
+    if setting and "pdf" in makers:
+        makers["pdf"] = setting(*paper(report))
     contents = {name: maker() for name, maker in sorted(makers.items(), key=lambda item: item[0] == "pdf")}
     paths = [out_dir / f"{report.compiled.plan.name}.{name}" for name in makers]
     for path, name in zip(paths, makers, strict=True):

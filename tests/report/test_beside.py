@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ledger.report import beside as module
-from ledger.report.beside import beside
+from ledger.report.beside import beside, ready
 
 needs_fork = pytest.mark.skipif(not module.FORKS or len(os.sched_getaffinity(0)) < 2, reason="needs a second core")
 
@@ -39,6 +39,28 @@ def test_what_fails_there_is_done_here(capfd: pytest.CaptureFixture[str]) -> Non
     assert capfd.readouterr().err == ""
 
 
+@needs_fork
+def test_work_whose_arguments_come_later_is_done_elsewhere() -> None:
+    """The process has prepared itself before, and what it prepared is its own."""
+    known: list[int] = []
+    begin = ready(lambda *given: (os.getpid(), given, known), lambda: known.append(os.getpid()))
+    there, given, prepared = begin("a", 2)()
+    assert given == ("a", 2)
+    assert prepared == [there]
+    assert there != os.getpid()
+    assert known == []
+
+
+@needs_fork
+def test_a_process_that_could_not_prepare_leaves_the_work_here() -> None:
+    """The work is done with what it was to be sent."""
+
+    def prepare() -> None:
+        raise ImportError("not installed")
+
+    assert ready(lambda number: (os.getpid(), number), prepare)(3)() == (os.getpid(), 3)
+
+
 def test_one_core_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second core, or where no process can be forked, the work waits until it is asked for."""
 
@@ -47,3 +69,4 @@ def test_one_core_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "FORKS", False)
     assert beside(work) is work
+    assert ready(work, work)()() == b"done"

@@ -11,8 +11,9 @@ import pytest
 from pypdf import PdfReader
 
 from ledger.books.results import Compiled
+from ledger.report.beside import ready
 from ledger.report.files import replace_file
-from ledger.report.pdf import pdf
+from ledger.report.pdf import load_weasyprint, pdf, render_pdf
 from ledger.report.views import filled_sections, section_numbers
 from ledger.report.views.parts import Report
 from ledger.report.write import write_report
@@ -150,6 +151,6 @@ def test_paper_of_another_process_is_the_same(variants: dict[str, Compiled], tmp
     """The order of the files and every byte are those of one process."""
     report, formats = Report(variants["bare"]), ("pdf", "html")
     alone = write_report(report, tmp_path / "alone", formats)
-    beside = write_report(report, tmp_path / "beside", formats, forks=True)
+    beside = write_report(report, tmp_path / "beside", formats, setting=ready(render_pdf, load_weasyprint))
     assert [path.name for path in beside] == [path.name for path in alone]
     assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in alone]

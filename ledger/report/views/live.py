@@ -8,11 +8,12 @@ from typing import Any
 
 from ledger.books.traced import CHOICES
 from ledger.report.live import LEVELS, Page, page_of
-from ledger.report.live_script import moves
+from ledger.report.live_script import moves, page_script
 from ledger.report.live_words import TITLES, UNITS
 from ledger.report.palette import MEMORY_ORDER
 from ledger.report.views.memory import CATEGORIES, OVERHEAD
 from ledger.report.views.parts import Report
+from ledger.spec.plan import Plan
 
 COUNT_ALONE = (
     "Nothing can be moved here: of this model only the number of its parameters is known, and without the shapes of "
@@ -45,13 +46,13 @@ class Control:
 
 @dataclass(frozen=True)
 class LiveView:
-    """The panel: its `page`, its controls, its numbers by key, categories of memory, and what a bar is stacked from.
+    """The panel: its `script`, its controls, its numbers by key, categories of memory, and what a bar is stacked from.
 
-    `why` says why a plan has no page and so no panel. `left_out`: which structures near the plan's own it does not
+    `why` says why a plan has no script and so no panel. `left_out`: which structures near the plan's own it does not
     hold.
     """
 
-    page: Page | None
+    script: str
     why: str = ""
     controls: tuple[Control, ...] = ()
     numbers: tuple[tuple[str, str], ...] = NUMBERS
@@ -63,13 +64,17 @@ class LiveView:
 
 def live(report: Report) -> LiveView:
     """The panel of a plan that has formulas; of one of which only a parameter count is known, why there is none."""
-    plan = report.compiled.plan
+    return report.panel() if report.panel else panel(report.compiled.plan)
+
+
+def panel(plan: Plan) -> LiveView:
+    """The panel of a plan, the part of a page that takes longest to make."""
     page = page_of(plan)
     if page is None:
-        return LiveView(None, COUNT_ALONE)
+        return LiveView("", COUNT_ALONE)
     left_out = "; ".join(said(page, change) for change in page.left_out[:MOST_SAID])
     controls = tuple(control(page, name) for name in TITLES if name in page.own and moves(page, name))
-    return LiveView(page, controls=controls, devices=plan.cluster.devices, left_out=left_out)
+    return LiveView(page_script(page), controls=controls, devices=plan.cluster.devices, left_out=left_out)
 
 
 def control(page: Page, name: str) -> Control:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ledger.report.recommendations import Recommendations
     from ledger.report.seals.seal import Seal
     from ledger.report.typesetting.pictures import TypesetFormula
+    from ledger.report.views.live import LiveView
 
 SPARE = 4  # rows that are printed rather than announced as missing
 WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
@@ -27,7 +28,8 @@ WIDE, NARROW = 760.0, 340.0  # px; the widths at which every chart is drawn
 class Report:
     """Everything a report is made from; `recommendations` are None where no other layouts were searched.
 
-    `seal`: the files that it is made from; None of a plan that was not read from a spec.
+    `seal`: the files that it is made from; None of a plan that was not read from a spec. `panel` gives the panel of
+    one that is already being made elsewhere.
     """
 
     compiled: Compiled
@@ -36,6 +38,7 @@ class Report:
     microbenchmarks: Sequence[NearMeasurement] = ()
     runs: Sequence[NearMeasurement] = ()
     seal: Seal | None = None
+    panel: Callable[[], LiveView] | None = None
 
 
 @dataclass(frozen=True)
