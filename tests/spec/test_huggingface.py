@@ -13,7 +13,7 @@ import yaml
 
 from ledger.spec.architecture import Model
 from ledger.spec.imports.huggingface import fields, patterns, terms
-from ledger.spec.imports.huggingface.config import import_config, import_text
+from ledger.spec.imports.huggingface.config import config_model, import_config, import_text
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from ledger.spec.imports.huggingface.families.common import decoder
 from ledger.spec.imports.huggingface.family import Family
@@ -64,9 +64,7 @@ def test_a_published_config_is_imported_as_the_library_has_it(name: str, tmp_pat
     spec = tmp_path / "imported.yaml"
     spec.write_text(import_config(CONFIGS / f"{name}.json"))
     library = load_model(name)
-    made = replace(load_model(spec), name=library.name, title=library.title)
-    assert replace(made, predictions=library.predictions) == library
-    assert made.predictions == {"deepseek-v3": 1}.get(name, 0)  # its model card counts 671 billion without the module
+    assert replace(load_model(spec), name=library.name, title=library.title) == library
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -149,14 +147,22 @@ def test_a_new_family_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_further_tokens_are_predicted_as_configured() -> None:
-    """`num_nextn_predict_layers` under both of its names; none where the field is absent or 0."""
+def test_layers_that_transformers_does_not_build_are_left_out_and_told(tmp_path: Path) -> None:
+    """`num_nextn_predict_layers` under both of its names, at its place, with what adds it; none where it is 0."""
     published = json.loads((CONFIGS / "deepseek-v3.json").read_text())
-    assert imported(published)["multi_token"] == {"depth": 1}
     without = {key: value for key, value in published.items() if key != "num_nextn_predict_layers"}
-    assert "multi_token" not in imported(without)
-    assert "multi_token" not in imported({**without, "num_mtp_layers": 0})
-    assert imported({**without, "num_mtp_layers": 2})["multi_token"] == {"depth": 2}
+    file = tmp_path / "config.json"
+
+    def unbuilt(config: Mapping[str, Any]) -> list[tuple[int, str, int, Mapping[str, Any]]]:
+        file.write_text(json.dumps(config, indent=2))
+        model = config_model(file)
+        assert "multi_token" not in model.document
+        return [(one.where.line or 0, one.name, one.value, one.part) for one in model.unbuilt]
+
+    assert unbuilt(without) == []
+    assert unbuilt({**without, "num_mtp_layers": 0}) == []
+    part = {"multi_token": {"depth": 2}}
+    assert unbuilt({"num_mtp_layers": 2, **without}) == [(2, "num_mtp_layers", 2, part)]
     assert "from 0 to 64" in refused({**without, "num_mtp_layers": 65}).problems[0].help
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,31 @@ LONGEST_TITLE = 200
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of the names of classes
 
 
+@dataclass(frozen=True)
+class UnbuiltField:
+    """A field of a file that transformers saves and builds nothing of, and the part of a spec that would say it."""
+
+    where: Location
+    name: str
+    value: int
+    part: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConfigModel:
+    """The model of a config.json as a plan has it, and what of the file is not in it."""
+
+    document: dict[str, Any]
+    unbuilt: tuple[UnbuiltField, ...] = ()
+
+
 def import_config(path: str | Path) -> str:
     """The YAML text of the model spec that a config.json, or the folder that holds one, describes; raises SpecError."""
-    return model_text({"spec": "ledger/1", **config_model(path)})
+    return model_text({"spec": "ledger/1", **config_model(path).document})
 
 
-def config_model(path: str | Path) -> dict[str, Any]:
-    """The model that a config.json, or the folder that holds one, describes, as a plan has it; raises SpecError."""
+def config_model(path: str | Path) -> ConfigModel:
+    """The model that a config.json, or the folder that holds one, describes; raises SpecError."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
     try:
@@ -40,10 +59,10 @@ def config_model(path: str | Path) -> dict[str, Any]:
 
 def import_text(text: str, file: str) -> str:
     """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
-    return model_text({"spec": "ledger/1", **_model(text, file)})
+    return model_text({"spec": "ledger/1", **_model(text, file).document})
 
 
-def _model(text: str, file: str) -> dict[str, Any]:
+def _model(text: str, file: str) -> ConfigModel:
     whole = _parse(text, file)
     config, family = _decoder(whole)
     wrong = problems(family, config)
@@ -53,7 +72,16 @@ def _model(text: str, file: str) -> dict[str, Any]:
     document = family.document(values)
     name = _title(whole, file, f"{values['num_hidden_layers']} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    return {"model": name, "source": source, **document}
+    return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt(family, config)))
+
+
+def _unbuilt(family: Family, config: Node) -> Iterator[UnbuiltField]:
+    """What the file states of parts that the architecture does not have, where it states any."""
+    for key, node in config.fields.items():
+        path = family.unbuilt.get(family.aliases.get(key, key))
+        if path and node.plain():
+            part, _, field = path.partition(".")
+            yield UnbuiltField(config.keys[key], key, node.plain(), {part: {field: node.plain()}})
 
 
 def _parse(text: str, file: str) -> Node:

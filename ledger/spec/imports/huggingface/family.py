@@ -17,6 +17,7 @@ SHOWN = frozenset({"embedding.tied"})  # what a spec states even where it is fal
 OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
 AFTER = ("residual_dropout", "multi_token")
 LAYER = ("attention", "mlp", "norms", "residual")
+USUAL = ("experts", "global")  # kinds that names of groups leave out
 # Where a model has what a spec has in another place.
 PLACES = {
     "embedding.tied": "tied",
@@ -34,7 +35,8 @@ PLACES = {
 class Family:
     """One architecture of transformers: its classes, the fields with their defaults, and what they say of a model.
 
-    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing.
+    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
+    `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec.
     """
 
     config: str
@@ -45,6 +47,7 @@ class Family:
     divides: bool = True  # whether the class refuses a width that its heads do not divide
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    unbuilt: Mapping[str, str] = field(default_factory=dict)
     layers: str = "model.layers"  # where the architecture has its list of layers
 
     def document(self, values: Values) -> Part:
@@ -88,9 +91,9 @@ def _value(model: Model, group: Group, path: str) -> Any:
 
 
 def _name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
-    """A group's name: the kind of its layers; with a second way to differ also that they, unlike others, are dense."""
+    """A group's name: the kind of its layers; with a second way to differ also that they, unlike others, are unusual."""
     further = zip(kinds[1:], axes[1:], strict=True)
-    return "_".join((*kinds[:1], *(kind for kind, axis in further if kind == "dense" and len(set(axis)) > 1)))
+    return "_".join((*kinds[:1], *(kind for kind, axis in further if kind not in USUAL and len(set(axis)) > 1)))
 
 
 def _nested(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:
