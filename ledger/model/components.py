@@ -33,9 +33,7 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
         inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
         normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm", x, model)
         outer = mlp(feeding.inside("mlp"), normed, group.mlp)
-        dropped = [
-            _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
-        ]
+        dropped = [_update(tape, part, y, model) for part, y in (("mlp", outer), ("attention", inner))]
         both = _add(tape, "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     before = group.norms != "post"
@@ -58,7 +56,7 @@ def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, m
         update = _normed(tape, f"{part}_post_norm", update, model)
     if model.residual_dropout and tape.kernels.residual == "fused":
         return _fused_residual(tape, f"{part}_residual/add", x, update)
-    return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
+    return _add(tape, f"{part}_residual/add", x, _update(tape, part, update, model))
 
 
 def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
@@ -72,8 +70,10 @@ def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
     return tape.pointwise(name, x, y, add=True)
 
 
-def _dropped(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
-    return dropout(tape, name, x) if model.residual_dropout else x
+def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
+    """What a part gives, dropped out and multiplied where the model does so."""
+    x = dropout(tape, f"{part}_residual/dropout", x) if model.residual_dropout else x
+    return tape.pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
 def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
@@ -97,6 +97,8 @@ def embedding(tape: Tape, model: Model) -> Tensor:
     if model.scale_embedding:
         factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
         x = tape.pointwise("embedding/scale", x, factor, saves=[factor])
+    if model.embedding_multiplier:
+        x = tape.pointwise("embedding/multiplier", x)
     if model.learned_positions:
         places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
@@ -142,4 +144,4 @@ def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
         scaled = tape.pointwise("head/softcap.divide", found)
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
         found = tape.pointwise("head/softcap.multiply", tanh)
-    return found
+    return tape.pointwise("head/scale", found) if model.head_scale else found

@@ -25,7 +25,9 @@ class Norm:
     bias: Annotated[bool, "Whether a LayerNorm has a bias."] = False
     unit_offset: Annotated[bool, "Gemma's `1 + weight`."] = False
     wide: Annotated[
-        bool, "Whether an RMSNorm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS)."
+        bool,
+        "Whether a norm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS); a LayerNorm is written "
+        "in Python where this says so (Cohere).",
     ] = False
 
 
@@ -94,9 +96,18 @@ class Model:
     scale_embedding: Annotated[bool, At("embedding.scale"), "Whether embeddings are multiplied by sqrt(d_model)."] = (
         False
     )
+    embedding_multiplier: Annotated[
+        float | None, At("embedding.multiplier"), SOFTCAP, "Embeddings are multiplied by it (Granite)."
+    ] = None
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
     head_softcap: Annotated[
         float | None, At("head.softcap"), SOFTCAP, "Logits pass through cap * tanh(logit / cap)."
+    ] = None
+    head_scale: Annotated[
+        float | None, At("head.scale"), SOFTCAP, "Logits are multiplied by it (Cohere, Granite)."
+    ] = None
+    residual_scale: Annotated[
+        float | None, SOFTCAP, "What a part of a layer gives is multiplied by it before it is added (Granite)."
     ] = None
     embedding_dropout: Annotated[Fraction, At("embedding.dropout"), SHARE, "Dropout after the embedding."] = Fraction(0)
     residual_dropout: Annotated[Fraction, SHARE, "Dropout before each residual addition."] = Fraction(0)

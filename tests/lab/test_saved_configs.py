@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from ledger.lab.observed.flop_counts import counter_formulas
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.spec.imports.huggingface.config import config_model
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
 from tests.invented_configs import INVENTED
+from tests.lab.built_configs import built, parameters
 from tests.lab.test_compiler_against_pytorch import compiled, predicted
 from tests.model import plans
 
@@ -35,17 +36,6 @@ def saved(folder: Path, fields: Mapping[str, Any]) -> PreTrainedConfig:
 def imported(folder: Path) -> plans.Mapped:
     """The model that the file in a folder becomes."""
     return config_model(folder).document
-
-
-def built(config: PreTrainedConfig) -> Any:
-    """The model that transformers makes of a configuration, without values."""
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-
-
-def parameters(model: torch.nn.Module) -> int:
-    """Distinct parameters."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def counted(model: Any) -> tuple[int, int]:

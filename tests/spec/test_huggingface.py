@@ -87,8 +87,8 @@ def test_a_family_is_read_both_ways(name: str) -> None:
     """A configuration's model, written as a configuration of its family and read again, is the same model."""
     fields = EVERY[name]
     model = read_model(import_text(json.dumps(fields), "config.json"), "config.json")
-    wrapped = WRAPPED.get(fields["model_type"], ("", fields["model_type"]))
-    family = FAMILIES[wrapped[1]]
+    name = fields["model_type"]
+    family = FAMILIES[WRAPPED[name].family if name in WRAPPED else name]
     assert nameless(model_of(family, family.configuration(model))) == nameless(model)
 
 

@@ -183,7 +183,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
     """Swap norms and activations for those that `kernels` names; LayerNorm and ReLU are one kernel either way."""
     from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
 
-    from ledger.lab.reference.modules import FusedRMSNorm, UnfusedSiLU
+    from ledger.lab.reference.modules import FusedLayerNorm, FusedRMSNorm, UnfusedSiLU
 
     unfused = {
         "SiLUActivation": UnfusedSiLU,
@@ -197,5 +197,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
             kind = type(child).__name__
             if kernels.norm == "fused" and kind.endswith(("RMSNorm", "L2Norm")):
                 setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
+            elif kernels.norm == "fused" and kind.startswith("Cohere") and kind.endswith("LayerNorm"):
+                setattr(parent, name, FusedLayerNorm(child.weight))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())

@@ -38,6 +38,7 @@ ROTATES = "has tables of rotation also where nothing rotates"
 # What classes run otherwise than the compiler derives it, though their configuration says all of the model.
 OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
     "deepseek_v3": (_groups_of_one, "chooses among groups of experts also where there is one"),
+    "falcon": (lambda _: True, "runs attention by code of its own, which takes no kernel by name"),
     "gemma3_text": (_one_base, "has tables of its own for each kind of window also where all rotate alike"),
     "gpt_neox": (_unrotated, ROTATES),
     "llama4_text": (_unrotated, ROTATES),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.spec.imports.huggingface.checks import all_values, problems
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.family import Family, Wrapping
 from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
@@ -106,17 +106,25 @@ def _decoder(config: Node) -> tuple[Node, Family]:
         raise SpecError([Problem(config.where, "no `model_type`", f"known are {names}")])
     name = str(config.fields["model_type"].plain())
     if name in WRAPPED:
-        key, inner = WRAPPED[name]
-        if isinstance(config.fields.get(key, Node(None, config.where)).value, Mapping):
-            return config.fields[key], FAMILIES[inner]
-        raise SpecError(
-            [Problem(config.keys["model_type"], f"`{name}` without `{key}`", "the decoder is described there")]
-        )
+        return _within(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
     if name in FAMILIES:
         return config, FAMILIES[name]
     meant = suggestion(name, (*FAMILIES, *WRAPPED))
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
+
+
+def _within(config: Node, wrapping: Wrapping) -> Node:
+    """The decoder's own fields in the file of a model of text and more."""
+    inner = config.fields.get(wrapping.part, Node(None, config.where))
+    if isinstance(inner.value, Mapping):
+        names = [name for name in wrapping.outside if name in config.fields and name not in inner.fields]
+        return inner.within({name: config.fields[name] for name in names}, {name: config.keys[name] for name in names})
+    if wrapping.others:
+        own = {name: node for name, node in config.fields.items() if name not in wrapping.others}
+        return Node(own, config.where, config.keys)
+    name, part = config.fields["model_type"].plain(), wrapping.part
+    raise SpecError([Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")])
 
 
 def _title(config: Node, file: str, shape: str) -> str:

@@ -15,7 +15,7 @@ from ledger.spec.imports.parts import Part, arranged
 
 SHOWN = frozenset({"embedding.tied"})  # what a spec states even where it is false
 OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
-AFTER = ("residual_dropout", "multi_token")
+AFTER = ("residual_dropout", "residual_scale", "multi_token")
 LAYER = ("attention", "mlp", "norms", "residual")
 USUAL = ("experts", "global")  # kinds that names of groups leave out
 # Where a model has what a spec has in another place.
@@ -23,9 +23,11 @@ PLACES = {
     "embedding.tied": "tied",
     "embedding.learned_positions": "learned_positions",
     "embedding.scale": "scale_embedding",
+    "embedding.multiplier": "embedding_multiplier",
     "embedding.dropout": "embedding_dropout",
     "head.bias": "head_bias",
     "head.softcap": "head_softcap",
+    "head.scale": "head_scale",
     "multi_token.depth": "predictions",
     "mlp.shared.d_ff": "mlp.shared_d_ff",
 }
@@ -80,6 +82,20 @@ class Family:
 
     def _has(self, group: Group, term: Term) -> bool:
         return not term.kinds or any(pattern.kind(group) in term.kinds for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """A model of text and more: the part of its file that is the decoder's, and that decoder's family.
+
+    `outside`: fields of the decoder that stand around the part. `others`: what is not the decoder's in files of before
+    there was such a part; a class that never had such files names none.
+    """
+
+    part: str
+    family: str
+    outside: tuple[str, ...] = ()
+    others: frozenset[str] = frozenset()
 
 
 def _value(model: Model, group: Group, path: str) -> Any:
