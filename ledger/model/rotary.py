@@ -60,10 +60,11 @@ def _wide_halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> 
     return tape.cast(_added(tape, rotation, x, tables), x.dtype)
 
 
-def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor]) -> Tensor:
+def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scratch: int = 0) -> Tensor:
+    """`scratch`: gradients as large as `x` that putting them together from those of its parts takes."""
     name = rotation.name
     even = tape.pointwise(f"{name}.cos", x, tables[0], saves=[tables[0]])
-    swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY)
+    swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY, scratch=scratch)
     odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
     return tape.pointwise(rotation.result, even, odd, add=True)
 
@@ -71,12 +72,12 @@ def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor]) -> T
 def _wide_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs, turned in fp32 with tables in the dtype of the layer (Cohere)."""
     dtype = x.dtype
-    return tape.cast(_added(tape, rotation, tape.cast(x, "fp32"), _tables(tape, x.dims[-1], spec)), dtype)
+    return tape.cast(_added(tape, rotation, tape.cast(x, "fp32"), _tables(tape, x.dims[-1], spec), 1), dtype)
 
 
 def _repeated_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
     """Even and odd numbers are the pairs; each layer widens the tables for its queries and keys (GLM-4)."""
-    return _added(tape, rotation, x, [_widened(tape, table) for table in _tables(tape, x.dims[-1], spec)])
+    return _added(tape, rotation, x, [_widened(tape, table) for table in _tables(tape, x.dims[-1], spec)], 1)
 
 
 def _widened(tape: Tape, table: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class Builder:
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
             tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in CHUNKED_LOSSES:
-            hidden = components.final_norm(tape, self.entry(still=still), self.model)
+            hidden = components.into_head(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
         cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))

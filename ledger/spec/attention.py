@@ -53,6 +53,7 @@ class Attention:
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
     rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
     window: Annotated[int | None, Size(), "Sliding window in tokens."] = None
+    bidirectional: Annotated[bool, "Whether tokens see those after them too (BERT)."] = False
     softcap: Annotated[float | None, SOFTCAP, "Scores pass through cap * tanh(score / cap)."] = None
     dropout: Annotated[Fraction, SHARE, "Dropout on attention probabilities."] = Fraction(0)
     softmax: Annotated[

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
     PreTrainedConfig,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
@@ -17,6 +19,8 @@ from transformers import (
 def built(config: PreTrainedConfig) -> Any:
     """The model of text that transformers makes of a configuration, without values."""
     with torch.device("meta"):
+        if isinstance(config, BertConfig):
+            return BertForMaskedLM._from_config(config, attn_implementation="eager")  # noqa: SLF001
         if not isinstance(config, Qwen2VLTextConfig):
             return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         seeing = Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=config.to_dict()))

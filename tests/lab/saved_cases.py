@@ -31,6 +31,7 @@ FAMILIES = {
     "cohere": plans.COHERE,
     "cohere, normed heads": plans.COHERE_NORMED,
     "cohere2": plans.COHERE2,
+    "bert": plans.BERT,
     "gemma3": plans.GEMMA3,
     "deepseek_v3, dense": plans.LATENT,
     "deepseek_v2, dense": plans.LATENT_COMPLEX,

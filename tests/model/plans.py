@@ -351,6 +351,26 @@ COHERE2: Mapped = {
     "order": ["2 local", "global"],
 }
 
+BERT: Mapped = {
+    **GPT2,
+    "model": "small BERT",
+    "embedding": {"tied": True, "learned_positions": 64, "types": 3, "norm": True, "dropout": 0.1},
+    "norm": {"kind": "layer", "bias": True, "final": False},
+    "head": {"bias": True, "transform": "gelu"},
+    "layers": [
+        {
+            **group,
+            "norms": "residual",
+            "attention": {
+                **{key: value for key, value in group["attention"].items() if key != "fused_qkv"},
+                "bidirectional": True,
+            },
+            "mlp": {**group["mlp"], "activation": "gelu"},
+        }
+        for group in GPT2["layers"]
+    ],
+}
+
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",
     "plan": "a small plan",

@@ -142,12 +142,24 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        if work.kernels.loss in APART and bidirectional(work.model):
+            raise NoReferenceError(f"a loss of {work.kernels.loss}: transformers' encoders have a head of their own")
         if work.kernels.loss in APART:
             from ledger.lab.reference.losses import reference_loss
 
             hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state
             return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
+        if bidirectional(work.model):  # transformers' own loss of it leaves the logits narrow, and shifts nothing
+            places = torch.arange(work.seq_len, device=tokens.device).unsqueeze(0)
+            given = {"token_type_ids": torch.zeros_like(tokens), "position_ids": places}
+            logits = built(tokens, attention_mask=mask, **given).logits
+            return built.loss_function(logits=logits, labels=tokens, vocab_size=work.model.vocab)
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+
+
+def bidirectional(model: Model) -> bool:
+    """Whether tokens see those after them."""
+    return any(group.attention.bidirectional for group in model.groups)
 
 
 def freeze(built: Any, train: Train) -> None:

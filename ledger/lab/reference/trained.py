@@ -59,6 +59,8 @@ def set_up(built: Any, train: Train) -> None:
     """Freeze what `train` does not train, and put adapters in place; raises `NoReferenceError`."""
     if train.kind == "all":
         return
+    if hasattr(built.base_model, "encoder"):
+        raise NoReferenceError(f"train: {train.kind}: parts of transformers' encoders go by other names")
     if train.lora:
         built.requires_grad_(requires_grad=False)
         _adapt(built, train.lora)

@@ -13,7 +13,7 @@ from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
-SHOWN = frozenset({"embedding.tied"})  # what a spec states even where it is false
+SHOWN = frozenset({"embedding.tied", "norm.final"})  # what a spec states even where it is false
 OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
 AFTER = ("residual_dropout", "residual_scale", "multi_token")
 LAYER = ("attention", "mlp", "norms", "residual")
@@ -27,7 +27,10 @@ PLACES = {
     "embedding.dropout": "embedding_dropout",
     "head.bias": "head_bias",
     "head.softcap": "head_softcap",
+    "embedding.types": "token_types",
+    "embedding.norm": "embedding_norm",
     "head.scale": "head_scale",
+    "head.transform": "head_transform",
     "multi_token.depth": "predictions",
     "mlp.shared.d_ff": "mlp.shared_d_ff",
 }

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from ledger.spec.imports.huggingface.families.after_llama import AFTER_LLAMA
 from ledger.spec.imports.huggingface.families.dense import DENSE
+from ledger.spec.imports.huggingface.families.encoders import ENCODERS
 from ledger.spec.imports.huggingface.families.experts import EXPERTS
 from ledger.spec.imports.huggingface.families.latent import LATENT
 from ledger.spec.imports.huggingface.families.parallel import PARALLEL
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 
-FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL}
+FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS}
 # Models of text and more: where the decoder's own configuration is, and what it is.
 WRAPPED: Mapping[str, Wrapping] = {
     "gemma3": Wrapping("text_config", "gemma3_text"),
