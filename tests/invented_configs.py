@@ -502,6 +502,17 @@ INVENTED: Mapping[str, Config] = {
         "vocab_size": 389,
         "use_parallel_residual": True,
     },
+    "stablelm, normed heads": {
+        "model_type": "stablelm",
+        "hidden_size": 6 * 40,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "intermediate_size": 239,
+        "num_hidden_layers": 2,
+        "vocab_size": 449,
+        "use_parallel_residual": True,
+        "qk_layernorm": True,
+    },
     "cohere": {
         "model_type": "cohere",
         "hidden_size": 6 * 18,

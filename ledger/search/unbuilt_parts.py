@@ -1,4 +1,4 @@
-"""What a config.json states and transformers does not build, with the parameters of the model without it and with it."""
+"""What a config.json states and transformers does not build, with the parameters of the model without and with it."""
 
 from __future__ import annotations
 

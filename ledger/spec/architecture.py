@@ -118,9 +118,9 @@ class Model:
     head_softcap: Annotated[
         float | None, At("head.softcap"), SOFTCAP, "Logits pass through cap * tanh(logit / cap)."
     ] = None
-    head_scale: Annotated[
-        float | None, At("head.scale"), SOFTCAP, "Logits are multiplied by it (Cohere, Granite)."
-    ] = None
+    head_scale: Annotated[float | None, At("head.scale"), SOFTCAP, "Logits are multiplied by it (Cohere, Granite)."] = (
+        None
+    )
     head_transform: Annotated[
         str,
         At("head.transform"),

@@ -20,7 +20,7 @@ def built(config: PreTrainedConfig) -> Any:
     """The model of text that transformers makes of a configuration, without values."""
     with torch.device("meta"):
         if isinstance(config, BertConfig):
-            return BertForMaskedLM._from_config(config, attn_implementation="eager")  # noqa: SLF001
+            return BertForMaskedLM._from_config(config, attn_implementation="eager")
         if not isinstance(config, Qwen2VLTextConfig):
             return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
         seeing = Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=config.to_dict()))

@@ -113,7 +113,8 @@ def test_flops_of_every_core_at_two_lengths(name: str, core: str) -> None:
     assert plan.totals["parameters"] == parameter_count(plan.plan.model)
 
 
-JUDGED = [name for name in INVENTED if not name.startswith("falcon")]  # whose kernels cannot be chosen
+# Falcon's kernels cannot be chosen, and StableLM norms head by head.
+JUDGED = [name for name in INVENTED if not name.startswith(("falcon", "stablelm, normed"))]
 
 
 @pytest.mark.parametrize("name", sampled(JUDGED, of_invented, str))

@@ -289,9 +289,9 @@ GPT_OSS: Mapped = {
     "alternating": True,
 }
 
-PHI3 = layer(
-    LLAMA, attention={"fused_qkv": True, "rotary_form": "joined_halves"}, mlp={"fused_gate_up": True}
-) | {"d_model": 144}
+PHI3 = layer(LLAMA, attention={"fused_qkv": True, "rotary_form": "joined_halves"}, mlp={"fused_gate_up": True}) | {
+    "d_model": 144
+}
 PHI4 = layer(PHI3, attention={"rotary": 0.75})
 GRANITE: Mapped = {
     **LLAMA,

@@ -30,6 +30,10 @@ def _unrotated(model: Model) -> bool:
     return not any(group.attention.rotary for group in model.groups)
 
 
+def _each_head(model: Model) -> bool:
+    return any(group.attention.qk_norm == "heads" for group in model.groups)
+
+
 def _one_base(model: Model) -> bool:
     return len({g.attention.rotary_base for g in model.groups}) < len({bool(g.attention.window) for g in model.groups})
 
@@ -43,6 +47,7 @@ OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
     "gpt_neox": (_unrotated, ROTATES),
     "llama4_text": (_unrotated, ROTATES),
     "phi": (_unrotated, ROTATES),
+    "stablelm": (_each_head, "norms each head by a module of its own, one after the other"),
 }
 
 

@@ -135,7 +135,17 @@ def _foreign_layers(group: Group) -> Iterator[str]:
     attention, mlp = group.attention, group.mlp
     if group.norms != "pre" or group.residual != "sequential":
         yield f"model.layers.{group.name}: norms before each part, one part after the other"
-    for name in ("bidirectional", "window", "chunk", "softcap", "sinks", "temperature", "qkv_bias", "out_bias", "dropout"):
+    for name in (
+        "bidirectional",
+        "window",
+        "chunk",
+        "softcap",
+        "sinks",
+        "temperature",
+        "qkv_bias",
+        "out_bias",
+        "dropout",
+    ):
         if getattr(attention, name):
             yield f"model.layers.{group.name}.attention.{name}: torchtitan's Llama 3 has none"
     if attention.kind != "grouped_query" or attention.qk_norm != "none" or attention.rotary != 1:

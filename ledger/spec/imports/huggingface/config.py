@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger.spec.imports.huggingface.checks import all_values, problems
-from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
+from ledger.spec.imports.huggingface.families import FAMILIES, UNSAID, WRAPPED
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
@@ -78,10 +78,10 @@ def _model(text: str, file: str) -> ConfigModel:
 def _unbuilt(family: Family, config: Node) -> Iterator[UnbuiltField]:
     """What the file states of parts that the architecture does not have, where it states any."""
     for key, node in config.fields.items():
-        path = family.unbuilt.get(family.aliases.get(key, key))
-        if path and node.plain():
+        path, count = family.unbuilt.get(family.aliases.get(key, key)), node.value
+        if path and isinstance(count, int) and count:
             part, _, field = path.partition(".")
-            yield UnbuiltField(config.keys[key], key, node.plain(), {part: {field: node.plain()}})
+            yield UnbuiltField(config.keys[key], key, count, {part: {field: count}})
 
 
 def _parse(text: str, file: str) -> Node:
@@ -109,6 +109,9 @@ def _decoder(config: Node) -> tuple[Node, Family]:
         return _within(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
     if name in FAMILIES:
         return config, FAMILIES[name]
+    if name in UNSAID:
+        message = f"`model_type` is {json.dumps(name)}, of which no model can be made: {UNSAID[name]}"
+        raise SpecError([Problem(config.keys["model_type"], message, f"known are {names}")])
     meant = suggestion(name, (*FAMILIES, *WRAPPED))
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
@@ -124,7 +127,9 @@ def _within(config: Node, wrapping: Wrapping) -> Node:
         own = {name: node for name, node in config.fields.items() if name not in wrapping.others}
         return Node(own, config.where, config.keys)
     name, part = config.fields["model_type"].plain(), wrapping.part
-    raise SpecError([Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")])
+    raise SpecError(
+        [Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")]
+    )
 
 
 def _title(config: Node, file: str, shape: str) -> str:

@@ -110,7 +110,7 @@ def _value(model: Model, group: Group, path: str) -> Any:
 
 
 def _name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
-    """A group's name: the kind of its layers; with a second way to differ also that they, unlike others, are unusual."""
+    """A group's name: the kind of its layers; with a second way to differ also what is unusual of them."""
     further = zip(kinds[1:], axes[1:], strict=True)
     return "_".join((*kinds[:1], *(kind for kind, axis in further if kind not in USUAL and len(set(axis)) > 1)))
 

@@ -13,6 +13,15 @@ from ledger.spec.imports.huggingface.families.parallel import PARALLEL
 from ledger.spec.imports.huggingface.family import Family, Wrapping
 
 FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS}
+# Architectures of which a spec cannot say all, and what it lacks.
+UNSAID: Mapping[str, str] = {
+    "mamba2": "a model has attention in every layer, and its scans keep a state instead",
+    "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
+    "resnet": "a model reads tokens, and it convolves pictures",
+    "t5": "it has an encoder beside its decoder, and a model has one sequence",
+    "vit": "a model reads tokens, and it reads patches of pictures",
+    "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",
+}
 # Models of text and more: where the decoder's own configuration is, and what it is.
 WRAPPED: Mapping[str, Wrapping] = {
     "gemma3": Wrapping("text_config", "gemma3_text"),

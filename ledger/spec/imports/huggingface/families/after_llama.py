@@ -1,4 +1,4 @@
-"""Architectures that differ from Llama's in a few operations. Defaults: transformers 5.23, configuration_<family>.py."""
+"""Architectures that differ from Llama in a few operations. Defaults: transformers 5.23, configuration_<family>.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ AFTER_LLAMA: Mapping[str, Family] = {
             *(*terms.fixed("attention", fused_qkv=True), terms.WINDOW, terms.DROPOUT),
             *(*terms.mlp("gated"), *terms.fixed("mlp", fused_gate_up=True)),
         ),
-        ignored=UNSHAPED | {"embd_pdrop", "original_max_position_embeddings"},  # the model drops no embedding out
+        # the model drops no embedding out, and has no biases
+        ignored=UNSHAPED | {"attention_bias", "auto_map", "embd_pdrop", "original_max_position_embeddings"},
     ),
     "granite": Family(
         config="GraniteConfig",
@@ -76,7 +77,9 @@ AFTER_LLAMA: Mapping[str, Family] = {
             *(terms.same("use_bias", "attention.qkv_bias", "attention.out_bias", "mlp.bias"), terms.WINDOW),
             *(terms.DROPOUT, *terms.mlp("plain")),
         ),
-        ignored=UNSHAPED | {"norm_epsilon"},
+        ignored=UNSHAPED
+        | {"activation_function", "attention_softmax_in_fp32", "layer_norm_epsilon", "norm_epsilon"}
+        | {"scale_attention_softmax_in_fp32", "scale_attn_weights"},
     ),
     "glm4": Family(
         config="Glm4Config",

@@ -1,4 +1,4 @@
-"""Architectures whose attention and feed-forward part may run side by side. Defaults: transformers 5.23, as elsewhere."""
+"""Architectures whose attention and feed-forward part may run side by side. Defaults: transformers 5.23."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ PARALLEL: Mapping[str, Family] = {
             **fields.activations(hidden_act="silu"),
             **fields.dropouts(attention_dropout=0.0),
             **fields.flags(tie_word_embeddings=False, use_qkv_bias=False, use_parallel_residual=False),
+            **fields.flags(qk_layernorm=False),
             **fields.shares(partial_rotary_factor=0.25),
             "hidden_dropout": NO_DROPOUT,  # of feed-forward parts alone
-            "qk_layernorm": fields.only(False),  # a norm for each head, one after the other
         },
         terms=(
             *(*terms.OUTSIDE, *terms.fixed("norm", kind="layer", bias=True)),
             *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH, terms.partly_rotary("partial_rotary_factor")),
             *(terms.same("use_qkv_bias", "attention.qkv_bias"), terms.DROPOUT, *terms.mlp("gated")),
+            terms.choice("qk_layernorm", "attention.qk_norm", {True: "heads", False: None}),
             terms.choice("use_parallel_residual", "residual", {True: "parallel", False: None}),
             terms.derived("norms", lambda values: "shared" if values["use_parallel_residual"] else "pre"),
         ),
@@ -118,9 +119,7 @@ PARALLEL: Mapping[str, Family] = {
             terms.Term(
                 ("residual",),
                 _parallel,
-                lambda residual: dict.fromkeys(
-                    ("new_decoder_architecture", "parallel_attn"), residual == "parallel"
-                ),
+                lambda residual: dict.fromkeys(("new_decoder_architecture", "parallel_attn"), residual == "parallel"),
             ),
             terms.Term(
                 ("attention.kv_heads",), _key_heads, lambda heads: {"num_kv_heads": heads, "multi_query": heads == 1}
@@ -138,7 +137,7 @@ PARALLEL: Mapping[str, Family] = {
             ),
         ),
         aliases={"n_embed": "hidden_size"},
-        ignored=frozenset({"apply_residual_connection_post_layernorm", "layer_norm_epsilon", "rope_theta"}),
+        ignored=frozenset({"apply_residual_connection_post_layernorm", "auto_map", "layer_norm_epsilon", "rope_theta"}),
         layers="transformer.h",
     ),
 }
