@@ -21,6 +21,12 @@ def held_inputs(operations: Sequence[Operation]) -> Held:
     return tuple(pair for part in _parts(operations) for pair in _of_part(part, moved))
 
 
+def held_updates(operations: Sequence[Operation]) -> Held:
+    """What a part gives is a name in the frame of its layer, beside its product with a factor until that is added."""
+    scaled = (op for op in operations if op.name.endswith(("_residual/scale", "residual/both")))
+    return tuple((tensor.storage, frozenset({op.output.storage})) for op in scaled for tensor in op.inputs)
+
+
 def _parts(operations: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
     """The products of each part of a layer."""
     for block, part in groupby(filter(is_projection, operations), key=lambda operation: operation.block):
