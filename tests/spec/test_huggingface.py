@@ -324,6 +324,17 @@ def test_a_model_of_text_and_images_is_its_decoder() -> None:
     assert "`gemma3` without `text_config`" in str(refused({"model_type": "gemma3"}))
 
 
+def test_a_decoder_may_be_described_around_what_it_sees_with() -> None:
+    """Qwen2-VL's first files have the decoder's fields beside `vision_config`; later ones state outside it what ties."""
+    inner = {"hidden_size": 84, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 3}
+    seen = {"vision_config": {"hidden_size": 1280}, "architectures": ["Qwen2VLForConditionalGeneration"]}
+    own = {"model": "", "source": ""}
+    alone = {**imported({"model_type": "qwen2_vl_text", **inner, "tie_word_embeddings": True}), **own}
+    flat = imported({"model_type": "qwen2_vl", **inner, **seen, "image_token_id": 7, "tie_word_embeddings": True})
+    within = imported({"model_type": "qwen2_vl", "text_config": inner, **seen, "tie_word_embeddings": True})
+    assert [{**flat, **own}, {**within, **own}] == [alone, alone]
+
+
 def test_bases_of_rotation_are_read_in_both_spellings() -> None:
     """Files of before and after transformers 5 say the same in other fields."""
     before = {"rope_theta": 500_000.0, "rope_local_base_freq": 20_000.0}

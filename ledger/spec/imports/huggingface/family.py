@@ -53,6 +53,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     unbuilt: Mapping[str, str] = field(default_factory=dict)
+    stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
 
     def document(self, values: Values) -> Part:
@@ -63,7 +64,7 @@ class Family:
         kinds = list(zip(*axes, strict=True)) if axes else [()] * values["num_hidden_layers"]
         names = {each: _name(each, axes) for each in dict.fromkeys(kinds)}
         parts = {name: self._layer(values, each) for each, name in names.items()}
-        layers = arranged([names[each] for each in kinds], parts)
+        layers = arranged([names[each] for each in kinds], parts, self.stack)
         return {**_picked(whole, OUTSIDE), **layers, **_picked(whole, AFTER)}
 
     def _layer(self, values: Values, kinds: Sequence[str]) -> Part:

@@ -15,7 +15,6 @@ LOGITS_SCALING = terms.Term(
     lambda values: round(1 / values["logits_scaling"], 12),
     lambda scale: {"logits_scaling": 1 / scale if scale else None},
 )
-NO_HEAD_DIM = {name: field for name, field in grouped(None, 8192).items() if name != "head_dim"}
 
 AFTER_LLAMA: Mapping[str, Family] = {
     "phi3": Family(
@@ -24,7 +23,8 @@ AFTER_LLAMA: Mapping[str, Family] = {
         divides=False,
         fields={
             **decoder(width=3072, layers=32, heads=32, positions=4096, vocabulary=32064),
-            **NO_HEAD_DIM,
+            **grouped(None, 8192),
+            **fields.sizes(head_dim=None),
             **PARTLY_ROTARY,
             **fields.shares(partial_rotary_factor=1.0),
             **fields.dropouts(resid_pdrop=0.0),
@@ -32,7 +32,7 @@ AFTER_LLAMA: Mapping[str, Family] = {
         },
         terms=(
             *(*terms.OUTSIDE, *terms.norms("rms"), terms.same("resid_pdrop", "residual_dropout")),
-            *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH),
+            *terms.GROUPED,
             *(terms.partly_rotary("partial_rotary_factor"), *terms.fixed("attention", rotary_form="joined_halves")),
             *(*terms.fixed("attention", fused_qkv=True), terms.WINDOW, terms.DROPOUT),
             *(*terms.mlp("gated"), *terms.fixed("mlp", fused_gate_up=True)),

@@ -38,6 +38,7 @@ ENCODERS: Mapping[str, Family] = {
             pooler_size_per_head pooler_type
             """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
         ),
+        stack="encoder",
         layers="bert.encoder.layer",
     ),
 }

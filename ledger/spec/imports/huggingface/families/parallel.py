@@ -9,15 +9,15 @@ from ledger.spec.imports.huggingface.families.common import PARTLY_ROTARY, UNSHA
 from ledger.spec.imports.huggingface.family import Family
 
 NO_DROPOUT = fields.only(0.0, 0)
-NO_HEAD_DIM = {name: field for name, field in grouped(None, 22528, tied=True).items() if name != "head_dim"}
 COHERE = (
     *(*terms.OUTSIDE, *terms.norms("layer", "shared", wide=True), *terms.fixed("", residual="parallel")),
-    *(terms.HEADS, terms.KEY_HEADS, terms.SPLIT_WIDTH, terms.same("logit_scale", "head.scale")),
+    *(*terms.GROUPED, terms.same("logit_scale", "head.scale")),
     *(terms.BIASES, terms.DROPOUT, *terms.mlp("gated")),
 )
 COHERE_FIELDS = {
     **decoder(width=8192, layers=40, heads=64, positions=8192, vocabulary=256000),
-    **NO_HEAD_DIM,
+    **grouped(None, 22528, tied=True),
+    **fields.sizes(head_dim=None),
     **fields.factors(logit_scale=0.0625),
     **fields.flags(attention_bias=False),
 }
@@ -95,7 +95,7 @@ PARALLEL: Mapping[str, Family] = {
         terms=(*COHERE, *terms.of("local", *ROTATES_PAIRS, terms.WINDOW)),
         patterns=(patterns.ALL_BUT_EVERY,),
         ignored=COHERE_UNSHAPED
-        | {"head_dim", "layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct"}
+        | {"layer_switch", "order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "use_qk_norm"}
         | {"use_embedding_sharing", "use_gated_activation", "use_parallel_block", "use_parallel_embedding"},
     ),
     "falcon": Family(
