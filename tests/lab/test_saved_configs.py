@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ledger.lab.observed.flop_counts import counter_formulas
 from ledger.lab.reference.modules import imaginary_gpu
 from ledger.spec.imports.huggingface.config import config_model
 from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
+from ledger.spec.problems import SpecError
 from tests.invented_configs import INVENTED
 from tests.lab.built_configs import built, parameters
 from tests.lab.test_compiler_against_pytorch import compiled, predicted
@@ -23,6 +25,10 @@ from tests.model import plans
 # What a class has no default for, or one that no kernel for groups of rows takes.
 NEEDED: Mapping[str, Mapping[str, Any]] = {"deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408}}
 SEQUENCES, LENGTH = 3, 37  # as `compiled` runs a model
+# The first invented configuration of each family; of these, every field in `make test`.
+FIRST = {config["model_type"]: config for config in reversed(INVENTED.values())}
+SHORT = ("falcon",)
+UNTOUCHED = ("architectures", "dtype", "model_type", "transformers_version")
 
 
 def saved(folder: Path, fields: Mapping[str, Any]) -> PreTrainedConfig:
@@ -76,3 +82,39 @@ def test_what_a_class_of_text_and_more_saves_is_imported(name: str, tmp_path: Pa
     config = saved(tmp_path, {"model_type": name})
     plan = compiled(imported(tmp_path), LENGTH, "eager")
     assert plan.totals["parameters"] == parameters(built(config.get_text_config()))
+
+
+def changed(fields: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The configuration with each of its fields, in turn, another one."""
+    for name, value in AutoConfig.for_model(**fields).to_dict().items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        others = [not value] if isinstance(value, bool) else [2 * value or 1] if whole else []
+        others += [0.5] if isinstance(value, float) else [1, 2, True] if value is None else []
+        yield from ({**fields, name: other} for other in others if name not in UNTOUCHED)
+
+
+def runs(config: PreTrainedConfig) -> tuple[int, tuple[int, int]] | None:
+    """Parameters and FLOPs of what transformers builds; None where it builds nothing that runs."""
+    with suppress(Exception):  # of any kind: what a class raises for values that it does not take is its own
+        model = built(config)
+        return parameters(model), counted(model)
+    return None
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SHORT else pytest.mark.long) for n in FIRST])
+def test_every_field_that_a_class_saves_is_understood_or_refused(name: str, tmp_path: Path) -> None:
+    """Each changed by itself: what is imported has the counts of what transformers builds, and runs."""
+    understood = 0
+    for number, fields in enumerate(changed(FIRST[name])):
+        folder = tmp_path / str(number)
+        try:
+            config = saved(folder, fields)
+        except Exception:  # noqa: BLE001, S112 - as above
+            continue
+        found = runs(config)
+        with suppress(SpecError):
+            plan = compiled(imported(folder), LENGTH, "eager")
+            understood += 1
+            if found is not None:
+                assert (plan.totals["parameters"], predicted(plan)) == found, fields
+    assert understood

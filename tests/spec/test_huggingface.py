@@ -222,6 +222,13 @@ def test_a_value_that_would_make_another_model_is_refused_where_it_stands(field:
     assert problem.where.line == 3
 
 
+def test_values_that_make_no_model_together_are_refused_where_one_of_them_stands() -> None:
+    """Falcon's first architecture builds two norms of parallel parts, and its forward pass looks for one."""
+    (problem,) = refused({"model_type": "falcon", "num_ln_in_parallel_attn": 2}).problems
+    assert (problem.where.line, problem.help) == (3, "FalconConfig builds no model of it that runs")
+    assert imported({"model_type": "falcon", "num_ln_in_parallel_attn": 2, "new_decoder_architecture": True})
+
+
 def test_every_problem_of_a_config_is_reported_at_once() -> None:
     """Two wrong fields are two problems, sorted by place."""
     error = refused({"model_type": "gemma2", "head_dim": None, "n_experts": 4})
@@ -325,7 +332,7 @@ def test_a_model_of_text_and_images_is_its_decoder() -> None:
 
 
 def test_a_decoder_may_be_described_around_what_it_sees_with() -> None:
-    """Qwen2-VL's first files have the decoder's fields beside `vision_config`; later ones state outside it what ties."""
+    """Qwen2-VL's first files have the decoder's fields beside `vision_config`, later ones state outside what ties."""
     inner = {"hidden_size": 84, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 3}
     seen = {"vision_config": {"hidden_size": 1280}, "architectures": ["Qwen2VLForConditionalGeneration"]}
     own = {"model": "", "source": ""}

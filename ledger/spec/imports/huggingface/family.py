@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -41,7 +41,8 @@ class Family:
     """One architecture of transformers: its classes, the fields with their defaults, and what they say of a model.
 
     `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
-    `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec.
+    `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
+    with what speaks against their value among the others, empty where nothing does.
     """
 
     config: str
@@ -53,6 +54,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     unbuilt: Mapping[str, str] = field(default_factory=dict)
+    clashes: Mapping[str, Callable[[Values], str]] = field(default_factory=dict)
     stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
 

@@ -34,6 +34,12 @@ def _norms(values: terms.Values) -> str:
     return "pre" if second and values["num_ln_in_parallel_attn"] in (None, 2) else "shared"
 
 
+def _two_norms(values: terms.Values) -> str:
+    if values["num_ln_in_parallel_attn"] == 2 and values["parallel_attn"] and not values["new_decoder_architecture"]:
+        return "`num_ln_in_parallel_attn` is 2 without `new_decoder_architecture`"
+    return ""
+
+
 def _key_heads(values: terms.Values) -> int:
     heads: int = values["num_attention_heads"]
     if values["multi_query"] and not values["new_decoder_architecture"]:
@@ -137,6 +143,7 @@ PARALLEL: Mapping[str, Family] = {
             ),
         ),
         aliases={"n_embed": "hidden_size"},
+        clashes={"num_ln_in_parallel_attn": _two_norms},
         ignored=frozenset({"apply_residual_connection_post_layernorm", "auto_map", "layer_norm_epsilon", "rope_theta"}),
         layers="transformer.h",
     ),
