@@ -14,6 +14,7 @@ from ledger.model.attention import attention
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
+from ledger.model.held_inputs import UPDATE
 from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.norms import norm
 from ledger.model.tape import Tape
@@ -36,7 +37,7 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
         normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm", x, model)
         outer = mlp(feeding.inside("mlp"), normed, group.mlp)
         dropped = [_update(tape, part, y, model) for part, y in (("mlp", outer), ("attention", inner))]
-        both = _add(tape, "residual/both", *dropped)
+        both = _add(tape.inside(UPDATE), "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
     before = group.norms not in ("post", "residual")
     normed = _normed(mixing, "attention_norm", x, model) if before else x
@@ -80,7 +81,7 @@ def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
 def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
     """What a part gives, dropped out and multiplied where the model does so."""
     x = dropout(tape, f"{part}_residual/dropout", x) if model.residual_dropout else x
-    return tape.pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
+    return tape.inside(UPDATE).pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
 def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
