@@ -59,6 +59,19 @@ def test_a_missing_configuration_is_bad_input(command_line: CommandLine) -> None
     assert "nowhere.json" in result.stderr
 
 
+def test_layers_that_transformers_does_not_build_are_told_with_counts(command_line: CommandLine) -> None:
+    """DeepSeek-V3's card counts 671B of the main model (deepseek-ai/DeepSeek-V3, README, Model Summary).
+
+    Its module is a layer of the last kind, 11.5 billion: 58 such layers, 3 dense ones and both ends make up the 671.
+    """
+    config = next(path for path in PUBLISHED if path.stem == "deepseek-v3")
+    result = command_line("import", str(config))
+    assert "`num_nextn_predict_layers` is 1: transformers builds no such layer" in result.stderr
+    assert "671 billion parameters, 683 billion with it" in result.stderr
+    assert "help: `multi_token: {depth: 1}` in the model adds it" in result.stderr
+    assert "multi_token" not in result.stdout
+
+
 # A Llama of two layers: 4 x 64^2 of attention, 3 x 64 x 128 of MLP, two norms of 64 each; one more norm, and embedding
 # and head of 256 x 64.
 SMALL = {
