@@ -142,8 +142,8 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
-        if work.kernels.loss in APART and bidirectional(work.model):
-            raise NoReferenceError(f"a loss of {work.kernels.loss}: transformers' encoders have a head of their own")
+        if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
+            raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
         if work.kernels.loss in APART:
             from ledger.lab.reference.losses import reference_loss
 
