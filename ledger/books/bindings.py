@@ -108,4 +108,6 @@ def _model_sizes(model: Model) -> dict[str, Exact]:
         found["predictions"] = model.predictions
     if model.learned_positions:
         found["positions"] = model.learned_positions
+    if model.token_types:
+        found["token_types"] = model.token_types
     return found

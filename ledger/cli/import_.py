@@ -13,6 +13,7 @@ from ledger.cli.options import json_option
 
 if TYPE_CHECKING:
     from ledger.spec.imports.parts import ImportedSpec
+    from ledger.spec.problems import Problem
 
 
 @click.command(name="import")
@@ -36,6 +37,7 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
     seconds, with all that was assumed in comments.
     """
     from dataclasses import replace
+    from itertools import chain
 
     from ledger.cli.problems import tell
     from ledger.cli.tables import print_json
@@ -48,7 +50,8 @@ def command(config: str, *, as_plan: bool, devices: int | None, accelerator: str
         raise click.UsageError("--accelerator is for `--plan` of a config.json; a plan is edited, or changed by --set")
     else:
         made = import_file(config, as_plan=as_plan, devices=devices or 0)
-    tell(replace(note, message=f"note: {note.message}") for note in made.notes)
+    left_out = _left_out(config) if is_config(Path(config)) else ()
+    tell(replace(note, message=f"note: {note.message}") for note in chain(left_out, made.notes))
     if as_json:
         print_json(read(made.text, config).plain())
     else:
@@ -64,5 +67,17 @@ def config_plan(config: str, devices: int | None, accelerator: str | None) -> Im
 
     if devices is None:
         raise click.UsageError("a config.json says nothing of devices: how many there are is told by --devices")
-    start = Start(config_model(config), devices, accelerator or "")
+    start = Start(config_model(config).document, devices, accelerator or "")
     return first_plan(start, config, partial(searched, whole=False))
+
+
+def _left_out(config: str) -> tuple[Problem, ...]:
+    """What a config.json states that transformers does not build."""
+    from ledger.spec.imports.huggingface.config import config_model
+
+    model = config_model(config)
+    if not model.unbuilt:
+        return ()
+    from ledger.search.unbuilt_parts import unbuilt_notes
+
+    return tuple(unbuilt_notes(model, config))

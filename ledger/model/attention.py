@@ -57,9 +57,9 @@ def _attended(  # noqa: PLR0913 - what attention is made of
     tape: Tape, query: Tensor, key: Tensor, value: Tensor, spec: Attention, norms: Norm
 ) -> Tensor:
     """Queries and keys normed and rotated as the model says, then the core; result (batch seq heads head_dim)."""
-    if spec.qk_norm in ("head", "all"):
+    if spec.qk_norm in ("head", "heads", "all"):
         query, key = (
-            norm(tape, Module("attention", f"{name}_norm"), tensor, norms, _normed(tensor, spec))
+            norm(tape, Module("attention", f"{name}_norm"), tensor, norms, *_normed(tensor, spec))
             for name, tensor in (("q", query), ("k", key))
         )
     if spec.rotary:
@@ -79,9 +79,11 @@ def _tempered(tape: Tape, query: Tensor) -> Tensor:
     return tape.cast(warm, query.dtype)
 
 
-def _normed(tensor: Tensor, spec: Attention) -> str:
-    """The dims over which queries or keys are normed."""
-    return "head_dim" if spec.qk_norm == "head" else f"{tensor.dims[2].name} head_dim"
+def _normed(tensor: Tensor, spec: Attention) -> tuple[str, int]:
+    """The dims of the weight by which queries or keys are normed, and over how many of them."""
+    if spec.qk_norm == "head":
+        return "head_dim", 1
+    return f"{tensor.dims[2].name} head_dim", 1 if spec.qk_norm == "heads" else 2
 
 
 def _projections(tape: Tape, x: Tensor, spec: Attention) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sympy
 
 from ledger.model import moves
+from ledger.model.activations import activation
 from ledger.model.attention import attention
 from ledger.model.dims import Dim
 from ledger.model.elementwise import DroppedAddition, Lookup, WholeLookup
 from ledger.model.feed_forward import mlp
+from ledger.model.held_inputs import UPDATE
 from ledger.model.modules import BIAS, Module, Parameter
 from ledger.model.norms import norm
 from ledger.model.tape import Tape
@@ -21,6 +23,7 @@ from ledger.spec.kernel_classes import DROPOUT, EMBEDDING
 from ledger.spec.plan import Group, Model
 
 TOKENS, POSITIONS, LOGITS = Module("embedding", "tokens"), Module("embedding", "positions"), Module("head", "logits")
+TYPES = Module("embedding", "types")
 
 # --- the layer ----------------------------------------------------------------------------------
 
@@ -33,12 +36,10 @@ def layer(tape: Tape, x: Tensor, group: Group, model: Model) -> Tensor:
         inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
         normed = normed if group.norms == "shared" else _normed(feeding, "mlp_norm", x, model)
         outer = mlp(feeding.inside("mlp"), normed, group.mlp)
-        dropped = [
-            _dropped(tape, f"{part}_residual/dropout", y, model) for part, y in (("mlp", outer), ("attention", inner))
-        ]
-        both = _add(tape, "residual/both", *dropped)
+        dropped = [_update(tape, part, y, model) for part, y in (("mlp", outer), ("attention", inner))]
+        both = _add(tape.inside(UPDATE), "residual/both", *dropped)
         return _add(tape, "residual/add", both, x)
-    before = group.norms != "post"
+    before = group.norms not in ("post", "residual")
     normed = _normed(mixing, "attention_norm", x, model) if before else x
     inner = attention(mixing.inside("attention"), normed, group.attention, model.norm)
     x = _joined(mixing, "attention", (x, inner), group, model)
@@ -53,12 +54,17 @@ def _normed(tape: Tape, component: str, x: Tensor, model: Model) -> Tensor:
 
 
 def _joined(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
+    joined = _added(tape, part, parts, group, model)
+    return _normed(tape, f"{part}_norm", joined, model) if group.norms == "residual" else joined
+
+
+def _added(tape: Tape, part: str, parts: tuple[Tensor, Tensor], group: Group, model: Model) -> Tensor:
     x, update = parts
     if group.norms in ("sandwich", "post"):
         update = _normed(tape, f"{part}_post_norm", update, model)
     if model.residual_dropout and tape.kernels.residual == "fused":
         return _fused_residual(tape, f"{part}_residual/add", x, update)
-    return _add(tape, f"{part}_residual/add", x, _dropped(tape, f"{part}_residual/dropout", update, model))
+    return _add(tape, f"{part}_residual/add", x, _update(tape, part, update, model))
 
 
 def _fused_residual(tape: Tape, name: str, x: Tensor, update: Tensor) -> Tensor:
@@ -72,8 +78,10 @@ def _add(tape: Tape, name: str, x: Tensor, y: Tensor) -> Tensor:
     return tape.pointwise(name, x, y, add=True)
 
 
-def _dropped(tape: Tape, name: str, x: Tensor, model: Model) -> Tensor:
-    return dropout(tape, name, x) if model.residual_dropout else x
+def _update(tape: Tape, part: str, x: Tensor, model: Model) -> Tensor:
+    """What a part gives, dropped out and multiplied where the model does so."""
+    x = dropout(tape, f"{part}_residual/dropout", x) if model.residual_dropout else x
+    return tape.inside(UPDATE).pointwise(f"{part}_residual/scale", x) if model.residual_scale else x
 
 
 def dropout(tape: Tape, name: str, x: Tensor) -> Tensor:
@@ -92,15 +100,22 @@ def token_rows(tape: Tape) -> Tensor:
 
 
 def embedding(tape: Tape, model: Model) -> Tensor:
-    """Token rows, plus learned position rows, scaled and dropped out where the model does so."""
+    """Token rows, plus learned rows of types and positions, scaled, normed and dropped out where the model does so."""
     x = token_rows(tape)
     if model.scale_embedding:
         factor = Tensor("embedding/scale.factor", (Dim("one", sympy.Integer(1)),), x.dtype, "statistic")
         x = tape.pointwise("embedding/scale", x, factor, saves=[factor])
+    if model.embedding_multiplier:
+        x = tape.pointwise("embedding/multiplier", x)
+    if model.token_types:
+        kinds = Tensor("embedding/types.index", tape.dims("batch seq"), "int64", "index", tape.layout.inputs)
+        table = tape.weight(TYPES, "token_types d_model")
+        x = _add(tape, "embedding/add_types", x, _looked_up(tape, str(TYPES), kinds, table))
     if model.learned_positions:
         places = Tensor("embedding/positions.index", tape.dims("seq"), "int64", "index", tape.layout.inputs)
         table = tape.weight(POSITIONS, "positions d_model")
         x = _add(tape, "embedding/add", x, _looked_up(tape, str(POSITIONS), places, table))
+    x = norm(tape, Module("embedding_norm", "norm"), x, model.norm) if model.embedding_norm else x
     return dropout(tape, "embedding/dropout", x) if model.embedding_dropout else x
 
 
@@ -120,7 +135,19 @@ def _looked_up(tape: Tape, name: str, index: Tensor, table: Tensor) -> Tensor:
 
 def head(tape: Tape, x: Tensor, model: Model) -> Tensor:
     """The final norm and the output head: logits (batch seq vocab)."""
-    return logits(tape, final_norm(tape, x, model), model)
+    return logits(tape, into_head(tape, x, model), model)
+
+
+def into_head(tape: Tape, x: Tensor, model: Model) -> Tensor:
+    """What the head multiplies: the stream after the final norm and the transform, where the model has them."""
+    x = final_norm(tape, x, model) if model.norm.final else x
+    if not model.head_transform:
+        return x
+    einsum = "batch seq d_model, d_out d_model -> batch seq d_out"
+    width = Dim("d_out", x.dims[-1].symbol)
+    wide = tape.linear(Module("head", "transform"), einsum, x, bias=True, sizes=(width,))
+    active = activation(tape.inside("activation"), "head/activation", wide, model.head_transform)
+    return norm(tape, Module("head_norm", "norm"), tape.view(active, "batch seq d_model", "head/stream"), model.norm)
 
 
 def table_of(model: Model) -> Module:
@@ -142,4 +169,4 @@ def logits(tape: Tape, x: Tensor, model: Model) -> Tensor:
         scaled = tape.pointwise("head/softcap.divide", found)
         tanh = tape.pointwise("head/softcap.tanh", scaled, flops=6, saves=["out"])
         found = tape.pointwise("head/softcap.multiply", tanh)
-    return found
+    return tape.pointwise("head/scale", found) if model.head_scale else found

@@ -42,6 +42,8 @@ class FusedKernel:
 
 def density(tape: Tape, spec: Attention) -> sympy.Expr:
     """The share of the (query, key) square that the causal mask and a window or chunks leave, exactly."""
+    if spec.bidirectional:
+        return ONE
     seq, window, chunk = symbol("seq"), symbol("window", tape.suffix), symbol("chunk", tape.suffix)
     if spec.chunk is not None:
         whole = CeilDiv(seq + 1, chunk) - 1
@@ -102,7 +104,7 @@ def _fused(kind: str, kernel: FusedKernel) -> Callable[[Tape, Tensor, Tensor, Te
             (query, key, value, out, *extras),
             parts=_parts(tape, query, key, value, spec),
             skips=kernel.skips,
-            slowest=slowest(tape, query) if kernel.skips else ONE,
+            slowest=slowest(tape, query) if kernel.skips and not spec.bidirectional else ONE,
         )
         ringing = ("seq", "context") in key.split
         out = around(tape, attention) if ringing else tape.record(attention)

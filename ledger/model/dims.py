@@ -60,6 +60,7 @@ LETTERS = (
     _of("mlp", "capacity_factor", "cf", "room of an expert over its even share"),
     Letter("vocab", "V", "rows of the vocabulary", "model.vocab"),
     Letter("positions", "P", "rows of the learned position table", "model.embedding.learned_positions"),
+    Letter("token_types", "Pt", "rows of the table of token types", "model.embedding.types"),
     Letter("parameters", "N", "parameters of the model", "model.parameters"),
     _of("attention", "window", "W", "tokens a query may look back"),
     _of("attention", "chunk", "U", "tokens of a chunk that attention does not leave"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from ledger.model.activations import activation
 from ledger.model.custom import custom
 from ledger.model.experts import experts
+from ledger.model.gated_experts import TWO, activated
 from ledger.model.modules import Module
 from ledger.model.tape import Tape
 from ledger.model.tensors import Tensor
@@ -24,6 +25,10 @@ def _plain(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
 
 
 def _gated(tape: Tape, x: Tensor, spec: MLP) -> Tensor:
+    if spec.fused_gate_up:
+        einsum = "batch seq d_model, two d_ff d_model -> batch seq two d_ff"
+        joint = tape.linear(Module("mlp", "gate_up"), einsum, x, bias=spec.bias, lead=2, sizes=(TWO,))
+        return _out_of(tape, activated(tape, joint, spec), spec)
     gate = _into(tape, x, "gate", spec)
     inner = tape.inside("activation")
     if tape.kernels.activation == "fused_gated":

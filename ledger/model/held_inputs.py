@@ -9,6 +9,7 @@ from ledger.model.collectives import Collective
 from ledger.model.operations import Operation
 from ledger.model.projections import is_projection
 
+UPDATE = "update"  # the region of what joins parts of a layer, or multiplies one, before the stream
 Held = tuple[tuple[str, frozenset[str]], ...]  # a storage, and those that it is not freed before
 
 
@@ -19,6 +20,12 @@ def held_inputs(operations: Sequence[Operation]) -> Held:
     """
     moved = {op.output.storage: op for op in operations if isinstance(op, Collective)}
     return tuple(pair for part in _parts(operations) for pair in _of_part(part, moved))
+
+
+def held_updates(operations: Sequence[Operation]) -> Held:
+    """What a part gives is a name in the frame of its layer, beside its product with a factor until that is added."""
+    joining = (op for op in operations if UPDATE in op.region)
+    return tuple((tensor.storage, frozenset({op.output.storage})) for op in joining for tensor in op.inputs)
 
 
 def _parts(operations: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:

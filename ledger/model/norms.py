@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ledger.model.modules import BIAS, Module, Parameter
@@ -11,16 +12,34 @@ from ledger.spec.kernel_classes import NORM_BACKWARD, NORM_FORWARD, REDUCTION
 from ledger.spec.plan import Norm
 
 
-def norm(tape: Tape, module: Module, x: Tensor, spec: Norm, over: str = "d_model") -> Tensor:
-    """RMSNorm or LayerNorm `over` the last dims of a tensor, like it; LayerNorm is one kernel in every stack."""
+def norm(  # noqa: PLR0913 - the facts of one norm
+    tape: Tape, module: Module, x: Tensor, spec: Norm, over: str = "d_model", along: int | None = None
+) -> Tensor:
+    """RMSNorm or LayerNorm of a tensor, like it, with a weight `over` its last dims, of which `along` are normed.
+
+    LayerNorm is one kernel in every stack, unless the model writes it out.
+    """
     weight, name = tape.weight(Parameter(module, elementwise=True), over), str(module)
+    along = along or len(weight.dims)
     if spec.kind == "rms" and tape.kernels.norm == "eager":
-        return _rms_eager(tape, name, x, weight, spec)
+        return _rms_eager(tape, name, x, weight, spec, along)
+    if spec.kind == "layer" and spec.wide and tape.kernels.norm == "eager":
+        return _layer_eager(tape, name, x, weight, along)
+    if along < len(weight.dims):
+        plain = _one_kernel(tape, f"{name}.rows", x, (), spec, along)
+        return tape.pointwise(name, plain, weight, dtype=plain.dtype, saves=[plain], scratch=1)
+    weights = [weight, *([tape.weight(Parameter(module, BIAS), over)] if spec.bias else [])]
+    return _one_kernel(tape, name, x, weights, spec, along)
+
+
+def _one_kernel(  # noqa: PLR0913 - as above
+    tape: Tape, name: str, x: Tensor, weights: Sequence[Tensor], spec: Norm, along: int
+) -> Tensor:
     source = tape.cast(x, "fp32") if tape.precision.autocast else x
-    offset = [_offset(tape, name, weight)] if spec.unit_offset else []
-    weights = [*(offset or [weight]), *([tape.weight(Parameter(module, BIAS), over)] if spec.bias else [])]
+    offset = [_offset(tape, name, weights[0])] if spec.unit_offset and weights else []
+    weights = [*offset, *weights[len(offset) :]]
     statistics = ("rstd",) if spec.kind == "rms" else ("mean", "rstd")
-    rows = x.dims[: len(x.dims) - len(weight.dims)]
+    rows = x.dims[: len(x.dims) - along]
     extras = [Tensor(f"{name}.{s}", rows, "fp32", "statistic", x.split) for s in statistics]
     flops = 4 if spec.kind == "rms" else 7
     return tape.pointwise(
@@ -71,9 +90,27 @@ def _scaled(tape: Tape, name: str, wide: Tensor, over: int) -> Tensor:
     return tape.pointwise(f"{name}.scale", wide, rstd, saves=[wide, rstd], scratch=1)
 
 
-def _rms_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm) -> Tensor:
+def _layer_eager(tape: Tape, name: str, x: Tensor, weight: Tensor, along: int) -> Tensor:
+    """LayerNorm without a bias written in Python, in fp32: what is centred is computed twice (transformers, Cohere)."""
+    wide = tape.cast(x, "fp32")
+    rows = wide.dims[: len(wide.dims) - along]
+    mean = tape.pointwise(f"{name}.mean", wide, dims=rows, kernel=REDUCTION)
+    centred = tape.pointwise(f"{name}.centre", wide, mean, add=True)
+    square = tape.pointwise(f"{name}.square", centred, saves=[centred], scratch=2)
+    variance = tape.pointwise(f"{name}.variance", square, dims=rows, kernel=REDUCTION)
+    again = tape.pointwise(f"{name}.centre_again", wide, mean, add=True)
+    rstd = tape.pointwise(f"{name}.rsqrt", variance, saves=["out"])
+    normed = tape.pointwise(f"{name}.scale", again, rstd, saves=[again, rstd], scratch=1)
+    factor = tape.cast(weight, "fp32")
+    scaled = tape.pointwise(f"{name}.weigh", normed, factor, saves=[normed, factor], scratch=1)
+    return tape.cast(scaled, x.dtype)
+
+
+def _rms_eager(  # noqa: PLR0913 - as above
+    tape: Tape, name: str, x: Tensor, weight: Tensor, spec: Norm, along: int
+) -> Tensor:
     """RMSNorm written in Python, in fp32, as transformers ships it."""
-    normed = _scaled(tape, name, tape.cast(x, "fp32"), len(weight.dims))
+    normed = _scaled(tape, name, tape.cast(x, "fp32"), along)
     if spec.unit_offset:
         offset = _offset(tape, name, tape.cast(weight, "fp32"))
         scaled = tape.pointwise(f"{name}.weigh", normed, offset, saves=[normed, offset], scratch=1)

@@ -27,8 +27,8 @@ class Rotation:
 
 def rotated(tape: Tape, name: str, x: Tensor, spec: Attention) -> Tensor:
     """The rotated part of each head turned, the rest as it was; result like `x`, (batch seq heads head_dim)."""
-    part = spec.rotary < 1
-    wide = "rotary_dim" if part else "head_dim"
+    part = spec.rotary < 1 or _form(tape, spec) in BESIDE_A_REST
+    wide = "rotary_dim" if spec.rotary < 1 else "head_dim"
     rotating = tape.view(x, f"batch seq {x.dims[2].name} {wide}", f"{name}.part") if part else x
     turned_part = turned(tape, name, rotating, spec, "add" if part else "")
     return tape.pointwise(name, turned_part, x, like=x, kernel=COPY, add=True) if part else turned_part
@@ -39,8 +39,11 @@ def turned(tape: Tape, name: str, x: Tensor, spec: Attention, last: str = "") ->
 
     `last`: what the result is called within the operation of this name, if it is not the whole result of that.
     """
-    form = KERNEL_FORMS.get(tape.kernels.rotary, spec.rotary_form)
-    return FORMS[form](tape, Rotation(name, f"{name}.{last}" if last else name), x, spec)
+    return FORMS[_form(tape, spec)](tape, Rotation(name, f"{name}.{last}" if last else name), x, spec)
+
+
+def _form(tape: Tape, spec: Attention) -> str:
+    return KERNEL_FORMS.get(tape.kernels.rotary, spec.rotary_form)
 
 
 def _halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
@@ -57,12 +60,32 @@ def _wide_halves(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> 
     return tape.cast(_added(tape, rotation, x, tables), x.dtype)
 
 
-def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor]) -> Tensor:
+def _added(tape: Tape, rotation: Rotation, x: Tensor, tables: list[Tensor], scratch: int = 0) -> Tensor:
+    """`scratch`: gradients as large as `x` that putting them together from those of its parts takes."""
     name = rotation.name
     even = tape.pointwise(f"{name}.cos", x, tables[0], saves=[tables[0]])
-    swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY)
+    swapped = tape.pointwise(f"{name}.rotate", x, kernel=COPY, scratch=scratch)
     odd = tape.pointwise(f"{name}.sin", swapped, tables[1], saves=[tables[1]])
     return tape.pointwise(rotation.result, even, odd, add=True)
+
+
+def _wide_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
+    """Even and odd numbers are the pairs, turned in fp32 with tables in the dtype of the layer (Cohere)."""
+    dtype = x.dtype
+    return tape.cast(_added(tape, rotation, tape.cast(x, "fp32"), _tables(tape, x.dims[-1], spec), 1), dtype)
+
+
+def _repeated_pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
+    """Even and odd numbers are the pairs; each layer widens the tables for its queries and keys (GLM-4)."""
+    return _added(tape, rotation, x, [_widened(tape, table) for table in _tables(tape, x.dims[-1], spec)], 1)
+
+
+def _widened(tape: Tape, table: Tensor) -> Tensor:
+    """Every angle once for each number of its pair, in a tensor of the layer that queries and keys share."""
+    wide = replace(table, name=f"{OWN}/{table.name}.repeated", role="statistic")
+    if all(operation.output.name != wide.name for operation in tape.operations):
+        tape.record(Pointwise(wide.name, COPY, (table,), (wide,)))
+    return wide
 
 
 def _pairs(tape: Tape, rotation: Rotation, x: Tensor, spec: Attention) -> Tensor:
@@ -132,9 +155,13 @@ def _table_dtype(tape: Tape) -> str:
 FORMS: Mapping[str, Callable[[Tape, Rotation, Tensor, Attention], Tensor]] = {
     "halves": _halves,
     "wide_halves": _wide_halves,
+    "joined_halves": _halves,
     "half_tables": _half_tables,
     "pairs": _pairs,
+    "wide_pairs": _wide_pairs,
+    "repeated_pairs": _repeated_pairs,
     "complex": _complex,
 }
+BESIDE_A_REST = ("joined_halves", "repeated_pairs")  # put beside what is not rotated, even where that is empty
 # Where the kernel decides how pairs are turned, whatever form the model is published in.
 KERNEL_FORMS: Mapping[str, str] = {"fused": "halves", "complex": "complex"}

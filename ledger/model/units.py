@@ -18,7 +18,7 @@ from ledger.model.freezing import fixed, frozen
 from ledger.model.fsdp_units import ENDS, INPUT, LOSS, OUTPUT
 from ledger.model.fusion import kernels
 from ledger.model.gradients import fuses, stays
-from ledger.model.held_inputs import Held, held_inputs
+from ledger.model.held_inputs import Held, held_inputs, held_updates
 from ledger.model.layout import WHOLE, Layout, layout
 from ledger.model.operations import Operation, differentiable
 from ledger.model.product_frames import held_by_products, scattered_first
@@ -128,7 +128,7 @@ class Builder:
         held = held_inputs(operations) if self.stack.held_inputs else ()
         if self.stack.product_frames:
             held += held_by_products(operations, steps, JOINED[self.stack.projections])
-        held += held_rows(operations)
+        held += (*held_rows(operations), *held_updates(operations))
         return Unit(name, group or name, count, forward, steps, kept, weights, written, held=held)
 
     def _adding(self, steps: Iterable[Operation], gradients: Sequence[Tensor]) -> tuple[Operation, ...]:
@@ -166,7 +166,7 @@ class Builder:
         if self.model.predictions:  # they look up tokens, whose table the last stage therefore holds
             tape.weight(components.TOKENS, "vocab d_model")
         if self.kernels.loss in CHUNKED_LOSSES:
-            hidden = components.final_norm(tape, self.entry(still=still), self.model)
+            hidden = components.into_head(tape, self.entry(still=still), self.model)
             chunked_loss.written(tape, hidden, self.model)
             return (self.unit(OUTPUT, one, tape, "loss"),)
         cross_entropy.loss(after, components.head(tape, self.entry(still=still), self.model))

@@ -14,6 +14,16 @@ from ledger.spec.parts import At, PartHeader
 from ledger.spec.structures import NEEDED, KeyStated, ListOf, Needed, Row, Values
 from ledger.spec.values import Choice, Flag, Integer, Quantity, Size, String
 
+# Fields of a model that only transformers' classes have, not the decoders of other frameworks.
+FOREIGN_PARTS = (
+    "predictions",
+    "embedding_multiplier",
+    "embedding_norm",
+    "token_types",
+    "head_scale",
+    "head_transform",
+    "residual_scale",
+)
 NEEDED_OF_LAYERS = Needed(unless=KeyStated("parameters"))  # of a model that is no bare count
 
 
@@ -25,8 +35,11 @@ class Norm:
     bias: Annotated[bool, "Whether a LayerNorm has a bias."] = False
     unit_offset: Annotated[bool, "Gemma's `1 + weight`."] = False
     wide: Annotated[
-        bool, "Whether an RMSNorm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS)."
+        bool,
+        "Whether a norm written in Python multiplies by its weight in fp32 (OLMo 2, GPT-OSS); a LayerNorm is written "
+        "in Python where this says so (Cohere).",
     ] = False
+    final: Annotated[bool, "Whether there is one before the head (BERT has none)."] = True
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,9 @@ class Group:
     mlp: Annotated[MLP, "The feed-forward part."]
     norms: Annotated[
         str,
-        Choice("pre", "post", "sandwich", "shared"),
-        "One norm before each part, one after (OLMo 2), one before and one after (Gemma-2), or one that both parallel "
-        "parts read (Falcon, Phi, Cohere).",
+        Choice("pre", "post", "sandwich", "shared", "residual"),
+        "One norm before each part, one after (OLMo 2), one before and one after (Gemma-2), one that both parallel "
+        "parts read (Falcon, Phi, Cohere), or one of the stream after each addition (BERT).",
     ] = "pre"
     residual: Annotated[
         str,
@@ -94,9 +107,28 @@ class Model:
     scale_embedding: Annotated[bool, At("embedding.scale"), "Whether embeddings are multiplied by sqrt(d_model)."] = (
         False
     )
+    embedding_multiplier: Annotated[
+        float | None, At("embedding.multiplier"), SOFTCAP, "Embeddings are multiplied by it (Granite)."
+    ] = None
+    token_types: Annotated[
+        int, At("embedding.types"), Size(), "Rows of a table of token types (BERT); none where not given."
+    ] = 0
+    embedding_norm: Annotated[bool, At("embedding.norm"), "Whether embeddings are normed (BERT)."] = False
     head_bias: Annotated[bool, At("head.bias"), "Whether the output head has a bias."] = False
     head_softcap: Annotated[
         float | None, At("head.softcap"), SOFTCAP, "Logits pass through cap * tanh(logit / cap)."
+    ] = None
+    head_scale: Annotated[float | None, At("head.scale"), SOFTCAP, "Logits are multiplied by it (Cohere, Granite)."] = (
+        None
+    )
+    head_transform: Annotated[
+        str,
+        At("head.transform"),
+        Choice("silu", "gelu", "gelu_tanh", "relu", "relu2"),
+        "Activation of a projection that stands before the head with a norm after it (BERT); none where not given.",
+    ] = ""
+    residual_scale: Annotated[
+        float | None, SOFTCAP, "What a part of a layer gives is multiplied by it before it is added (Granite)."
     ] = None
     embedding_dropout: Annotated[Fraction, At("embedding.dropout"), SHARE, "Dropout after the embedding."] = Fraction(0)
     residual_dropout: Annotated[Fraction, SHARE, "Dropout before each residual addition."] = Fraction(0)

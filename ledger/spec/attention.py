@@ -15,6 +15,10 @@ SOFTCAP = Number(0, 1_000_000)
 IS_LATENT = KeyStated("kind", "latent")
 
 
+# Forms of rotation whose result is put together from parts, whatever share of a head is rotated.
+JOINED_FORMS = ("half_tables", "joined_halves", "repeated_pairs")
+
+
 @dataclass(frozen=True)
 class AttentionKind:
     """What a kind of attention has of the fields below: not the `foreign` ones.
@@ -49,6 +53,7 @@ class Attention:
     fused_qkv: Annotated[bool, "Whether one projection gives q, k and v (GPT-2, GPT-NeoX)."] = False
     rotary: Annotated[Fraction, SHARE, "Share of head_dim that is rotated; 0: none."] = Fraction(0)
     window: Annotated[int | None, Size(), "Sliding window in tokens."] = None
+    bidirectional: Annotated[bool, "Whether tokens see those after them too (BERT)."] = False
     softcap: Annotated[float | None, SOFTCAP, "Scores pass through cap * tanh(score / cap)."] = None
     dropout: Annotated[Fraction, SHARE, "Dropout on attention probabilities."] = Fraction(0)
     softmax: Annotated[
@@ -88,10 +93,20 @@ class Attention:
     ] = 0
     rotary_form: Annotated[
         str,
-        Choice("halves", "wide_halves", "half_tables", "pairs", "complex"),
-        "How rotation is written out: halves of a head (Llama; the default), the same in fp32 (OLMo 2), each apart "
-        "with tables of half the width (GPT-OSS), even and odd numbers (DeepSeek-V3; the default of latent "
-        "attention), complex numbers in fp32 (DeepSeek-V2, Llama 4).",
+        Choice(
+            "halves",
+            "wide_halves",
+            "joined_halves",
+            "half_tables",
+            "pairs",
+            "wide_pairs",
+            "repeated_pairs",
+            "complex",
+        ),
+        "How rotation is written out: halves of a head (Llama; the default), the same in fp32 (OLMo 2) or put beside a "
+        "rest that may be empty (Phi-3), each apart with tables of half the width (GPT-OSS), even and odd numbers "
+        "(DeepSeek-V3; the default of latent attention), the same in fp32 (Cohere) or with tables that each layer "
+        "widens (GLM-4), complex numbers in fp32 (DeepSeek-V2, Llama 4).",
         OPTIONAL,
     ] = "halves"
     rotary_base: Annotated[
@@ -99,9 +114,9 @@ class Attention:
     ] = 0
     qk_norm: Annotated[
         str,
-        Choice("none", "head", "all", "unweighted"),
-        "Norms of queries and keys: of each head (Qwen3), over all heads (OLMo 2), or of each head after rotation and "
-        "without a weight (Llama 4).",
+        Choice("none", "head", "heads", "all", "unweighted"),
+        "Norms of queries and keys: of each head (Qwen3), of each head with weights of its own (Cohere), over all "
+        "heads (OLMo 2), or of each head after rotation and without a weight (Llama 4).",
     ] = "none"
     sinks: Annotated[bool, "Whether each head has a learned logit beside its scores (GPT-OSS)."] = False
     temperature: Annotated[bool, "Whether queries grow with their position (Llama 4, layers without rotation)."] = False
@@ -137,7 +152,7 @@ class Attention:
     @property
     def joined(self) -> bool:
         """Whether queries are put together from a rotated part and a rest, which leaves heads before positions."""
-        return self.expanded or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form == "half_tables")
+        return self.expanded or 0 < self.rotary < 1 or (self.rotary > 0 and self.rotary_form in JOINED_FORMS)
 
     @property
     def rotary_dim(self) -> int:

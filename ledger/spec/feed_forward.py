@@ -177,6 +177,7 @@ class MLP:
         Needed(unless=IS_CUSTOM),
     ] = "silu"
     bias: Annotated[bool, "Whether the projections have biases."] = False
+    fused_gate_up: Annotated[bool, "Whether one projection gives gate and up (Phi-3, GLM-4)."] = False
     experts: Annotated[int, Size(most=1_000_000), "Experts that a token can be sent to.", NEEDED_OF_EXPERTS] = 0
     top_k: Annotated[int, Size(most=1_000_000), "Experts that one token uses.", NEEDED_OF_EXPERTS] = 0
     router: Annotated[Router, OPTIONAL] = field(default_factory=Router)

@@ -79,7 +79,9 @@ class Lora:
     targets: Annotated[
         tuple[str, ...],
         ListOf(
-            Choice("q", "k", "v", "qkv", "out", "gate", "up", "down", "q_latent", "kv_latent", "kv"), 1, unique=True
+            Choice("q", "k", "v", "qkv", "out", "gate", "up", "gate_up", "down", "q_latent", "kv_latent", "kv"),
+            1,
+            unique=True,
         ),
         "The matrices that have an adapter.",
     ]

@@ -59,6 +59,19 @@ def test_a_missing_configuration_is_bad_input(command_line: CommandLine) -> None
     assert "nowhere.json" in result.stderr
 
 
+def test_layers_that_transformers_does_not_build_are_told_with_counts(command_line: CommandLine) -> None:
+    """DeepSeek-V3's card counts 671B of the main model (deepseek-ai/DeepSeek-V3, README, Model Summary).
+
+    Its module is a layer of the last kind, 11.5 billion: 58 such layers, 3 dense ones and both ends make up the 671.
+    """
+    config = next(path for path in PUBLISHED if path.stem == "deepseek-v3")
+    result = command_line("import", str(config))
+    assert "`num_nextn_predict_layers` is 1: transformers builds no such layer" in result.stderr
+    assert "671 billion parameters, 683 billion with it" in result.stderr
+    assert "help: `multi_token: {depth: 1}` in the model adds it" in result.stderr
+    assert "multi_token" not in result.stdout
+
+
 # A Llama of two layers: 4 x 64^2 of attention, 3 x 64 x 128 of MLP, two norms of 64 each; one more norm, and embedding
 # and head of 256 x 64.
 SMALL = {
@@ -149,7 +162,7 @@ def test_a_misspelt_device_is_bad_input(small: CommandLine) -> None:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_every_published_model_has_a_first_plan(path: Path) -> None:
     """Whatever its attention and its experts need: a plan that no rule refuses, on a number that few degrees divide."""
-    start = runnable(Start(config_model(path), 24), str(path))
+    start = runnable(Start(config_model(path).document, 24), str(path))
     for degree in start.expert_degrees:
         plan = load_plan(start_text(replace(start, expert=degree)))
         assert (plan.cluster.devices, plan.parallelism.data, plan.parallelism.expert) == (24, 24, degree)
@@ -159,7 +172,7 @@ def test_a_search_begins_with_experts_split_where_that_fits(small: CommandLine) 
     """Whole experts of a large model fit nowhere, and a search that is cut short sees what is like its plan alone."""
     path = next(path for path in PUBLISHED if path.stem == "mixtral-8x22b")
     seen: list[Plan] = []
-    first_plan(Start(config_model(path), 64), str(path), seen.append)
+    first_plan(Start(config_model(path).document, 64), str(path), seen.append)
     assert seen[0].parallelism.expert == 8
     # model.safetensors.index.json of mistralai/Mixtral-8x22B-v0.1: total_size 281241268224 B at 2 B a value
     counted = with_token_count(seen[0]).run.token_count

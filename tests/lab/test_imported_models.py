@@ -12,9 +12,11 @@ import pytest
 import torch
 import transformers
 import yaml
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from ledger.spec.imports.huggingface.families import FAMILIES
+from tests.lab.built_configs import built
+from tests.lab.built_configs import parameters as model_parameters
 from tests.spec.test_huggingface import DEFAULTS, EVERY, LIBRARY, PUBLISHED, imported
 
 
@@ -22,22 +24,22 @@ def built_parameters(fields: Mapping[str, Any]) -> int:
     """Distinct parameters of the causal model that transformers builds from the fields of a config.json, on meta."""
     others = {key: value for key, value in fields.items() if key != "model_type"}
     config = AutoConfig.for_model(fields["model_type"], **others)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return model_parameters(built(config.get_text_config()))
 
 
 def parameters(spec: Mapping[str, Any]) -> int:
     """Each projection's rows times columns, each bias, each norm: written down apart from the compiler."""
     width, vocabulary, embedding = spec["d_model"], spec["vocab"], spec["embedding"]
     one_norm = width * (2 if spec["norm"].get("bias") else 1)
-    total = (
-        vocabulary * width * (1 if embedding["tied"] else 2) + embedding.get("learned_positions", 0) * width + one_norm
-    )
+    rows = embedding.get("learned_positions", 0) + embedding.get("types", 0)
+    total = vocabulary * width * (1 if embedding["tied"] else 2) + rows * width
+    total += one_norm * (spec["norm"].get("final", True) + embedding.get("norm", False))
+    if spec.get("head", {}).get("transform"):
+        total += width * width + width + one_norm
     for group in spec["layers"]:
         layer = of_attention(group["attention"], width) + of_mlp(group["mlp"], width)
         total += group["repeat"] * (
-            layer + one_norm * {"pre": 2, "post": 2, "sandwich": 4, "shared": 1}[group["norms"]]
+            layer + one_norm * {"pre": 2, "post": 2, "sandwich": 4, "shared": 1, "residual": 2}[group["norms"]]
         )
     return total + vocabulary * spec.get("head", {}).get("bias", False)
 
@@ -54,7 +56,9 @@ def of_attention(attention: Mapping[str, Any], width: int) -> int:
         keys = (width + biases) * (rank + rope) + rank + rank * heads * (straight + values)
         return int(into + keys + width * heads * values + last)
     queries, keys = attention["heads"] * attention["head_dim"], attention["kv_heads"] * attention["head_dim"]
-    norms = {"head": 2 * attention["head_dim"], "all": queries + keys}.get(attention.get("qk_norm", ""), 0)
+    norms = {"head": 2 * attention["head_dim"], "heads": queries + keys, "all": queries + keys}.get(
+        attention.get("qk_norm", ""), 0
+    )
     sinks = attention["heads"] * attention.get("sinks", False)
     return int(width * (2 * queries + 2 * keys) + (queries + 2 * keys) * biases + last + norms + sinks)
 

@@ -289,6 +289,88 @@ GPT_OSS: Mapped = {
     "alternating": True,
 }
 
+PHI3 = layer(LLAMA, attention={"fused_qkv": True, "rotary_form": "joined_halves"}, mlp={"fused_gate_up": True}) | {
+    "d_model": 144
+}
+PHI4 = layer(PHI3, attention={"rotary": 0.75})
+GRANITE: Mapped = {
+    **LLAMA,
+    "embedding": {"tied": False, "multiplier": 12.0},
+    "head": {"bias": False, "scale": 0.125},
+    "residual_scale": 0.22,
+}
+STARCODER2: Mapped = {
+    **layer(
+        LLAMA,
+        attention={"qkv_bias": True, "out_bias": True, "window": 19},
+        mlp={"kind": "plain", "activation": "gelu_tanh", "bias": True},
+    ),
+    "norm": {"kind": "layer", "bias": True},
+    "embedding": {"tied": True, "dropout": 0.1},
+    "residual_dropout": 0.1,
+}
+GLM4: Mapped = {
+    **LLAMA,
+    "layers": [
+        {
+            **group,
+            "norms": "sandwich",
+            "attention": {**group["attention"], "qkv_bias": True, "rotary": 0.5, "rotary_form": "repeated_pairs"},
+            "mlp": {**group["mlp"], "fused_gate_up": True},
+        }
+        for group in LLAMA["layers"]
+    ],
+}
+STABLELM = layer(LLAMA, attention={"rotary": 0.25, "qkv_bias": True}) | {
+    "d_model": 144,
+    "norm": {"kind": "layer", "bias": True},
+}
+COHERE: Mapped = {
+    **LLAMA,
+    "d_model": 144,
+    "norm": {"kind": "layer", "wide": True},
+    "head": {"bias": False, "scale": 0.0625},
+    "layers": [
+        {
+            **group,
+            "norms": "shared",
+            "residual": "parallel",
+            "attention": {**group["attention"], "rotary_form": "wide_pairs"},
+        }
+        for group in LLAMA["layers"]
+    ],
+}
+COHERE_NORMED = layer(COHERE, attention={"qk_norm": "heads"})
+COHERE2: Mapped = {
+    **COHERE,
+    "layers": [
+        {**group, "group": name, "attention": {**group["attention"], **own}, "repeat": repeat}
+        for group in COHERE["layers"]
+        for name, repeat, own in (("local", 4, {"window": 19}), ("global", 2, {"rotary": 0}))
+    ],
+    "order": ["2 local", "global"],
+}
+
+BERT: Mapped = {
+    **GPT2,
+    "model": "small BERT",
+    "embedding": {"tied": True, "learned_positions": 64, "types": 3, "norm": True, "dropout": 0.1},
+    "norm": {"kind": "layer", "bias": True, "final": False},
+    "head": {"bias": True, "transform": "gelu"},
+    "layers": [
+        {
+            **group,
+            "norms": "residual",
+            "attention": {
+                **{key: value for key, value in group["attention"].items() if key != "fused_qkv"},
+                "bidirectional": True,
+            },
+            "mlp": {**group["mlp"], "activation": "gelu"},
+        }
+        for group in GPT2["layers"]
+    ],
+}
+
 ONE_DEVICE: Mapped = {
     "spec": "ledger/1",
     "plan": "a small plan",

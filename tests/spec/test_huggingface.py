@@ -13,8 +13,8 @@ import yaml
 
 from ledger.spec.architecture import Model
 from ledger.spec.imports.huggingface import fields, patterns, terms
-from ledger.spec.imports.huggingface.config import import_config, import_text
-from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
+from ledger.spec.imports.huggingface.config import config_model, import_config, import_text
+from ledger.spec.imports.huggingface.families import FAMILIES, UNSAID, WRAPPED
 from ledger.spec.imports.huggingface.families.common import decoder
 from ledger.spec.imports.huggingface.family import Family
 from ledger.spec.imports.huggingface.recognition import model_of, nearest_family
@@ -64,9 +64,7 @@ def test_a_published_config_is_imported_as_the_library_has_it(name: str, tmp_pat
     spec = tmp_path / "imported.yaml"
     spec.write_text(import_config(CONFIGS / f"{name}.json"))
     library = load_model(name)
-    made = replace(load_model(spec), name=library.name, title=library.title)
-    assert replace(made, predictions=library.predictions) == library
-    assert made.predictions == {"deepseek-v3": 1}.get(name, 0)  # its model card counts 671 billion without the module
+    assert replace(load_model(spec), name=library.name, title=library.title) == library
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -89,8 +87,8 @@ def test_a_family_is_read_both_ways(name: str) -> None:
     """A configuration's model, written as a configuration of its family and read again, is the same model."""
     fields = EVERY[name]
     model = read_model(import_text(json.dumps(fields), "config.json"), "config.json")
-    wrapped = WRAPPED.get(fields["model_type"], ("", fields["model_type"]))
-    family = FAMILIES[wrapped[1]]
+    name = fields["model_type"]
+    family = FAMILIES[WRAPPED[name].family if name in WRAPPED else name]
     assert nameless(model_of(family, family.configuration(model))) == nameless(model)
 
 
@@ -149,14 +147,22 @@ def test_a_new_family_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_further_tokens_are_predicted_as_configured() -> None:
-    """`num_nextn_predict_layers` under both of its names; none where the field is absent or 0."""
+def test_layers_that_transformers_does_not_build_are_left_out_and_told(tmp_path: Path) -> None:
+    """`num_nextn_predict_layers` under both of its names, at its place, with what adds it; none where it is 0."""
     published = json.loads((CONFIGS / "deepseek-v3.json").read_text())
-    assert imported(published)["multi_token"] == {"depth": 1}
     without = {key: value for key, value in published.items() if key != "num_nextn_predict_layers"}
-    assert "multi_token" not in imported(without)
-    assert "multi_token" not in imported({**without, "num_mtp_layers": 0})
-    assert imported({**without, "num_mtp_layers": 2})["multi_token"] == {"depth": 2}
+    file = tmp_path / "config.json"
+
+    def unbuilt(config: Mapping[str, Any]) -> list[tuple[int, str, int, Mapping[str, Any]]]:
+        file.write_text(json.dumps(config, indent=2))
+        model = config_model(file)
+        assert "multi_token" not in model.document
+        return [(one.where.line or 0, one.name, one.value, one.part) for one in model.unbuilt]
+
+    assert unbuilt(without) == []
+    assert unbuilt({**without, "num_mtp_layers": 0}) == []
+    part = {"multi_token": {"depth": 2}}
+    assert unbuilt({"num_mtp_layers": 2, **without}) == [(2, "num_mtp_layers", 2, part)]
     assert "from 0 to 64" in refused({**without, "num_mtp_layers": 65}).problems[0].help
 
 
@@ -216,6 +222,13 @@ def test_a_value_that_would_make_another_model_is_refused_where_it_stands(field:
     assert problem.where.line == 3
 
 
+def test_values_that_make_no_model_together_are_refused_where_one_of_them_stands() -> None:
+    """Falcon's first architecture builds two norms of parallel parts, and its forward pass looks for one."""
+    (problem,) = refused({"model_type": "falcon", "num_ln_in_parallel_attn": 2}).problems
+    assert (problem.where.line, problem.help) == (3, "FalconConfig builds no model of it that runs")
+    assert imported({"model_type": "falcon", "num_ln_in_parallel_attn": 2, "new_decoder_architecture": True})
+
+
 def test_every_problem_of_a_config_is_reported_at_once() -> None:
     """Two wrong fields are two problems, sorted by place."""
     error = refused({"model_type": "gemma2", "head_dim": None, "n_experts": 4})
@@ -253,6 +266,13 @@ def test_an_unknown_family_is_met_with_the_known_ones() -> None:
     (problem,) = refused({"model_type": "gemma_2"}).problems
     assert problem.help.startswith("is `gemma")
     assert all(name in problem.help for name in FAMILIES)
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_a_family_that_cannot_be_said_is_refused_with_what_it_lacks(name: str) -> None:
+    """Files of transformers whose models have parts that no spec has, each with its reason."""
+    (problem,) = refused({"model_type": name}).problems
+    assert problem.message.endswith(UNSAID[name])
 
 
 def test_a_file_without_a_family_is_refused() -> None:
@@ -309,6 +329,17 @@ def test_a_model_of_text_and_images_is_its_decoder() -> None:
     own = {"model": "", "source": ""}
     assert {**wrapped, **own} == {**alone, **own}
     assert "`gemma3` without `text_config`" in str(refused({"model_type": "gemma3"}))
+
+
+def test_a_decoder_may_be_described_around_what_it_sees_with() -> None:
+    """Qwen2-VL's first files have the decoder's fields beside `vision_config`, later ones state outside what ties."""
+    inner = {"hidden_size": 84, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 3}
+    seen = {"vision_config": {"hidden_size": 1280}, "architectures": ["Qwen2VLForConditionalGeneration"]}
+    own = {"model": "", "source": ""}
+    alone = {**imported({"model_type": "qwen2_vl_text", **inner, "tie_word_embeddings": True}), **own}
+    flat = imported({"model_type": "qwen2_vl", **inner, **seen, "image_token_id": 7, "tie_word_embeddings": True})
+    within = imported({"model_type": "qwen2_vl", "text_config": inner, **seen, "tie_word_embeddings": True})
+    assert [{**flat, **own}, {**within, **own}] == [alone, alone]
 
 
 def test_bases_of_rotation_are_read_in_both_spellings() -> None:

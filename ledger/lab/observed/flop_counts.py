@@ -64,15 +64,15 @@ def flop_counts(work: Workload) -> FlopCounts:
         freeze(built, work.train)
         checkpoint_layers(built, work.recompute)
         tokens = torch.zeros(work.batch, work.seq_len, dtype=torch.long, device="meta")
-        with FlopCounterMode(display=False, custom_mapping=_formulas()) as forward:
+        with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as forward:
             loss = training_loss(built, replace(work, precision=PLAIN), tokens)
-        with FlopCounterMode(display=False, custom_mapping=_formulas()) as backward:
+        with FlopCounterMode(display=False, custom_mapping=counter_formulas()) as backward:
             loss.backward()
     kinds = {**_kinds("forward", forward), **_kinds("backward", backward)}
     return FlopCounts(forward.get_total_flops(), backward.get_total_flops(), kinds)
 
 
-def _formulas() -> dict[Any, Any]:
+def counter_formulas() -> dict[Any, Any]:
     """FLOPs of what the counter does not know: rows in groups, each with its matrix, or all rows for each matrix."""
     import torch
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, nn, zeros_like
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ledger.lab.observed.collective_log import CollectiveLog
@@ -48,8 +48,10 @@ def trained_model(built: Any, work: Workload) -> TrainedModel:
 
 def causal_loss(model: Any, tokens: Tensor, positions: Tensor) -> Tensor:
     """The loss of transformers, taken outside the model: inside, FSDP2 would gather the root anew for its backward."""
-    logits = model(tokens, position_ids=positions, use_cache=False).logits
-    loss: Tensor = getattr(model, "module", model).loss_function(logits, tokens, logits.shape[-1])
+    inner = getattr(model, "module", model)
+    types = {"token_type_ids": zeros_like(tokens)} if getattr(inner.config, "type_vocab_size", 0) else {}
+    logits = model(tokens, position_ids=positions, use_cache=False, **types).logits
+    loss: Tensor = inner.loss_function(logits, tokens, logits.shape[-1])
     return loss
 
 

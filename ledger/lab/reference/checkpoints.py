@@ -64,8 +64,10 @@ def apply(built: Any, recompute: Recompute) -> None:
 
 
 def layers_of(built: Any) -> list[nn.Module]:
-    """The decoder layers of a transformers model, first to last."""
+    """The layers of a transformers model, first to last."""
     inner = built.base_model
+    if hasattr(inner, "encoder"):
+        return list(inner.encoder.layer)
     return list(inner.h if hasattr(inner, "h") else inner.layers)
 
 

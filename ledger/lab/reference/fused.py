@@ -90,6 +90,8 @@ def install(built: nn.Module, model: Model, kernels: Kernels, stored: Sequence[S
     for module in built.modules():
         if fused and hasattr(module, "down_proj") and hasattr(module, "gate_proj"):
             module.forward = MethodType(_gated(rule), module)
+        if fused and hasattr(module, "down_proj") and isinstance(getattr(module, "gate_up_proj", None), nn.Linear):
+            module.forward = MethodType(_joint(rule), module)
         if fused and hasattr(module, "gate_up_proj") and hasattr(module, "num_experts"):
             module._apply_gate = MethodType(_halves(rule), module)  # noqa: SLF001  # transformers' own hook for it
     router = mlp_of(model).router
@@ -102,6 +104,14 @@ def install(built: nn.Module, model: Model, kernels: Kernels, stored: Sequence[S
 def _gated(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
     def forward(self: Any, hidden: Tensor) -> Tensor:
         product: Tensor = self.down_proj(GatedProduct.apply(rule, None, self.gate_proj(hidden), self.up_proj(hidden)))
+        return product
+
+    return forward
+
+
+def _joint(rule: Stored | None) -> Callable[[Any, Tensor], Tensor]:
+    def forward(self: Any, hidden: Tensor) -> Tensor:
+        product: Tensor = self.down_proj(GatedProduct.apply(rule, None, self.gate_up_proj(hidden)))
         return product
 
     return forward

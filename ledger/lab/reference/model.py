@@ -142,12 +142,24 @@ def training_loss(built: Any, work: Workload, tokens: torch.Tensor) -> torch.Ten
         mask = None
         if work.kernels.attention not in ROUTED:  # an additive mask, as transformers makes it for eager attention
             mask = torch.zeros(work.batch, 1, work.seq_len, work.seq_len, device=tokens.device, dtype=compute)
+        if work.kernels.loss in APART and (work.model.head_transform or work.model.head_scale):
+            raise NoReferenceError(f"{work.kernels.loss} loss: the judge's has no transform and no factor of logits")
         if work.kernels.loss in APART:
             from ledger.lab.reference.losses import reference_loss
 
             hidden = built.base_model(tokens, attention_mask=mask, use_cache=False).last_hidden_state
             return reference_loss(built, hidden, tokens, work.kernels.loss, work.kernels.loss_chunks)
+        if bidirectional(work.model):  # transformers' own loss of it leaves the logits narrow, and shifts nothing
+            places = torch.arange(work.seq_len, device=tokens.device).unsqueeze(0)
+            given = {"token_type_ids": torch.zeros_like(tokens), "position_ids": places}
+            logits = built(tokens, attention_mask=mask, **given).logits
+            return built.loss_function(logits=logits, labels=tokens, vocab_size=work.model.vocab)
         return built(tokens, attention_mask=mask, labels=tokens, use_cache=False).loss
+
+
+def bidirectional(model: Model) -> bool:
+    """Whether tokens see those after them."""
+    return any(group.attention.bidirectional for group in model.groups)
 
 
 def freeze(built: Any, train: Train) -> None:
@@ -183,7 +195,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
     """Swap norms and activations for those that `kernels` names; LayerNorm and ReLU are one kernel either way."""
     from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation
 
-    from ledger.lab.reference.modules import FusedRMSNorm, UnfusedSiLU
+    from ledger.lab.reference.modules import FusedLayerNorm, FusedRMSNorm, UnfusedSiLU
 
     unfused = {
         "SiLUActivation": UnfusedSiLU,
@@ -197,5 +209,7 @@ def _replace_modules(built: torch.nn.Module, model: Model, kernels: Kernels) -> 
             kind = type(child).__name__
             if kernels.norm == "fused" and kind.endswith(("RMSNorm", "L2Norm")):
                 setattr(parent, name, FusedRMSNorm(getattr(child, "weight", None), model.norm.unit_offset))
+            elif kernels.norm == "fused" and kind.startswith("Cohere") and kind.endswith("LayerNorm"):
+                setattr(parent, name, FusedLayerNorm(child.weight))
             elif kind in activations:
                 setattr(parent, name, activations[kind]())

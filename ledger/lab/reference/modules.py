@@ -47,6 +47,21 @@ class FusedRMSNorm(nn.Module):  # type: ignore[misc]  # torch's types are not fo
         return torch._fused_rms_norm(hidden, [hidden.shape[-1]], weight, 1e-6)[0]
 
 
+class FusedLayerNorm(nn.Module):  # type: ignore[misc]  # as above
+    """`torch.nn.functional.layer_norm` without a bias, in place of one written in Python (Cohere)."""
+
+    def __init__(self, weight: nn.Parameter) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Normalise the last dimension in one kernel; weights of each head multiply after it."""
+        width = (hidden.shape[-1],)
+        if self.weight.ndim == 1:
+            return nn.functional.layer_norm(hidden, width, self.weight)
+        return nn.functional.layer_norm(hidden, width) * self.weight
+
+
 class UnfusedSiLU(nn.Module):  # type: ignore[misc]  # as above
     """x * sigmoid(x) as two kernels."""
 

@@ -19,9 +19,10 @@ TARGETS = {  # by module and attribute, in the families' own words
     "q": ("attention.q_proj",),
     "k": ("attention.k_proj",),
     "v": ("attention.v_proj",),
-    "qkv": ("attention.c_attn", "attention.query_key_value"),
+    "qkv": ("attention.c_attn", "attention.query_key_value", "attention.qkv_proj"),
     "out": ("attention.o_proj", "attention.c_proj", "attention.dense"),
     "gate": ("mlp.gate_proj",),
+    "gate_up": ("mlp.gate_up_proj",),
     "up": ("mlp.up_proj", "mlp.c_fc", "mlp.dense_h_to_4h"),
     "down": ("mlp.down_proj", "mlp.c_proj", "mlp.dense_4h_to_h"),
 }
@@ -58,6 +59,8 @@ def set_up(built: Any, train: Train) -> None:
     """Freeze what `train` does not train, and put adapters in place; raises `NoReferenceError`."""
     if train.kind == "all":
         return
+    if hasattr(built.base_model, "encoder"):
+        raise NoReferenceError(f"train: {train.kind}: parts of transformers' encoders go by other names")
     if train.lora:
         built.requires_grad_(requires_grad=False)
         _adapt(built, train.lora)

@@ -30,6 +30,10 @@ def _unrotated(model: Model) -> bool:
     return not any(group.attention.rotary for group in model.groups)
 
 
+def _each_head(model: Model) -> bool:
+    return any(group.attention.qk_norm == "heads" for group in model.groups)
+
+
 def _one_base(model: Model) -> bool:
     return len({g.attention.rotary_base for g in model.groups}) < len({bool(g.attention.window) for g in model.groups})
 
@@ -38,10 +42,12 @@ ROTATES = "has tables of rotation also where nothing rotates"
 # What classes run otherwise than the compiler derives it, though their configuration says all of the model.
 OTHERWISE: Mapping[str, tuple[Callable[[Model], bool], str]] = {
     "deepseek_v3": (_groups_of_one, "chooses among groups of experts also where there is one"),
+    "falcon": (lambda _: True, "runs attention by code of its own, which takes no kernel by name"),
     "gemma3_text": (_one_base, "has tables of its own for each kind of window also where all rotate alike"),
     "gpt_neox": (_unrotated, ROTATES),
     "llama4_text": (_unrotated, ROTATES),
     "phi": (_unrotated, ROTATES),
+    "stablelm": (_each_head, "norms each head by a module of its own, one after the other"),
 }
 
 

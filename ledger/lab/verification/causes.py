@@ -113,7 +113,12 @@ def _positions(at: Instant) -> int:
     given = again and (at.moment in (AFTER, OUTPUT, LOSS) or at.in_layers)
     counted = at.plan.model.learned_positions and (at.forward or at.backward or at.moment == AFTER)
     positions = INDEX * at.length if (sharded(at.plan) or given) and not counted else 0
-    return positions + frequencies(at.plan.model)
+    return positions + frequencies(at.plan.model) + _lists_of_types(at.plan.model)
+
+
+def _lists_of_types(model: Model) -> int:
+    """transformers keeps the positions and types of the longest sequence, for batches that bring none (BERT)."""
+    return 2 * INDEX * model.learned_positions if model.token_types else 0
 
 
 def _labels(at: Instant) -> int:
@@ -199,7 +204,7 @@ def _hidden_unsaved(at: Instant) -> int:
 
 def _last_hidden(at: Instant) -> int:
     """Under autocast the final norm's result is fp32, and transformers' frame holds it until forward returns."""
-    widened = compute_precision(at.plan).autocast
+    widened = compute_precision(at.plan).autocast and not at.plan.model.head_transform
     return WIDE * at.tokens * at.plan.model.d_model if widened and at.moment == LOSS else 0
 
 
@@ -235,6 +240,16 @@ def _tied_sum(at: Instant) -> int:
     return int(whole_sum - at.tokens * model.d_model * dtypes.size(precision.weights.embedding))
 
 
+def _widened_tables(at: Instant) -> int:
+    """The tables that each layer widens for itself go with the frame of the layers, before the loss (GLM-4)."""
+    groups = [group for group in at.plan.model.groups if group.attention.rotary_form == "repeated_pairs"]
+    if at.moment != LOSS or not groups:
+        return 0
+    precision = compute_precision(at.plan)
+    dtype = precision.weights.embedding if precision.autocast else precision.activations
+    return -int(2 * at.length * groups[0].attention.rotary_dim * dtypes.size(dtype))
+
+
 CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "step counts of the optimizer": _step_counts,
     "positions and rotary frequencies": _positions,
@@ -249,4 +264,5 @@ CAUSES: Mapping[str, Callable[[Instant], int]] = {
     "the embedded tokens": _first_hidden,
     "what experts read, which their caller's frame holds": _read_by_experts,
     "the sum of a tied weight's two gradients": _tied_sum,
+    "tables that each layer widens": _widened_tables,
 }

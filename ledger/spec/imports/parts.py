@@ -44,12 +44,15 @@ def stated(**part: Any) -> Part:
     return {key: value for key, value in part.items() if value}
 
 
-def arranged(kinds: Sequence[str], parts: Mapping[str, Part]) -> Part:
-    """The groups of equal layers, from the kind of every layer; kinds that take turns keep the order they have."""
+def arranged(kinds: Sequence[str], parts: Mapping[str, Part], only: str = "decoder") -> Part:
+    """The groups of equal layers, from the kind of every layer; kinds that take turns keep the order they have.
+
+    `only`: the name of a group that there is one of.
+    """
     groups = [{"group": kind, "repeat": kinds.count(kind), **parts[kind]} for kind in dict.fromkeys(kinds)]
     runs = [(kind, len(list(run))) for kind, run in groupby(kinds)]
     if len(groups) == 1:
-        return {"layers": [{**groups[0], "group": "decoder"}]}
+        return {"layers": [{**groups[0], "group": only}]}
     if len(runs) == len(groups):
         return {"layers": groups}
     period = next(size for size in range(1, len(kinds) + 1) if all(k == kinds[i % size] for i, k in enumerate(kinds)))

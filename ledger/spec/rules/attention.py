@@ -30,6 +30,20 @@ def attention_sees_one_region(model: Model, at: Places) -> Iterator[Problem]:
             yield Problem(place, f"`{group.name}` has a window and chunks", "one of the two")
 
 
+def both_directions_are_whole(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What sees all tokens has no window and no chunks, and shares of a cut sequence are those of a causal mask."""
+    for group in model.groups:
+        seen = group.attention
+        if not seen.bidirectional:
+            continue
+        path = f"model.layers.{group.name}.attention"
+        for key in [key for key in ("window", "chunk") if getattr(seen, key)]:
+            yield Problem(at(f"{path}.{key}"), f"`{group.name}` is bidirectional and has a {key}", "one of the two")
+        if parallelism.context > 1:
+            message = f"context = {parallelism.context} cuts sequences that `{group.name}` sees in both directions"
+            yield Problem(at("parallelism.context"), message, "`context: 1`: exchanges are those of a causal mask")
+
+
 def sinks_have_a_kernel(model: Model, kernels: Kernels, at: Places) -> Iterator[Problem]:
     """Few attention kernels take a sink beside the scores, and fewer have a gradient for it."""
     for group in model.groups:
@@ -52,5 +66,5 @@ def norms_fit_the_residual(model: Model, at: Places) -> Iterator[Problem]:
         parallel = group.residual == "parallel"
         if parallel != (group.norms == "shared") and (group.norms == "shared" or group.norms != "pre"):
             message = f"norms = {group.norms} of `{group.name}` with a {group.residual} residual"
-            legal = "pre or shared" if parallel else "pre, post or sandwich"
+            legal = "pre or shared" if parallel else "pre, post, sandwich or residual"
             yield Problem(at(f"model.layers.{group.name}.norms"), message, f"possible here: {legal}")

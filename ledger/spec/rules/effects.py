@@ -15,6 +15,7 @@ OPERATIONS = (
     "attention",
     "down",
     "gate",
+    "gate_up",
     "head",
     "k",
     "kv",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ledger.spec.places import Places, divisors
-from ledger.spec.plan import Model, Run
+from ledger.spec.plan import Model, Parallelism, Run
 from ledger.spec.problems import Problem
 
 
@@ -73,6 +73,21 @@ def bare_models_have_no_layers(model: Model, at: Places) -> Iterator[Problem]:
     if model.bare and beside:
         message = f"`parameters` beside {', '.join(f'`{key}`' for key in beside)}: the sizes say how many there are"
         yield Problem(at("model.parameters"), message, "leave `parameters` out; `expect:` can assert it")
+
+
+def gate_and_up_are_there(model: Model, at: Places) -> Iterator[Problem]:
+    """One projection for gate and up is of a gated feed-forward part."""
+    for group in model.groups:
+        path = f"model.layers.{group.name}.mlp.fused_gate_up"
+        if group.mlp.fused_gate_up and group.mlp.kind != "gated":
+            yield Problem(at(path), f"`{group.name}` has no gate: its mlp is {group.mlp.kind}", "`kind: gated`")
+
+
+def transform_is_whole(model: Model, parallelism: Parallelism, at: Places) -> Iterator[Problem]:
+    """What stands between layers and head is held whole by every device."""
+    if model.head_transform and parallelism.tensor > 1:
+        message = f"tensor = {parallelism.tensor} splits the head, and not the projection before it"
+        yield Problem(at("parallelism.tensor"), message, "`tensor: 1`, or a model without `head.transform`")
 
 
 def sequences_are_stated(model: Model, at: Places) -> Iterator[Problem]:

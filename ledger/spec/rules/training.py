@@ -166,6 +166,8 @@ def adapters_find_their_matrices(model: Model, train: Train, at: Places) -> Iter
 
 
 def _matrices(group: Group) -> tuple[str, ...]:
+    if group.mlp.kind == "gated" and group.mlp.fused_gate_up:
+        return "gate_up", "down"
     return {"gated": ("gate", "up", "down"), "plain": ("up", "down")}.get(group.mlp.kind, ())
 
 

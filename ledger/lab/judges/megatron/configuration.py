@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ledger.model.schedule import micro_batches, order
+from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan, Recompute
 from ledger.spec.recipe import WHOLE_TENSOR, Recipe
 from ledger.spec.stages import chunks
@@ -296,7 +297,7 @@ def _foreign(plan: Plan) -> Iterator[str]:
     if described.bare:
         yield "only a parameter count is known"
         return
-    for name in ("predictions", "scale_embedding", "head_bias", "head_softcap"):
+    for name in (*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap"):
         if getattr(described, name):
             yield f"model.{name}: the judge's GPTModel is built without it"
     if described.embedding_dropout != described.residual_dropout:
@@ -311,13 +312,15 @@ def _foreign_layers(group: Group) -> Iterator[str]:
     attention, mlp = group.attention, group.mlp
     if group.norms != "pre" or group.residual != "sequential":
         yield f"model.layers.{group.name}: norms before each part, one part after the other"
-    for name in ("window", "chunk", "softcap", "sinks", "temperature"):
+    for name in ("bidirectional", "window", "chunk", "softcap", "sinks", "temperature"):
         if getattr(attention, name):
             yield f"model.layers.{group.name}.attention.{name}: the judge's attention is causal and whole"
     if attention.kind == "gated" or attention.qk_norm not in ("none", "head"):
         yield f"model.layers.{group.name}.attention: kind = {attention.kind}, qk_norm = {attention.qk_norm}"
     if mlp.kind == "custom" or mlp.activation not in ACTIVATIONS:
         yield f"model.layers.{group.name}.mlp: no feed-forward part of Megatron-Core's"
+    if mlp.fused_gate_up:
+        yield f"model.layers.{group.name}.mlp.fused_gate_up: the stack says which projections are one matrix"
     if mlp.bias != attention.out_bias:
         yield f"model.layers.{group.name}: Megatron-Core has biases in all projections or in none"
     if mlp.router.bias:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ledger.model.schedule import micro_batches
+from ledger.spec.architecture import FOREIGN_PARTS
 from ledger.spec.plan import Group, Plan
 
 Fields = dict[str, Any]
@@ -119,7 +120,7 @@ def _foreign(plan: Plan) -> Iterator[str]:
     if described.bare:
         yield "only a parameter count is known"
         return
-    for name in ("predictions", "scale_embedding", "head_bias", "head_softcap", "learned_positions", "tied"):
+    for name in (*FOREIGN_PARTS, "scale_embedding", "head_bias", "head_softcap", "learned_positions", "tied"):
         if getattr(described, name):
             yield f"model.{name}: torchtitan's Llama 3 is built without it"
     if described.embedding_dropout or described.residual_dropout or described.norm.kind != "rms":
@@ -134,12 +135,22 @@ def _foreign_layers(group: Group) -> Iterator[str]:
     attention, mlp = group.attention, group.mlp
     if group.norms != "pre" or group.residual != "sequential":
         yield f"model.layers.{group.name}: norms before each part, one part after the other"
-    for name in ("window", "chunk", "softcap", "sinks", "temperature", "qkv_bias", "out_bias", "dropout"):
+    for name in (
+        "bidirectional",
+        "window",
+        "chunk",
+        "softcap",
+        "sinks",
+        "temperature",
+        "qkv_bias",
+        "out_bias",
+        "dropout",
+    ):
         if getattr(attention, name):
             yield f"model.layers.{group.name}.attention.{name}: torchtitan's Llama 3 has none"
     if attention.kind != "grouped_query" or attention.qk_norm != "none" or attention.rotary != 1:
         yield f"model.layers.{group.name}.attention: kind = {attention.kind}, qk_norm = {attention.qk_norm}"
-    if mlp.kind != "gated" or mlp.activation != "silu" or mlp.bias:
+    if mlp.kind != "gated" or mlp.activation != "silu" or mlp.bias or mlp.fused_gate_up:
         yield f"model.layers.{group.name}.mlp: torchtitan's Llama 3 has SwiGLU"
 
 

@@ -64,6 +64,9 @@ def _mismatches(family: Family, config: Node) -> Iterator[Problem]:
         yield Problem(written.get("num_key_value_heads", by_heads), message, "a divisor of the number of query heads")
     if values.get("num_experts_per_tok", heads) is None:
         yield Problem(config.where, "no `num_experts_per_tok`", "how many experts a token uses")
+    for key, clash in family.clashes.items():
+        if message := clash(values):
+            yield Problem(written.get(key, config.where), message, f"{family.config} builds no model of it that runs")
     layers = values["num_hidden_layers"]
     for key, what in (("layer_types", "layer types"), ("no_rope_layers", "marks of rotation")):
         listed = values.get(key)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ledger.spec.imports.huggingface.checks import all_values, problems
-from ledger.spec.imports.huggingface.families import FAMILIES, WRAPPED
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.families import FAMILIES, UNSAID, WRAPPED
+from ledger.spec.imports.huggingface.family import Family, Wrapping
 from ledger.spec.imports.parts import suggestion
 from ledger.spec.imports.text import model_text
 from ledger.spec.problems import Location, Problem, SpecError
@@ -19,13 +20,31 @@ LONGEST_TITLE = 200
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model")  # ends of the names of classes
 
 
+@dataclass(frozen=True)
+class UnbuiltField:
+    """A field of a file that transformers saves and builds nothing of, and the part of a spec that would say it."""
+
+    where: Location
+    name: str
+    value: int
+    part: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ConfigModel:
+    """The model of a config.json as a plan has it, and what of the file is not in it."""
+
+    document: dict[str, Any]
+    unbuilt: tuple[UnbuiltField, ...] = ()
+
+
 def import_config(path: str | Path) -> str:
     """The YAML text of the model spec that a config.json, or the folder that holds one, describes; raises SpecError."""
-    return model_text({"spec": "ledger/1", **config_model(path)})
+    return model_text({"spec": "ledger/1", **config_model(path).document})
 
 
-def config_model(path: str | Path) -> dict[str, Any]:
-    """The model that a config.json, or the folder that holds one, describes, as a plan has it; raises SpecError."""
+def config_model(path: str | Path) -> ConfigModel:
+    """The model that a config.json, or the folder that holds one, describes; raises SpecError."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
     try:
@@ -40,10 +59,10 @@ def config_model(path: str | Path) -> dict[str, Any]:
 
 def import_text(text: str, file: str) -> str:
     """The YAML text of the model spec that the text of a config.json describes; raises SpecError."""
-    return model_text({"spec": "ledger/1", **_model(text, file)})
+    return model_text({"spec": "ledger/1", **_model(text, file).document})
 
 
-def _model(text: str, file: str) -> dict[str, Any]:
+def _model(text: str, file: str) -> ConfigModel:
     whole = _parse(text, file)
     config, family = _decoder(whole)
     wrong = problems(family, config)
@@ -53,7 +72,16 @@ def _model(text: str, file: str) -> dict[str, Any]:
     document = family.document(values)
     name = _title(whole, file, f"{values['num_hidden_layers']} layers of {document['d_model']}")
     source = f"config.json of {name} (Hugging Face), a {family.config}, through `ledger import`"
-    return {"model": name, "source": source, **document}
+    return ConfigModel({"model": name, "source": source, **document}, tuple(_unbuilt(family, config)))
+
+
+def _unbuilt(family: Family, config: Node) -> Iterator[UnbuiltField]:
+    """What the file states of parts that the architecture does not have, where it states any."""
+    for key, node in config.fields.items():
+        path, count = family.unbuilt.get(family.aliases.get(key, key)), node.value
+        if path and isinstance(count, int) and count:
+            part, _, field = path.partition(".")
+            yield UnbuiltField(config.keys[key], key, count, {part: {field: count}})
 
 
 def _parse(text: str, file: str) -> Node:
@@ -78,17 +106,30 @@ def _decoder(config: Node) -> tuple[Node, Family]:
         raise SpecError([Problem(config.where, "no `model_type`", f"known are {names}")])
     name = str(config.fields["model_type"].plain())
     if name in WRAPPED:
-        key, inner = WRAPPED[name]
-        if isinstance(config.fields.get(key, Node(None, config.where)).value, Mapping):
-            return config.fields[key], FAMILIES[inner]
-        raise SpecError(
-            [Problem(config.keys["model_type"], f"`{name}` without `{key}`", "the decoder is described there")]
-        )
+        return _within(config, WRAPPED[name]), FAMILIES[WRAPPED[name].family]
     if name in FAMILIES:
         return config, FAMILIES[name]
+    if name in UNSAID:
+        message = f"`model_type` is {json.dumps(name)}, of which no model can be made: {UNSAID[name]}"
+        raise SpecError([Problem(config.keys["model_type"], message, f"known are {names}")])
     meant = suggestion(name, (*FAMILIES, *WRAPPED))
     message = f"`model_type` is {json.dumps(config.fields['model_type'].plain())}, of which no model can be made"
     raise SpecError([Problem(config.keys["model_type"], message, f"{meant}known are {names}")])
+
+
+def _within(config: Node, wrapping: Wrapping) -> Node:
+    """The decoder's own fields in the file of a model of text and more."""
+    inner = config.fields.get(wrapping.part, Node(None, config.where))
+    if isinstance(inner.value, Mapping):
+        names = [name for name in wrapping.outside if name in config.fields and name not in inner.fields]
+        return inner.within({name: config.fields[name] for name in names}, {name: config.keys[name] for name in names})
+    if wrapping.others:
+        own = {name: node for name, node in config.fields.items() if name not in wrapping.others}
+        return Node(own, config.where, config.keys)
+    name, part = config.fields["model_type"].plain(), wrapping.part
+    raise SpecError(
+        [Problem(config.keys["model_type"], f"`{name}` without `{part}`", "the decoder is described there")]
+    )
 
 
 def _title(config: Node, file: str, shape: str) -> str:

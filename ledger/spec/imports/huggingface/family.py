@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -13,18 +13,24 @@ from ledger.spec.imports.huggingface.patterns import LayerPattern
 from ledger.spec.imports.huggingface.terms import Term, Values
 from ledger.spec.imports.parts import Part, arranged
 
-SHOWN = frozenset({"embedding.tied"})  # what a spec states even where it is false
+SHOWN = frozenset({"embedding.tied", "norm.final"})  # what a spec states even where it is false
 OUTSIDE = ("d_model", "vocab", "max_seq_len", "embedding", "norm", "head")  # in the order of a spec, then its layers
-AFTER = ("residual_dropout", "multi_token")
+AFTER = ("residual_dropout", "residual_scale", "multi_token")
 LAYER = ("attention", "mlp", "norms", "residual")
+USUAL = ("experts", "global")  # kinds that names of groups leave out
 # Where a model has what a spec has in another place.
 PLACES = {
     "embedding.tied": "tied",
     "embedding.learned_positions": "learned_positions",
     "embedding.scale": "scale_embedding",
+    "embedding.multiplier": "embedding_multiplier",
     "embedding.dropout": "embedding_dropout",
     "head.bias": "head_bias",
     "head.softcap": "head_softcap",
+    "embedding.types": "token_types",
+    "embedding.norm": "embedding_norm",
+    "head.scale": "head_scale",
+    "head.transform": "head_transform",
     "multi_token.depth": "predictions",
     "mlp.shared.d_ff": "mlp.shared_d_ff",
 }
@@ -34,7 +40,9 @@ PLACES = {
 class Family:
     """One architecture of transformers: its classes, the fields with their defaults, and what they say of a model.
 
-    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing.
+    `aliases` are other names of a field (`attribute_map`); `ignored` are fields of this class alone that shape nothing,
+    `unbuilt` such that count parts which the architecture leaves out, each with its path in a spec. `clashes`: fields
+    with what speaks against their value among the others, empty where nothing does.
     """
 
     config: str
@@ -45,6 +53,9 @@ class Family:
     divides: bool = True  # whether the class refuses a width that its heads do not divide
     aliases: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    unbuilt: Mapping[str, str] = field(default_factory=dict)
+    clashes: Mapping[str, Callable[[Values], str]] = field(default_factory=dict)
+    stack: str = "decoder"  # what layers of one kind are
     layers: str = "model.layers"  # where the architecture has its list of layers
 
     def document(self, values: Values) -> Part:
@@ -55,7 +66,7 @@ class Family:
         kinds = list(zip(*axes, strict=True)) if axes else [()] * values["num_hidden_layers"]
         names = {each: _name(each, axes) for each in dict.fromkeys(kinds)}
         parts = {name: self._layer(values, each) for each, name in names.items()}
-        layers = arranged([names[each] for each in kinds], parts)
+        layers = arranged([names[each] for each in kinds], parts, self.stack)
         return {**_picked(whole, OUTSIDE), **layers, **_picked(whole, AFTER)}
 
     def _layer(self, values: Values, kinds: Sequence[str]) -> Part:
@@ -79,6 +90,20 @@ class Family:
         return not term.kinds or any(pattern.kind(group) in term.kinds for pattern in self.patterns)
 
 
+@dataclass(frozen=True)
+class Wrapping:
+    """A model of text and more: the part of its file that is the decoder's, and that decoder's family.
+
+    `outside`: fields of the decoder that stand around the part. `others`: what is not the decoder's in files of before
+    there was such a part; a class that never had such files names none.
+    """
+
+    part: str
+    family: str
+    outside: tuple[str, ...] = ()
+    others: frozenset[str] = frozenset()
+
+
 def _value(model: Model, group: Group, path: str) -> Any:
     """What a model has at a path of its spec; of a layer, that of a group."""
     value: Any = group if path.partition(".")[0] in LAYER else model
@@ -88,9 +113,9 @@ def _value(model: Model, group: Group, path: str) -> Any:
 
 
 def _name(kinds: Sequence[str], axes: Sequence[Sequence[str]]) -> str:
-    """A group's name: the kind of its layers; with a second way to differ also that they, unlike others, are dense."""
+    """A group's name: the kind of its layers; with a second way to differ also what is unusual of them."""
     further = zip(kinds[1:], axes[1:], strict=True)
-    return "_".join((*kinds[:1], *(kind for kind, axis in further if kind == "dense" and len(set(axis)) > 1)))
+    return "_".join((*kinds[:1], *(kind for kind, axis in further if kind not in USUAL and len(set(axis)) > 1)))
 
 
 def _nested(terms: Iterable[tuple[Term, Any]]) -> dict[str, Any]:

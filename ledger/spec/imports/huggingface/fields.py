@@ -101,7 +101,8 @@ dropouts = FieldKind(  # null is 0
     lambda value: value is None or (_is_number(value) and 0 <= value < 1), "0 or more and below 1"
 )
 shares = FieldKind(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
-caps = FieldKind(lambda value: _is_number(value) and value > 0, "a number above 0").or_null()
+factors = FieldKind(lambda value: _is_number(value) and value > 0, "a number above 0")
+caps = factors.or_null()
 activations = FieldKind(
     lambda value: isinstance(value, str) and value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}"
 )

@@ -40,9 +40,25 @@ def _all_but_every(values: Values, period: int) -> Sequence[str]:
     return values["layer_types"] or ["sliding_attention" if layer % period else "full_attention" for layer in layers]
 
 
+def _are_off(values: Values) -> bool:
+    """Whether Qwen's windows are switched off, whatever the type of each layer."""
+    return not (values["use_sliding_window"] and values["sliding_window"])
+
+
+def _lower(values: Values) -> Sequence[str]:
+    """As Qwen2-MoE states windows: by the type of each layer, or in every second one up to one (its config)."""
+    if _are_off(values):
+        return _full(values)
+    windows = values["max_window_layers"]
+    return values["layer_types"] or [
+        "sliding_attention" if layer % 2 == 0 and layer < windows else "full_attention"
+        for layer in range(values["num_hidden_layers"])
+    ]
+
+
 def _upper(values: Values) -> Sequence[str]:
     """As Qwen states windows: by the type of each layer, or in all layers from one on."""
-    if not (values["use_sliding_window"] and values["sliding_window"]):
+    if _are_off(values):
         return _full(values)
     below = min(values["max_window_layers"], values["num_hidden_layers"])
     above = values["num_hidden_layers"] - below
@@ -53,6 +69,7 @@ EVERY_OTHER = sliding(lambda values: _all_but_every(values, 2))
 EVERY_OTHER_IF_ANY = sliding(lambda values: _all_but_every(values, 2) if values["sliding_window"] else _full(values))
 ALL_BUT_EVERY = sliding(lambda values: _all_but_every(values, values["sliding_window_pattern"]))
 UPPER = sliding(_upper, "use_sliding_window")
+LOWER = sliding(_lower, "use_sliding_window")
 
 
 def among_dense(sparse: Callable[[Values], Collection[int]], write: Callable[[Sequence[str]], Values]) -> LayerPattern:

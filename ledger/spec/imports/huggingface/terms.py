@@ -60,13 +60,11 @@ def switched(switch: str, name: str, path: str) -> Term:
     )
 
 
-def activation(name: str = "hidden_act", **others: str) -> Term:
+def activation(name: str = "hidden_act", path: str = "mlp.activation", **others: str) -> Term:
     """A nonlinearity under transformers' name; `others` are names that mean something else to a family."""
     known = {**ACTIVATIONS, **others}
     written = {"gelu_tanh": "gelu_pytorch_tanh"}
-    return Term(
-        ("mlp.activation",), lambda values: known[values[name]], lambda value: {name: written.get(value, value)}
-    )
+    return Term((path,), lambda values: known[values[name]], lambda value: {name: written.get(value, value)})
 
 
 def of(kinds: str, *terms: Term) -> tuple[Term, ...]:

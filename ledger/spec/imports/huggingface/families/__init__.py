@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ledger.spec.imports.huggingface.families.after_llama import AFTER_LLAMA
 from ledger.spec.imports.huggingface.families.dense import DENSE
+from ledger.spec.imports.huggingface.families.encoders import ENCODERS
 from ledger.spec.imports.huggingface.families.experts import EXPERTS
 from ledger.spec.imports.huggingface.families.latent import LATENT
-from ledger.spec.imports.huggingface.family import Family
+from ledger.spec.imports.huggingface.families.parallel import PARALLEL
+from ledger.spec.imports.huggingface.family import Family, Wrapping
 
-FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT}
+FAMILIES: Mapping[str, Family] = {**DENSE, **EXPERTS, **LATENT, **AFTER_LLAMA, **PARALLEL, **ENCODERS}
+# Architectures of which a spec cannot say all, and what it lacks.
+UNSAID: Mapping[str, str] = {
+    "mamba2": "a model has attention in every layer, and its scans keep a state instead",
+    "qwen3_next": "its layers of linear attention keep a state by the gated delta rule, and convolve before it",
+    "resnet": "a model reads tokens, and it convolves pictures",
+    "t5": "it has an encoder beside its decoder, and a model has one sequence",
+    "vit": "a model reads tokens, and it reads patches of pictures",
+    "whisper": "it has an encoder of sound beside its decoder, and a model has one sequence",
+}
 # Models of text and more: where the decoder's own configuration is, and what it is.
-WRAPPED: Mapping[str, tuple[str, str]] = {
-    "gemma3": ("text_config", "gemma3_text"),
-    "llama4": ("text_config", "llama4_text"),
+WRAPPED: Mapping[str, Wrapping] = {
+    "gemma3": Wrapping("text_config", "gemma3_text"),
+    "llama4": Wrapping("text_config", "llama4_text"),
+    "qwen2_vl": Wrapping(
+        "text_config",
+        "qwen2_vl_text",
+        outside=("tie_word_embeddings",),
+        others=frozenset(
+            """
+            architectures image_token_id video_token_id vision_config vision_end_token_id vision_start_token_id
+            vision_token_id
+            """.split()  # noqa: SIM905 - as a literal, one name a line, these would be half of the row
+        ),
+    ),
 }

@@ -205,7 +205,8 @@ DENSE: Mapping[str, Family] = {
             *(*terms.of("local", terms.WINDOW), terms.DROPOUT),
         ),
         patterns=(patterns.ALL_BUT_EVERY,),
-        ignored=UNSHAPED | {"hidden_act", "query_pre_attn_scalar", "rope_scaling"},
+        # transformers saves `_sliding_window_pattern` beside the types of all layers, and reads those alone
+        ignored=UNSHAPED | {"_sliding_window_pattern", "hidden_act", "query_pre_attn_scalar", "rope_scaling"},
     ),
     "phi": Family(
         config="PhiConfig",

@@ -8,12 +8,13 @@ from ledger.spec.imports.huggingface import fields, patterns, terms
 from ledger.spec.imports.huggingface.families.common import ROTARY, UNSHAPED, decoder
 from ledger.spec.imports.huggingface.family import Family
 
-# How experts were spread, losses of routers, 8-bit weights.
+# How experts were spread, losses of routers, 8-bit weights, sums that transformers saves and computes again.
 UNSHAPED_HERE = UNSHAPED | {
     "auto_map",
     "aux_loss_alpha",
     "ep_size",
     "head_dim",
+    "qk_head_dim",
     "quantization_config",
     "routed_scaling_factor",
     "seq_aux",
@@ -107,12 +108,10 @@ LATENT: Mapping[str, Family] = {
             **fields.sizes(n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=8, n_group=8),
             **fields.sizes_or_null(num_key_value_heads=128),
             **fields.wholes()(first_k_dense_replace=3),
-            **fields.wholes(0, 64)(num_nextn_predict_layers=0),
+            **fields.wholes(0, 64)(num_nextn_predict_layers=1),
             "topk_method": fields.only("noaux_tc"),
             "scoring_func": fields.only("sigmoid"),
         },
-        # transformers leaves out the modules for further tokens that the model was trained with; DeepSeek-AI 2024
-        # (DeepSeek-V3, arXiv 2412.19437, section 2.2) does not.
         terms=(
             *(*TERMS, terms.choice("rope_interleave", "attention.rotary_form", {True: None, False: "halves"})),
             *terms.of(
@@ -123,10 +122,11 @@ LATENT: Mapping[str, Family] = {
                 terms.Term(("mlp.router.groups",), lambda values: values["n_group"], _best_groups),
                 *SHARED,
             ),
-            terms.same("num_nextn_predict_layers", "multi_token.depth"),
         ),
         patterns=(patterns.AFTER_DENSE,),
         aliases={"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
         ignored=UNSHAPED_HERE,
+        # modules for further tokens (DeepSeek-AI 2024, arXiv 2412.19437, section 2.2)
+        unbuilt={"num_nextn_predict_layers": "multi_token.depth"},
     ),
 }

@@ -1,0 +1,34 @@
+"""Models of text that transformers builds of its configurations, on meta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedConfig,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    Qwen2VLTextConfig,
+)
+
+
+def built(config: PreTrainedConfig) -> Any:
+    """The model of text that transformers makes of a configuration, without values."""
+    with torch.device("meta"):
+        if isinstance(config, BertConfig):
+            return BertForMaskedLM._from_config(config, attn_implementation="eager")
+        if not isinstance(config, Qwen2VLTextConfig):
+            return AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        seeing = Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config=config.to_dict()))
+    seeing.set_attn_implementation("eager")
+    del seeing.model.visual
+    return seeing
+
+
+def parameters(model: torch.nn.Module) -> int:
+    """Distinct parameters."""
+    return sum(parameter.numel() for parameter in model.parameters())
