@@ -1,4 +1,4 @@
-"""What an answer is made of: figures with units and closed forms, tables, a curve."""
+"""What an answer is made of: figures with units and closed forms, tables, a curve, the bits of a format."""
 
 from __future__ import annotations
 
@@ -53,12 +53,22 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Bits:
+    """The bits of one value of a number format, by part from the left, and what stands `beside` a block of values."""
+
+    name: str
+    parts: tuple[tuple[str, int], ...]
+    beside: str = ""
+
+
+@dataclass(frozen=True)
 class Found:
     """What the compiler says to one question."""
 
     figures: tuple[Figure, ...]
     grid: Grid | None = None
     curve: Plot | None = None
+    bits: Bits | None = None
 
 
 @dataclass(frozen=True)

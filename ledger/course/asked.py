@@ -1,20 +1,21 @@
-"""What a question asks for, as it is written, and as it is read: the parts of the library that it names are loaded."""
+"""What a question names, as it is written and as it is read: the parts of the library that it names are loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ledger.model.dtypes import DTYPES
 from ledger.spec import load
-from ledger.spec.faults import Faults, Written
+from ledger.spec.faults import Fault, Faults, Written
 from ledger.spec.parts import PartOf, ValuesOf
 from ledger.spec.plan import Plan
 from ledger.spec.problems import Location, Problem, SpecError
 from ledger.spec.structures import ListOf, Made, MappingOf, Row, Values
-from ledger.spec.values import Number, String
+from ledger.spec.values import KeyOf, Label, Number, String
 
 LOADERS: Mapping[str, Callable[[str], Any]] = {
     "accelerator": load.load_accelerator,
@@ -57,10 +58,29 @@ class Count(Number):
 
 
 @dataclass(frozen=True)
-class Changes:
-    """Lists of overrides by name, each of which makes another plan."""
+class Expression:
+    """An expression as written, and where."""
 
-    lists: Mapping[str, tuple[str, ...]]
+    text: str
+    where: Location | None = None  # none of one that a form of questions is made of
+
+
+@dataclass(frozen=True)
+class Sought:
+    """A figure that is asked for: its expression, its unit and title where they do not follow."""
+
+    expression: Expression
+    unit: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class ExpressionText(Label):
+    """An expression over what a question names."""
+
+    def value(self, written: Written, faults: Faults) -> Any:
+        """The text with its place."""
+        return Expression(str(super().value(written, faults)), written.node.where)
 
 
 @dataclass(frozen=True)
@@ -73,23 +93,31 @@ class Stated:
 
 @dataclass(frozen=True)
 class AskOf(PartOf):
-    """A record whose values name parts of the library, which are loaded once the whole file is sound."""
+    """A record whose values name parts of the library, which are loaded once the whole file is sound.
+
+    `check` finds what is wrong between values that are sound by themselves.
+    """
+
+    check: Callable[[Written, Values], Iterable[Fault]] = lambda written, values: ()  # noqa: ARG005
 
     def value(self, written: Written, faults: Faults) -> Stated:
         """The class and its values."""
-        return Stated(self.cls, ValuesOf(self.cls).value(written, faults))
+        before = len(faults)
+        values = ValuesOf(self.cls).value(written, faults)
+        if len(faults) == before:
+            faults.extend(self.check(written, values))
+        return Stated(self.cls, values)
 
 
 WORDS = Made(String(), lambda text: tuple(text.split()))
 COUNT = Count()
+FORMAT = KeyOf(DTYPES)
 ACCELERATOR, OPTIMIZER, PRECISION = (LibraryName(kind=kind) for kind in ("accelerator", "optimizer", "precision"))
 TEXTS = ListOf(String())
-LISTS = MappingOf(TEXTS)
-CHANGES = Made(MappingOf(TEXTS, 1), Changes)
+LISTS = MappingOf(TEXTS, 1)
 PLAN = LibraryName(kind="plan")
 A_PLAN = "A plan of the library, or a path relative to this file."
 SET = Row("set", TEXTS, "`key=value`, as `--set` takes them.", "set")
-FIGURES = MappingOf(String())
 
 
 @dataclass(frozen=True)
@@ -99,26 +127,17 @@ class Reader:
     folder: Path
     plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
 
-    def ask(self, stated: Stated) -> Any:
-        """The record, with everything that the question names in it."""
-        given, shared = dict(stated.values), stated.values.get("set", ())
-        named: Any = given.get("plan")
-        for key, value in given.items():
-            if isinstance(value, Changes):
-                given[key] = {name: self.plan(named, (*shared, *more)) for name, more in value.lists.items()}
-            elif key != "plan":
-                given[key] = self.loaded(value)
-        if "plan" in (names := {one.name for one in fields(stated.cls)}):
-            given["plan"] = self.plan(named, shared)
-        return stated.cls(**{name: value for name, value in given.items() if name in names})
-
     def loaded(self, value: Any) -> Any:
         """The part that a name stands for, the record of what is written; any other value as it is."""
         if isinstance(value, tuple):
             return tuple(self.loaded(one) for one in value)
         if isinstance(value, Stated):
-            return self.ask(value)
-        return located(LOADERS[value.kind], value) if isinstance(value, Named) else value
+            known = {one.name for one in fields(value.cls)}
+            given = {key: self.loaded(one) for key, one in value.values.items() if key in known}
+            if isinstance(plan := value.values.get("plan"), Named):
+                given["plan"] = self.plan(plan, value.values.get("set", ()))
+            return value.cls(**given)
+        return located(LOADERS[value.kind], value) if isinstance(value, Named) and value.kind in LOADERS else value
 
     def plan(self, named: Named, changes: tuple[str, ...]) -> Plan:
         """The plan of a name with overrides; each is read once."""
