@@ -99,7 +99,9 @@ def _case(about: About, books: CompiledPlans) -> Case:
         compiled = books(plan)
     case = Case(about, compiled, tuple(found))
     for name, sought in about.figures.items():
-        case.figures[name] = _figure(name, sought, case.names)
+        known = (figure for one in found for figure in one.figures if figure.name == sought.expression.text)
+        figure = next(known, None) or _figure(name, sought, case.names)
+        case.figures[name] = replace(figure, name=name, title=sought.title or figure.title)
     if not about.figures:
         case.figures.update({figure.name: figure for one in found for figure in one.figures})
     return case

@@ -73,7 +73,7 @@ def measured(value: Value, unit: str) -> Quantity:
 
 
 Lookup = Callable[[str], Quantity]  # raises KeyError
-Sum = Callable[[str], Sequence[Quantity]]  # of the names that a pattern matches
+Sum = Callable[[Sequence[str]], Sequence[Quantity]]  # of the names that patterns match
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,7 @@ class _Evaluator:
     def called(self, name: str, inputs: Sequence[ast.expr]) -> Quantity:
         """A function of quantities, or the sum over all that patterns match."""
         if name in self.names.functions:
-            patterns = [str(self.value(one).value) for one in inputs]
-            terms = [term for pattern in patterns for term in self.names.functions[name](pattern)]
+            terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
             return Quantity(sum(term.number for term in terms), terms[0].powers if terms else {})
         given = [self.value(one) for one in inputs]
         if name in CHOSEN:

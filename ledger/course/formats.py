@@ -14,6 +14,7 @@ from ledger.model import dtypes
 from ledger.model.dims import Dim
 from ledger.model.tensors import Tensor
 
+SAID_IN_GIBIBYTES = 2**26  # bytes; below, GiB say nothing
 TINY = 1e-8  # the epsilon of Adam, and the small number of the notes
 # Formats whose bytes hold the scale of a block: values in a block, and the format of its scale.
 BLOCKS: Mapping[str, tuple[int, str]] = {"mxfp8": (32, "e8m0"), "mxfp4": (32, "e8m0"), "nvfp4": (16, "fp8_e4m3")}
@@ -68,7 +69,8 @@ def tensor(ask: TensorAsk) -> Found:
     amount = ask.copies * Tensor("x", dims, ask.dtype).bytes()
     start = strides.fresh(ask.shape, ask.dtype)
     size = ask.copies * start.bytes
-    figures = [Figure("bytes", "bytes", size, "B", text(amount)), Figure("gibibytes", "in units of 2³⁰ B", size / 2**30, "GiB")]
+    binary = "in units of 2³⁰ B" if size >= SAID_IN_GIBIBYTES else ""
+    figures = [Figure("bytes", "bytes", size, "B", text(amount)), Figure("gibibytes", binary, size / 2**30, "GiB")]
     figures += fitting(size, ask.memory)
     states = [start]
     for move in ask.moves:

@@ -102,16 +102,22 @@ class PlanNames:
         known = sorted({*self.compiled.totals, *OF_PLANS})
         return ExpressionError(f"`{self.compiled.plan.title}` has no `{name}`", nearest(name, known))
 
-    def totals(self, pattern: str) -> Sequence[Quantity]:
-        """All totals that a pattern matches; none where the plan spends nothing of the kind."""
-        return [self(key) for key in self.compiled.totals if fnmatch.fnmatch(key, pattern)]
+    def totals(self, patterns: Sequence[str]) -> Sequence[Quantity]:
+        """All totals that patterns match; none where the plan spends nothing of the kind."""
+        return [self(key) for key in self.compiled.totals if _matches(key, patterns)]
 
-    def spent(self, when: str, pattern: str) -> Sequence[Quantity]:
-        """Matmul FLOPs of the accounts that a pattern matches, in one pass of one layer; ExpressionError for none."""
-        rows = [row for row in self.compiled.accounts if fnmatch.fnmatch(row.account, pattern) and row.when == when]
-        if not rows:
-            raise ExpressionError(f"no account `{pattern}` in {when}", "`ledger show` lists the accounts of a plan")
-        return [measured(row.amount, "FLOP") for row in rows if row.resource.kind == "matmul"] or [measured(0, "FLOP")]
+    def spent(self, when: str, patterns: Sequence[str]) -> Sequence[Quantity]:
+        """Matmul FLOPs of the accounts that patterns match, in one pass of one layer; ExpressionError for none."""
+        rows = [row for row in self.compiled.accounts if row.when == when and row.resource.kind == "matmul"]
+        found = [measured(row.amount, "FLOP") for row in rows if _matches(row.account, patterns)]
+        if not found:
+            said = ", ".join(f"`{pattern}`" for pattern in patterns)
+            raise ExpressionError(f"no product of matrices is called {said} in {when}", "`ledger show` lists accounts")
+        return found
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
 OF_PLANS = {

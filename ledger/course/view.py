@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.course.answers import Amount, Answer, Figure, Grid, Outcome, Plot, Value
+from ledger.course.answers import Amount, Answer, Bits, Figure, Grid, Outcome, Plot, Value
 from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
-from ledger.report.charts import curve
+from ledger.report.charts import bits, curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
 
@@ -118,7 +118,7 @@ def article(answer: Answer) -> Article:
         question,
         lines(answer),
         table(found.grid) if found.grid and (drawn or not question.show) else None,
-        chart(drawn) if drawn else None,
+        chart(drawn) if drawn else bit_chart(found.bits) if found.bits else None,
         tuple(by_hand(question)),
         checked(answer.outcomes),
         answer.holds,
@@ -180,3 +180,9 @@ def chart(found: Plot) -> Chart:
     places = [curve.CurvePoint(x, y, label, reached=label.isdigit()) for x, y, label in found.points]
     across, up = (curve.Axis(*axis) for axis in (found.across, found.up))
     return draw_chart(found.title, "", lambda width: curve.chart(places, across, up, found.title, width))
+
+
+def bit_chart(found: Bits) -> Chart:
+    """The bits of a number format."""
+    title = f"Bits of {found.name}: {', '.join(f'{part} {count}' for part, count in found.parts)}"
+    return draw_chart(title, "", lambda width: bits.chart(found.parts, found.beside, title, width))
