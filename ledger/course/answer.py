@@ -9,17 +9,19 @@ from functools import partial
 
 from ledger.books.results import Compiled
 from ledger.course import plans
-from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Plot, Value, compared
+from ledger.course.answers import Amount, Answer, Figure, Found, Grid, Plot, compared
 from ledger.course.asked import Sought
-from ledger.course.einsums import EinsumError
-from ledger.course.expressions import Names, Quantity, evaluate, measured
-from ledger.course.lecture import About, Cases, Lecture, Question, number
-from ledger.course.plans import CompiledPlans, PlanNames, of_accelerator, words
+from ledger.course.expected import number
+from ledger.course.lecture import About, Cases, Lecture, Question
+from ledger.course.plans import CompiledPlans, Device, PlanNames, words
 from ledger.course.questions import SUBJECTS
-from ledger.course.strides import MoveError
+from ledger.model.einsums import EinsumError
+from ledger.model.strides import MoveError
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.near import nearest
 from ledger.spec.problems import Problem, SpecError, made_of_all
+from ledger.spec.quantity_expressions import Names, Quantity, Sum, Value, evaluate, measured
+from ledger.units import spelt
 
 ABSENT = "–"  # in a table, what a case does not have
 
@@ -65,22 +67,28 @@ class Case:
                 if figure.name == name:
                     return _quantity(figure)
         if name.startswith("accelerator.") and self.about.accelerator:
-            return of_accelerator(self.about.accelerator, name)
+            return Device(self.about.accelerator)(name)
         if self.compiled is None:
             raise KeyError(name)
-        try:
-            return PlanNames(self.compiled)(name)
-        except KeyError:
-            return of_accelerator(self.compiled.plan.accelerator, name)
+        return PlanNames(self.compiled)(name)
 
     @property
     def names(self) -> Names:
         """What its expressions may name."""
         if self.compiled is None:
-            known = [*self.figures, *self.about.values, *(figure.name for found in self.found for figure in found.figures)]
-            return Names(self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, known)))
+            known = [
+                *self.figures,
+                *self.about.values,
+                *(figure.name for found in self.found for figure in found.figures),
+            ]
+            return Names(
+                self.lookup, {}, lambda name: ExpressionError(f"nothing here is called `{name}`", nearest(name, known))
+            )
         plan = PlanNames(self.compiled)
-        functions = {"sum": plan.totals, **{when: partial(plan.spent, when) for when in ("forward", "backward")}}
+        functions: dict[str, Sum] = {
+            "sum": plan.totals,
+            **{when: partial(plan.spent, when) for when in ("forward", "backward")},
+        }
         return Names(self.lookup, functions, plan.unknown)
 
 
@@ -126,7 +134,7 @@ def _figure(name: str, sought: Sought, names: Names) -> Figure:
 
 def _unit(text: str, quantity: Quantity) -> str:
     """The unit of a quantity; a total that is a share stays one."""
-    return plans.spelt(text) if plans.spelt(text) == "%" else quantity.unit
+    return spelt(text) if spelt(text) == "%" else quantity.unit
 
 
 # --- the whole answer -----------------------------------------------------------------------------
@@ -153,7 +161,7 @@ def _compiled(question: Question, books: CompiledPlans) -> Mapping[str, Compiled
 
 
 def _named(cases: Mapping[str, Case], against: str) -> Iterator[Figure]:
-    """The figures of each case as `case.figure`, for expectations; with `case.figure.ratio` to the one it is held against."""
+    """Figures of cases as `case.figure`, and `case.figure.ratio` to the case that it is held against."""
     for name, case in cases.items():
         for figure in case.figures.values():
             yield replace(figure, name=f"{name}.{figure.name}", title="")
@@ -192,7 +200,7 @@ def _over(asked: Cases, cases: Mapping[str, Case]) -> Iterator[Figure]:
 
 def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
     """Cases as rows; those that are held against one as columns, each amount with its change."""
-    shown = {name: figure for case in reversed(cases.values()) for name, figure in case.figures.items() if figure.title}
+    shown = {name: figure for case in [*cases.values()][::-1] for name, figure in case.figures.items() if figure.title}
     shown = {name: shown[name] for case in cases.values() for name in case.figures if name in shown}
     if not asked.against:
         columns = (("", ""), *((figure.title, _column(figure)) for figure in shown.values()))
@@ -201,7 +209,13 @@ def _grid(asked: Cases, cases: Mapping[str, Case]) -> Grid:
     columns = (("", ""), *((name.replace("_", " "), "mixed") for name in cases))
     base = cases[asked.against].figures
     changed = [
-        (figure.title, *(_amount(case.figures.get(key), None if name == asked.against else base.get(key)) for name, case in cases.items()))
+        (
+            figure.title,
+            *(
+                _amount(case.figures.get(key), None if name == asked.against else base.get(key))
+                for name, case in cases.items()
+            ),
+        )
         for key, figure in shown.items()
     ]
     return Grid("What it saves and what it costs", columns, tuple(changed))
@@ -217,14 +231,15 @@ def _amount(figure: Figure | None, first: Figure | None = None) -> Value | Amoun
     if isinstance(figure.value, str | bool):
         return figure.value
     numeric = first is not None and not isinstance(first.value, str | bool) and first.value
-    change = Fraction(figure.value) / Fraction(first.value) - 1 if first is not None and numeric else None  # type: ignore[arg-type]
+    change = Fraction(figure.value) / Fraction(first.value) - 1 if first is not None and numeric else None
     return Amount(figure.value, figure.unit, change)
 
 
 def _curve(question: Question, cases: Mapping[str, Case]) -> Plot:
     across, up = (next(iter(cases.values())).figures[name] for name in question.curve)
     points: Sequence[tuple[float, float, str]] = [
-        (float(case.figures[across.name].value), float(case.figures[up.name].value), name) for name, case in cases.items()
+        (float(case.figures[across.name].value), float(case.figures[up.name].value), name)
+        for name, case in cases.items()
     ]
     title = f"{up.title} against {across.title}"
     return Plot(title, (across.title, across.unit), (up.title, up.unit), tuple(points))

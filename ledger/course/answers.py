@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from ledger.spec.quantity_expressions import Value
+
 if TYPE_CHECKING:
-    from ledger.course.lecture import Expected, Question
+    from ledger.course.expected import Expected
+    from ledger.course.lecture import Question
 
 
 @dataclass(frozen=True)
@@ -17,9 +20,6 @@ class Amount:
     value: int | Fraction | float
     unit: str
     change: int | Fraction | float | None = None
-
-
-Value = int | Fraction | float | str | bool
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from ledger.course import strides
 from ledger.course.asked import (
     A_PLAN,
     ACCELERATOR,
@@ -19,7 +18,8 @@ from ledger.course.asked import (
     TEXTS,
     WORDS,
 )
-from ledger.course.einsums import REST, EinsumError, parse, rest_of, root
+from ledger.model import strides
+from ledger.model.einsums import REST, EinsumError, parse, rest_of, root
 from ledger.spec.faults import Fault, Written, fault_at
 from ledger.spec.parts import At, PartHeader
 from ledger.spec.plan import Accelerator, Optimizer, Plan, Precision
@@ -84,7 +84,9 @@ def step_faults(written: Written, values: Values) -> Iterator[Fault]:
         place = written.inner("steps", written.node.fields["steps"]).inner(index, node)
         keys = [key for key in ("einsum", "rearrange", "reduce", "over") if key in node.fields]
         if len(keys) != 1:
-            yield fault_at(place, f" has {' and '.join(keys) or 'no operation'}", "one of einsum, rearrange, reduce, over")
+            yield fault_at(
+                place, f" has {' and '.join(keys) or 'no operation'}", "one of einsum, rearrange, reduce, over"
+            )
             continue
         here = place.inner(keys[0], node.fields[keys[0]])
         try:
@@ -105,7 +107,9 @@ def names_of(step: AskedStep, sizes: Mapping[str, int | str]) -> tuple[str, ...]
     if step.over:
         for name in step.into:
             if name not in step.over:
-                raise EinsumError(f"`{name}` of the result is not among `{' '.join(step.over)}`", "a sum leaves dims out")
+                raise EinsumError(
+                    f"`{name}` of the result is not among `{' '.join(step.over)}`", "a sum leaves dims out"
+                )
         return step.over
     einsum = parse(step.pattern, rest_of(sizes))
     if (step.rearrange or step.reduce) and len(einsum.operands) > 1:
@@ -157,7 +161,9 @@ def move_faults(written: Written, values: Values) -> Iterator[Fault]:
         try:
             x = strides.MOVES[name](x, given)
         except strides.MoveError as error:
-            yield fault_at(Written(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help)
+            yield fault_at(
+                Written(node.fields[name], (*written.path, "moves", index, name)), f": {error.message}", error.help
+            )
             return
     sizes = dict(zip(x.dims, x.sizes, strict=True))
     for name, at in values.get("element", {}).items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import accumulate, pairwise
 
 from ledger.books.notation import text
-from ledger.course import strides
 from ledger.course.answers import Bits, Figure, Found, Grid
 from ledger.course.asks import DtypeAsk, TensorAsk
 from ledger.course.operations import letter
-from ledger.model import dtypes
+from ledger.model import dtypes, strides
 from ledger.model.dims import Dim
 from ledger.model.tensors import Tensor
 
@@ -25,10 +25,14 @@ CODES = {"nf4": 4, "nf4_double": 4}  # bits of an index into a table of values
 def dtype(ask: DtypeAsk) -> Found:
     """Bytes with scales, range, whether 1e-8 survives, and its bits."""
     row, whole = dtypes.DTYPES[ask.name], ask.name.startswith(("int", "bool"))
-    figures = [Figure("bytes", "bytes a value, scales included", row.average if ask.name in CODES else row.size, "B each")]
+    figures = [
+        Figure("bytes", "bytes a value, scales included", row.average if ask.name in CODES else row.size, "B each")
+    ]
     if whole:
         figures.append(Figure("largest", "largest value", 2**row.mantissa_bits - 1, "plain"))
-        figures.append(Figure("smallest", "smallest value", 0 if ask.name in UNSIGNED else -(2**row.mantissa_bits), "plain"))
+        figures.append(
+            Figure("smallest", "smallest value", 0 if ask.name in UNSIGNED else -(2**row.mantissa_bits), "plain")
+        )
     elif ask.name not in CODES:
         figures += (
             Figure("largest", "largest finite value", row.largest, "plain"),
@@ -46,7 +50,11 @@ def bits(name: str) -> Bits:
         parts = [("code", CODES[name])]
     else:
         sign = [] if name in UNSIGNED else [("sign", 1)]
-        parts = [*sign, ("exponent", row.exponent_bits), ("mantissa" if row.exponent_bits else "value", row.mantissa_bits)]
+        parts = [
+            *sign,
+            ("exponent", row.exponent_bits),
+            ("mantissa" if row.exponent_bits else "value", row.mantissa_bits),
+        ]
     return Bits(name, tuple((part, count) for part, count in parts if count), "; ".join(_scales(name)))
 
 
@@ -72,12 +80,11 @@ def tensor(ask: TensorAsk) -> Found:
     binary = "in units of 2³⁰ B" if size >= SAID_IN_GIBIBYTES else ""
     figures = [Figure("bytes", "bytes", size, "B", text(amount)), Figure("gibibytes", binary, size / 2**30, "GiB")]
     figures += fitting(size, ask.memory)
-    states = [start]
-    for move in ask.moves:
-        states.append(moved(states[-1], move))
+    states = [*accumulate(ask.moves, moved, initial=start)]
     last = states[-1]
     if ask.moves:
-        figures.append(Figure("new_bytes", "bytes of copies", sum(_new(*pair) for pair in zip(states, states[1:], strict=False)), "B"))
+        copies = sum(_new(*pair) for pair in pairwise(states))
+        figures.append(Figure("new_bytes", "bytes of copies", copies, "B"))
         figures.append(Figure("contiguous", "in order in the end", last.contiguous))
         figures.append(Figure("strides", "strides in the end", ", ".join(map(str, last.strides))))
     if ask.element:
@@ -100,7 +107,14 @@ def _new(before: strides.Strided, after: strides.Strided) -> Fraction:
 
 
 def _table(ask: TensorAsk, states: list[strides.Strided]) -> Grid:
-    columns = (("", ""), ("sizes", ""), ("strides", ""), ("first element", ""), ("in order", "yes"), ("new memory", "B"))
+    columns = (
+        ("", ""),
+        ("sizes", ""),
+        ("strides", ""),
+        ("first element", ""),
+        ("in order", "yes"),
+        ("new memory", "B"),
+    )
     names = ["new", *(_said(move) for move in ask.moves)]
     rows = []
     for name, before, x in zip(names, [None, *states], states, strict=False):

@@ -52,7 +52,11 @@ LARGEST: Asked = {
 STORAGE: Asked = {
     "bytes": ("checkpoint.bytes", "", "bytes of one checkpoint"),
     "seconds": ("bytes / bandwidth", "", "seconds to write it"),
-    "between_failures": ("1 / failures if failures > 0 else 'the plan states no failures'", "s", "time between failures of the job"),
+    "between_failures": (
+        "1 / failures if failures > 0 else 'the plan states no failures'",
+        "s",
+        "time between failures of the job",
+    ),
     "interval": ("sqrt(2 * seconds / failures) if failures > 0 else 'as seldom as one likes'", "s", "best interval"),
     "goodput": (
         "1 - seconds / interval - failures * interval / 2 if failures > 0 else 1",
@@ -144,7 +148,10 @@ OFFERED = Fields(
         Row(SOURCED.key, SOURCED.type, SOURCED.meaning, "source", NEEDED),
     )
 )
-A_STATE = (needed("precision", PRECISION, "The number formats."), needed("optimizer", OPTIMIZER, "What updates the weights."))
+A_STATE = (
+    needed("precision", PRECISION, "The number formats."),
+    needed("optimizer", OPTIMIZER, "What updates the weights."),
+)
 OF_PLAN = (needed("plan", PLAN, A_PLAN), SET)
 LEVEL_ROWS = tuple(Row(name, TEXTS, "Overrides of the plan that is to leave so much free.", name) for name in POLICIES)
 
@@ -177,7 +184,10 @@ FORMS: Mapping[str, tuple[str, Fields]] = {
     ),
     "levels": (
         "The peak and what a headroom policy keeps free.",
-        Fields((*OF_PLAN, needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")), _levels),
+        Fields(
+            (*OF_PLAN, needed("levels", Fields(LEVEL_ROWS, least=1), "Headroom policies, each with overrides.")),
+            _levels,
+        ),
     ),
     "segments": (
         "Layers recomputed in segments: none, of one layer, and of the best whole length.",

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 from ledger.course.asked import Reader, Sought
 from ledger.course.asks import Find
-from ledger.course.expressions import Names, Quantity, evaluate, measured
+from ledger.course.expected import Expected, expected
 from ledger.course.forms import FORMS
 from ledger.course.questions import ABOUT, LECTURE, SUBJECTS
-from ledger.spec.expressions import ExpressionError
 from ledger.spec.faults import Faults, Written
 from ledger.spec.library import Library, default_library, read_once
-from ledger.spec.near import nearest
 from ledger.spec.plan import Accelerator, Plan
 from ledger.spec.problems import Location, Problem, SpecError, made_of_all
-from ledger.spec.quantities import NUMBER, QuantityError, parse_any
 from ledger.spec.reader import Node, read
 from ledger.spec.sources import Source, exists, open_source
 from ledger.spec.structures import Values
-
-CLOSE = Fraction(1, 10**9)  # relative; where a formula is compared with a number that went through floats
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a figure must be: a number in its base unit within `tolerance`, a word, or true or false."""
-
-    figure: str
-    value: Fraction | str | bool
-    text: str
-    tolerance: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -174,7 +158,7 @@ def _chapter(source: Source) -> Chapter:
 
 def _question(node: Node, given: Values, reader: Reader, source: str) -> Question:
     general = _general(node, given)
-    about = reader_about(reader, {}, general)
+    about = _about(reader, {}, general)
     return Question(
         name=given["id"],
         asks=given["asks"],
@@ -183,7 +167,7 @@ def _question(node: Node, given: Values, reader: Reader, source: str) -> Questio
         table=general.get("table", ""),
         only=general.get("only", ()),
         curve=general.get("curve", ()),
-        expected=tuple(_expected(node)),
+        expected=tuple(expected(node)),
         formulas=given.get("is", {}),
         values=given.get("with", {}),
         printed=given.get("printed", ""),
@@ -212,15 +196,17 @@ def _general(node: Node, given: Values) -> Values:
 def _cases(node: Node, given: Values, reader: Reader) -> Cases | None:
     if "cases" not in given:
         return None
-    names, best = tuple(given["cases"]), given.get("most", given.get("least", ""))
+    names, best = tuple(given["cases"]), given.get("most") or given.get("least") or ""
     if (against := given.get("against", "")) and against not in names:
-        raise SpecError([Problem(node.fields["against"].where, f"there is no case `{against}`", f"one of {', '.join(names)}")])
-    makers = (partial(reader_about, reader, given, case) for case in given["cases"].values())
+        raise SpecError(
+            [Problem(node.fields["against"].where, f"there is no case `{against}`", f"one of {', '.join(names)}")]
+        )
+    makers = (partial(_about, reader, given, case) for case in given["cases"].values())
     made = dict(zip(names, made_of_all(makers), strict=True))
     return Cases(made, against, best, "most" in given, given.get("then", {}))
 
 
-def reader_about(reader: Reader, whole: Values, given: Values) -> About:
+def _about(reader: Reader, whole: Values, given: Values) -> About:
     """What a question, or one of its cases, is about; a case has what the `whole` question states beside its own."""
     stated = {row.attribute: whole[row.attribute] for row in ABOUT if row.attribute in whole} | given
     changes = (*whole.get("set", ()), *given.get("set", ()))
@@ -237,53 +223,3 @@ def reader_about(reader: Reader, whole: Values, given: Values) -> About:
 
 def _items(node: Node, key: str) -> tuple[Node, ...]:
     return node.fields[key].items if key in node.fields else ()
-
-
-def _entries(node: Node, key: str) -> Mapping[str, Node]:
-    return node.fields[key].fields if key in node.fields else {}
-
-
-def _expected(question: Node) -> Iterator[Expected]:
-    for figure, node in _entries(question, "expect").items():
-        yield stated(figure, node)
-    known = {name: number(str(node.value)) for name, node in _entries(question, "with").items()}
-    for figure, node in _entries(question, "is").items():
-        text = str(node.value)
-        try:
-            value = Fraction(evaluate(text, Names(known.__getitem__, unknown=_unnamed(known))).number)
-        except ExpressionError as error:
-            raise SpecError([Problem(node.where, error.message, error.help)]) from error
-        yield Expected(figure, value, text, abs(value) * CLOSE)
-
-
-def number(text: str) -> Quantity:
-    """A number of `with`, in its base unit; a text that is none is a word."""
-    try:
-        return measured(*parse_any(text))
-    except QuantityError:
-        return Quantity(text)
-
-
-def _unnamed(known: Mapping[str, Quantity]) -> Callable[[str], ExpressionError]:
-    return lambda name: ExpressionError(f"`{name}` is no number of `with`", nearest(name, list(known)))
-
-
-def stated(figure: str, node: Node) -> Expected:
-    """A value as written. A number with decimals holds to half its last digit, one without exactly."""
-    text = str(node.value)
-    if isinstance(node.value, bool):
-        return Expected(figure, node.value, text)
-    try:
-        value, _ = parse_any(text)
-    except QuantityError:
-        return Expected(figure, text, text)
-    return Expected(figure, value, text, last_digit(text) / 2)
-
-
-def last_digit(text: str) -> Fraction:
-    """What one step in the last decimal of a written quantity is worth, in its base unit; 0 without decimals."""
-    match = NUMBER.fullmatch(text)
-    digits, unit = match.groups() if match else ("", "")
-    mantissa, _, power = digits.lower().partition("e")
-    decimals = len(mantissa.partition(".")[2])
-    return parse_any(f"1e{int(power or 0) - decimals} {unit}")[0] if decimals else Fraction(0)

@@ -10,10 +10,13 @@ import sympy
 
 from ledger.books.evaluate import exact
 from ledger.books.notation import text
-from ledger.course import strides
 from ledger.course.answers import Figure, Found, Grid
 from ledger.course.asks import AskedStep, OperationAsk
-from ledger.course.einsums import (
+from ledger.model import dtypes, strides
+from ledger.model.activations import activation
+from ledger.model.contraction import Contraction
+from ledger.model.dims import Dim
+from ledger.model.einsums import (
     Einsum,
     Names,
     best_order,
@@ -25,10 +28,6 @@ from ledger.course.einsums import (
     root,
     written,
 )
-from ledger.model import dtypes
-from ledger.model.activations import activation
-from ledger.model.contraction import Contraction
-from ledger.model.dims import Dim
 from ledger.model.elementwise import Pointwise
 from ledger.model.layout import WHOLE
 from ledger.model.operations import Operation, total
@@ -64,7 +63,8 @@ class Sized:
 
     def value(self, form: sympy.Expr) -> int | Fraction | float:
         """A closed form at the sizes."""
-        return exact({symbol: int(self.ask.sizes[symbol.name]) for symbol in form.free_symbols})(form)
+        found: int | Fraction | float = exact({one: int(self.ask.sizes[one.name]) for one in form.free_symbols})(form)
+        return found
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,15 @@ def _table(ask: OperationAsk, steps: Sequence[Step], sized: Sized) -> Grid | Non
     if einsum is None or len(einsum.operands) < 3:
         return None
     sizes = {name: sized.number(name) for name in einsum.names}
-    said = [
-        ("; ".join(f"{written(a)}, {written(b)} -> {written(made)}" for _, a, b, made in pairwise(einsum, order)),
-         2 * cost(einsum, order, sizes))
-        for order in orders(len(einsum.operands))
-    ]  # fmt: skip
-    return Grid("Every order of the products", (("order", ""), ("FLOPs", "FLOP")), tuple(sorted(said, key=lambda row: row[1])))
+    ways = sorted(orders(len(einsum.operands)), key=lambda order: cost(einsum, order, sizes))
+    said = tuple(
+        (
+            "; ".join(f"{written(a)}, {written(b)} -> {written(made)}" for _, a, b, made in pairwise(einsum, order)),
+            2 * cost(einsum, order, sizes),
+        )
+        for order in ways
+    )
+    return Grid("Every order of the products", (("order", ""), ("FLOPs", "FLOP")), said)
 
 
 # --- as they are written ------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ledger.books import calendar
 from ledger.books.absent import absent
@@ -14,19 +15,20 @@ from ledger.books.memory.holdings import CATEGORIES
 from ledger.books.results import Compiled
 from ledger.books.verdict import headroom
 from ledger.books.what_if.solve import solve
-from ledger.course.answers import Amount, Figure, Found, Grid, Value
+from ledger.course.answers import Amount, Figure, Found, Grid
 from ledger.course.asks import Find
-from ledger.course.expressions import Quantity, measured
 from ledger.model import dtypes
 from ledger.report.views.quantities import value_at
 from ledger.spec.expressions import ExpressionError
 from ledger.spec.load import plan_of
 from ledger.spec.near import nearest
-from ledger.spec.paths import plan_path, unit
+from ledger.spec.paths import plan_path, spec_path, unit
 from ledger.spec.plan import Accelerator, Plan
+from ledger.spec.quantity_expressions import Quantity, Value, measured
 from ledger.units import spelt
 
 ALIVE = {"optimizer": "optimizer states"}
+Row = tuple[Value | Amount, ...]
 NEGLIGIBLE = 1000  # a part is not called alive below a thousandth of its most: tokens and labels outlive activations
 WORDS: Mapping[str, str] = {
     "napkin.flops.run": "FLOPs of the run, by the rule",
@@ -93,7 +95,7 @@ class PlanNames:
             return measured(0, spelt(name))  # nothing is sent where a plan has no such total
         if name in OF_PLANS:
             return OF_PLANS[name](self.compiled)
-        return of_part(value_at(plan, plan_path(name)) if "." in name else None, name)
+        return Device(plan.accelerator)(name) if name.startswith("accelerator.") else of_part(plan, name)
 
     def unknown(self, name: str) -> ExpressionError:
         """That a plan lacks what was named, with why, or with what may have been meant."""
@@ -129,23 +131,25 @@ OF_PLANS = {
 }
 
 
-def of_part(value: object, path: str) -> Quantity:
+def of_part(holder: object, name: str) -> Quantity:
     """An input with the unit of its field; KeyError where it is no number and no word."""
-    if isinstance(value, bool | int | float | str) or hasattr(value, "denominator"):
-        return measured(value, unit(path))  # type: ignore[arg-type]
-    raise KeyError(path)
+    value = value_at(holder, plan_path(name)) if "." in name else None
+    if value is None or not isinstance(value, bool | int | float | str | Fraction):
+        raise KeyError(name)
+    return measured(value, unit(spec_path(plan_path(name))))
 
 
-def of_accelerator(device: Accelerator, name: str) -> Quantity:
-    """`accelerator.bandwidth` of a device, `accelerator.peak.fp8_e4m3` by the rate of the format; KeyError else."""
-    path = name.removeprefix("accelerator.")
-    first, _, last = path.partition(".")
-    if first == "peak":
-        return measured(device.peak[dtypes.rate(last)], "FLOP/s")
-    return of_part(value_at(device, path) if path != name else None, f"accelerator.{UNITS.get(path, path)}")
+@dataclass(frozen=True)
+class Device:
+    """A device of the library where a plan has its own, by the same names: `accelerator.bandwidth`."""
 
+    accelerator: Accelerator
 
-UNITS = {"memory": "memory.driver", "memory_labelled": "memory.labelled", "host_bandwidth": "host_link"}
+    def __call__(self, name: str) -> Quantity:
+        """An input of the device, `accelerator.peak.fp8_e4m3` by the rate of the format; KeyError else."""
+        if name.startswith("accelerator.peak."):
+            return measured(self.accelerator.peak[dtypes.rate(name.rpartition(".")[2])], "FLOP/s")
+        return of_part(self, name)
 
 
 def found(plan: Plan, ask: Find) -> tuple[Plan, Figure]:
@@ -189,17 +193,13 @@ def moments(plans: Mapping[str, Compiled]) -> Found:
 def checks(plans: Mapping[str, Compiled], only: Sequence[str] = ()) -> Found:
     """Lines of checklists whose names begin with one of `only`, as `plan/line` where there are several plans."""
     columns = (("plan", ""), ("line", ""), ("outcome", "status"), ("figure", ""), ("why", ""))
-    figures, rows = list(_checked(plans, only)), list[tuple[Value | Amount, ...]]()
-    for name, compiled in plans.items():
-        shown = (check for check in compiled.verdict.checks if check.name.startswith(tuple(only) or ""))
-        rows += ((name, check.title, check.status, check.figure, check.detail) for check in shown)
+    shown = [
+        (name, check)
+        for name, compiled in plans.items()
+        for check in compiled.verdict.checks
+        if check.name.startswith(tuple(only) or "")
+    ]
     alone = len(plans) == 1
-    cells = tuple(row[alone:] for row in rows)
-    return Found(tuple(figures), Grid("Lines of the checklist", columns[alone:], cells))
-
-
-def _checked(plans: Mapping[str, Compiled], only: Sequence[str]) -> Iterator[Figure]:
-    for name, compiled in plans.items():
-        for check in compiled.verdict.checks:
-            if check.name.startswith(tuple(only) or ""):
-                yield Figure(f"{name}/{check.name}" if len(plans) > 1 else check.name, "", check.status)
+    figures = (Figure(check.name if alone else f"{name}/{check.name}", "", check.status) for name, check in shown)
+    rows: list[Row] = [(name, check.title, check.status, check.figure, check.detail) for name, check in shown]
+    return Found(tuple(figures), Grid("Lines of the checklist", columns[alone:], tuple(row[alone:] for row in rows)))

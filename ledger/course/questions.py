@@ -1,4 +1,4 @@
-"""What a lecture may hold: chapters, or questions about parts of the library, each with figures that are expressions."""
+"""What a lecture may hold: chapters, or questions about plans and parts, whose figures are expressions."""
 
 from __future__ import annotations
 

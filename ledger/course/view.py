@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ledger import numbers
-from ledger.course.answers import Amount, Answer, Bits, Figure, Grid, Outcome, Plot, Value
+from ledger.course.answers import Amount, Answer, Bits, Figure, Grid, Outcome, Plot
 from ledger.course.lecture import Chapter, Lecture, Question
 from ledger.course.wording import ROUNDED_FROM, difference, spoken, written
 from ledger.report.charts import bits, curve
 from ledger.report.views.formulas import formula_cell
 from ledger.report.views.parts import Cell, Chart, Column, Table, draw_chart
+from ledger.spec.quantity_expressions import Value
 
 WHOLE_FROM = 1000  # below, a count that is printed with three figures is printed whole
 NAMES: Mapping[str, str] = {"B": "bytes", "FLOP": "FLOP", "parameters": "parameters", "tokens": "tokens"}

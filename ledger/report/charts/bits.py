@@ -21,7 +21,9 @@ def chart(parts: Sequence[tuple[str, int]], beside: str, title: str, width: floa
         for _ in range(count):
             row, column = divmod(at, across)
             left, top = column * each, row * (TALL + GAP)
-            drawn.append(rectangle(Box(left, top, left + each - GAP, top + TALL), COLOURS[part], f"bit {total - 1 - at}: {part}"))
+            drawn.append(
+                rectangle(Box(left, top, left + each - GAP, top + TALL), COLOURS[part], f"bit {total - 1 - at}: {part}")
+            )
             at += 1
     y, x = (TALL + GAP) * (-(-total // across)) + LINE, 0.0
     for part, count in parts:

@@ -48,7 +48,9 @@ class Strided:
     def contiguous(self) -> bool:
         """Whether its elements lie one behind the other, the last dim fastest; what has no size does not count."""
         due = row_major(self.sizes)
-        return all(size == 1 or stride == wanted for size, stride, wanted in zip(self.sizes, self.strides, due, strict=True))
+        return all(
+            size == 1 or stride == wanted for size, stride, wanted in zip(self.sizes, self.strides, due, strict=True)
+        )
 
     @property
     def dense(self) -> bool:
@@ -149,7 +151,8 @@ def viewed(x: Strided, shape: Mapping[str, int]) -> Strided | None:
     """
     sizes = tuple(shape.values())
     if math.prod(sizes) != x.elements:
-        raise MoveError(f"{' x '.join(map(str, sizes))} are not the tensor's {x.elements} elements", "sizes whose product is the same")  # fmt: skip
+        said = " x ".join(map(str, sizes))
+        raise MoveError(f"{said} are not the tensor's {x.elements} elements", "sizes whose product is the same")
     strides = [0] * len(sizes)
     at, run, base = len(sizes) - 1, 1, x.strides[-1] if x.strides else 1
     for old in range(len(x.sizes) - 1, -1, -1):
@@ -180,7 +183,9 @@ def view(x: Strided, shape: Mapping[str, int]) -> Strided:
 
 def copied(x: Strided, strides: Sequence[int], dtype: str = "") -> Strided:
     """The elements in memory of their own."""
-    return replace(x, strides=tuple(strides), dtype=dtype or x.dtype, offset=0, storage=x.storage + 1, extent=x.elements)
+    return replace(
+        x, strides=tuple(strides), dtype=dtype or x.dtype, offset=0, storage=x.storage + 1, extent=x.elements
+    )
 
 
 def reshape(x: Strided, shape: Mapping[str, int]) -> Strided:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ledger.course.answers import Value
 from ledger.spec.expressions import ExpressionError
 
 LONGEST = 500  # characters
@@ -17,6 +16,7 @@ LARGEST = 10**60  # of any part of an expression
 COUNTED = ("tokens", "parameters")  # units that are left out where they stand beside others
 FORMS = "numbers, names, + - * / // ** ( ), comparisons, `a if b else c`, sqrt, min, max, ceil, floor, sum"
 Powers = Mapping[str, int]
+Value = int | Fraction | float | str | bool
 Arithmetic = Callable[[Fraction | float, Fraction | float], Fraction | float]
 SUMS: Mapping[type[ast.operator], Arithmetic] = {ast.Add: operator.add, ast.Sub: operator.sub}
 PRODUCTS: Mapping[type[ast.operator], tuple[Arithmetic, int]] = {
@@ -24,12 +24,11 @@ PRODUCTS: Mapping[type[ast.operator], tuple[Arithmetic, int]] = {
     ast.Div: (operator.truediv, -1),
     ast.FloorDiv: (operator.floordiv, -1),
 }
-COMPARED: Mapping[type[ast.cmpop], Callable[[Value, Value], bool]] = {
-    ast.LtE: operator.le,  # type: ignore[dict-item]  # words are only compared by ==
-    ast.Lt: operator.lt,  # type: ignore[dict-item]
-    ast.GtE: operator.ge,  # type: ignore[dict-item]
-    ast.Gt: operator.gt,  # type: ignore[dict-item]
-    ast.Eq: operator.eq,
+COMPARED: Mapping[type[ast.cmpop], Callable[[Fraction | float, Fraction | float], bool]] = {
+    ast.LtE: operator.le,
+    ast.Lt: operator.lt,
+    ast.GtE: operator.ge,
+    ast.Gt: operator.gt,
 }
 ROUNDED: Mapping[str, Callable[[Fraction | float], int]] = {"ceil": math.ceil, "floor": math.floor}
 CHOSEN: Mapping[str, Callable[..., Quantity]] = {"min": min, "max": max}
@@ -114,8 +113,8 @@ class _Evaluator:
                 return Quantity(-inner.number, inner.powers)
             case ast.BinOp(left=left, op=op, right=right):
                 return self.joined(op, self.value(left), self.value(right))
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARED:
-                return Quantity(COMPARED[type(op)](self.value(left).value, self.value(right).value))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return Quantity(self.compared(op, self.value(left), self.value(right)))
             case ast.IfExp(test=test, body=body, orelse=otherwise):
                 return self.value(body if self.value(test).value else otherwise)
             case ast.Call(func=ast.Name(id=name), args=inputs, keywords=[]) if inputs:
@@ -139,11 +138,24 @@ class _Evaluator:
         except KeyError:
             raise self.names.unknown(name) from None
 
+    def compared(self, op: ast.cmpop, left: Quantity, right: Quantity) -> bool:
+        """Words are equal or not; numbers of one unit have an order."""
+        if isinstance(op, ast.Eq):
+            return left.value == right.value
+        if type(op) not in COMPARED:
+            raise ExpressionError(f"`{self.text}` compares in a way that is not known here", FORMS)
+        self.alike(left, right)
+        return COMPARED[type(op)](left.number, right.number)
+
+    def alike(self, left: Quantity, right: Quantity) -> None:
+        """ExpressionError for quantities of two units."""
+        if 0 not in (left.value, right.value) and _counts(left.powers) != _counts(right.powers):
+            raise ExpressionError(f"`{self.text}` holds {left.unit} against {right.unit}", "both in one unit")
+
     def joined(self, op: ast.operator, left: Quantity, right: Quantity) -> Quantity:
         """Two quantities by an operator; unlike ones are not added."""
         if type(op) in SUMS:
-            if _counts(left.powers) != _counts(right.powers):
-                raise ExpressionError(f"`{self.text}` adds {left.unit} and {right.unit}", "both in one unit")
+            self.alike(left, right)
             return Quantity(self.bounded(SUMS[type(op)](left.number, right.number)), left.powers or right.powers)
         if isinstance(op, ast.Pow):
             return self.power(left, right.number)
@@ -167,19 +179,20 @@ class _Evaluator:
         """A function of quantities, or the sum over all that patterns match."""
         if name in self.names.functions:
             terms = self.names.functions[name]([str(self.value(one).value) for one in inputs])
-            return Quantity(sum(term.number for term in terms), terms[0].powers if terms else {})
+            added: Fraction | float = sum((term.number for term in terms), Fraction(0))
+            return Quantity(added, terms[0].powers if terms else {})
         given = [self.value(one) for one in inputs]
         if name in CHOSEN:
             return CHOSEN[name](given)
         if name in ROUNDED and len(given) == 1:
             return Quantity(Fraction(ROUNDED[name](given[0].number)), given[0].powers)
         if name == "sqrt" and len(given) == 1 and given[0].number >= 0:
-            halves = {unit: power // 2 for unit, power in given[0].powers.items() if power % 2 == 0}
+            halves: Powers = {unit: power // 2 for unit, power in given[0].powers.items() if power % 2 == 0}
             return Quantity(math.sqrt(given[0].number), halves)
         raise ExpressionError(f"`{self.text}`: there is no `{name}` of {len(given)} such values", FORMS)
 
     def bounded(self, value: Fraction | float) -> Fraction | float:
-        if abs(value) > LARGEST:
+        if not -LARGEST <= value <= LARGEST:
             raise ExpressionError(f"`{self.text}` is beyond reason", FORMS)
         return value
 

@@ -10,7 +10,7 @@ from itertools import combinations
 
 Names = tuple[str, ...]
 Sizes = Mapping[str, int | str]
-TOKEN = re.compile(r"\s*(->|[(),]|\.\.\.|[A-Za-z_][A-Za-z0-9_]*|\S)")
+WORD = re.compile(r"\s*(->|[(),]|\.\.\.|[A-Za-z_][A-Za-z0-9_]*|\S)")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EXAMPLE = "write operands, `->` and the result, a name for each dim: `m k, k n -> m n`"
 MOST_OPERANDS = 6
@@ -75,20 +75,20 @@ def parse(text: str, rest: str = "") -> Einsum:
 def _term(text: str, rest: str) -> Term:
     dims: list[Names] = []
     merged: list[str] | None = None
-    for token in TOKEN.findall(text):
-        if token == "(" and merged is None:
+    for word in WORD.findall(text):
+        if word == "(" and merged is None:
             merged = []
-        elif token == ")" and merged is not None:
+        elif word == ")" and merged is not None:
             dims.append(tuple(merged))
             merged = None
-        elif token == REST and merged is None:
+        elif word == REST and merged is None:
             if not rest:
                 raise EinsumError("`...` stands for no dims", 'say for which in `sizes`: `"...": batch seq`')
             dims += ((name,) for name in rest.split())
-        elif NAME.fullmatch(token):
-            dims.append((token,)) if merged is None else merged.append(token)
+        elif NAME.fullmatch(word):
+            dims.append((word,)) if merged is None else merged.append(word)
         else:
-            raise EinsumError(f"`{token}` in `{text.strip()}` is no name of a dim")
+            raise EinsumError(f"`{word}` in `{text.strip()}` is no name of a dim")
     if merged is not None:
         raise EinsumError(f"`{text.strip()}` has a parenthesis that does not end")
     names = [name for dim in dims for name in dim]
